@@ -1,0 +1,351 @@
+"""Input as it comes, turned into finite C-contiguous float64, or a clear error."""
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+def as_rows(X: Any, *, where: str, n_features: int | None = None) -> Array:
+    """Turn anything array-like into rows that the library can compute with.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Lists, arrays of any real number type and memory order, memory maps, DataFrames.
+    where : str
+        Who asks, for the error text: ``"StreamingKernelPCA.partial_fit"``.
+    n_features : int, optional
+        Number of columns that X must have.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        Finite, C-contiguous float64. It is X itself where X already is all that: do not write to it.
+
+    Raises
+    ------
+    TypeError
+        X is sparse, a string, or holds objects.
+    ValueError
+        X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity, or has
+        another number of columns than `n_features`.
+    """
+    values = _real_array(X, where, "X")
+    if values.ndim != 2:
+        remedy = (
+            "Reshape your data: X.reshape(1, -1) makes it one row, X.reshape(-1, 1) one feature"
+            if values.ndim < 2
+            else "flatten what follows the first axis: X.reshape(len(X), -1)"
+        )
+        raise ValueError(f"{where}: expected a 2D array (rows, features) but got {values.ndim}D. {remedy}")
+    n, d = values.shape
+    if n == 0:
+        raise ValueError(f"{where}: found 0 sample(s) (shape=({n}, {d})) while a minimum of 1 is required")
+    if d == 0:
+        raise ValueError(f"{where}: found 0 feature(s) (shape=({n}, {d})) while a minimum of 1 is required.")
+    if n_features is not None and d != n_features:
+        estimator = where.partition(".")[0]
+        raise ValueError(
+            f"{where}: X has {d} features, but {estimator} is expecting {n_features} features as input "
+            "(set by the first rows); bring the same columns in the same order, or fit anew"
+        )
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, column = (int(i) for i in np.argwhere(~finite)[0])
+        raise ValueError(
+            f"{where}: X contains {'NaN' if np.isnan(values[row, column]) else 'infinity'} "
+            f"(first at row {row}, column {column}; {n - int(finite.all(axis=1).sum())} of {n} rows are not finite); "
+            "drop or impute such rows first"
+        )
+    return values
+
+
+def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool = False) -> Array:
+    """Turn sample weights into n finite numbers, not negative.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,), float or None
+        What each row counts; None is 1 for every row, a number is the same for every row.
+    n : int
+        Number of rows.
+    where : str
+        Who asks, for the error text.
+    all_zero : bool
+        Whether all may be zero.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not real numbers; another length than n; NaN, infinite, negative, or all zero where that is not allowed.
+    """
+    if sample_weight is None:
+        return np.ones(n)
+    values = _real_array(sample_weight, where, "sample_weight")
+    if values.ndim == 0:
+        values = np.full(n, float(values))
+    if values.shape != (n,):
+        raise ValueError(f"{where}: sample_weight has shape {values.shape} but X has {n} rows; give one weight a row")
+    # Sums of squares of other weights would leave the range of numbers.
+    usable = (values == 0) | ((values >= 1e-100) & (values <= 1e100))
+    if not usable.all():
+        position = int(np.flatnonzero(~usable)[0])
+        raise ValueError(
+            f"{where}: sample_weight[{position}] is {values[position]} but must be finite and not negative: 0, or from "
+            "1e-100 to 1e100; repair it, or multiply all weights by one number"
+        )
+    if not all_zero and not values.any():
+        raise ValueError(f"{where}: sample_weight is zero for every row; leave the rows out instead")
+    return values
+
+
+def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
+    """Read the column names of a DataFrame, if all are strings.
+
+    Parameters
+    ----------
+    X : object
+
+    Returns
+    -------
+    ndarray of str, or None
+        None for anything without names. Names of mixed types are ignored, as scikit-learn does.
+    """
+    columns = getattr(X, "columns", None)
+    if columns is None or not hasattr(X, "shape"):
+        return None
+    names = np.asarray(list(columns), dtype=object)
+    return names if len(names) and all(isinstance(name, str) for name in names) else None
+
+
+def check_integer(name: str, value: Any, *, least: int, where: str) -> int:
+    """Check that a parameter is a whole number of at least `least`.
+
+    Parameters
+    ----------
+    name, value : str, object
+        The parameter.
+    least : int
+        Smallest value allowed.
+    where : str
+        Who asks, for the error text.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError
+        Not an integer (True and False are not).
+    ValueError
+        Less than `least`.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise TypeError(f"{where}: {name} must be an integer of at least {least}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{where}: {name} must be at least {least}, got {value!r}")
+    return int(value)
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    where: str,
+    least: float = -math.inf,
+    most: float = math.inf,
+    open_below: bool = False,
+    open_above: bool = False,
+) -> float:
+    """Check that a parameter is a finite number of an interval.
+
+    Parameters
+    ----------
+    name, value : str, object
+        The parameter.
+    where : str
+        Who asks, for the error text.
+    least, most : float
+        Ends of the interval.
+    open_below, open_above : bool
+        Leave the end itself out.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError
+        Not a real number (True and False are not).
+    ValueError
+        NaN, infinite, or outside the interval.
+    """
+    if not is_real(value):
+        raise TypeError(f"{where}: {name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    too_small = number <= least if open_below else number < least
+    too_large = number >= most if open_above else number > most
+    if not math.isfinite(number) or too_small or too_large:
+        low, high = ("(" if open_below else "["), (")" if open_above or most == math.inf else "]")
+        interval = "" if least == -math.inf and most == math.inf else f" in {low}{least:g}, {most:g}{high}"
+        raise ValueError(f"{where}: {name} must be a finite number{interval}, got {value!r}")
+    return number
+
+
+def check_choice(name: str, value: Any, *, choices: Collection[str], where: str) -> str:
+    """Check that a parameter is one of a few words.
+
+    Parameters
+    ----------
+    name, value : str, object
+        The parameter.
+    choices : collection of str
+        The words.
+    where : str
+        Who asks, for the error text.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not a string, or not one of them.
+    """
+    words = ", ".join(repr(choice) for choice in choices)
+    if not isinstance(value, str):
+        raise TypeError(f"{where}: {name} must be one of {words}, got {value!r}")
+    if value not in choices:
+        raise ValueError(f"{where}: {name} must be one of {words}, got {value!r}")
+    return value
+
+
+def check_flag(name: str, value: Any, *, where: str) -> bool:
+    """Check that a parameter is True or False.
+
+    Parameters
+    ----------
+    name, value : str, object
+        The parameter.
+    where : str
+        Who asks, for the error text.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    TypeError
+        Anything else, also 0, 1 and None.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{where}: {name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_n_components(value: Any, *, where: str) -> int | float:
+    """Check a number of axes, or a share of variance to explain.
+
+    Parameters
+    ----------
+    value : object
+        The parameter.
+    where : str
+        Who asks, for the error text.
+
+    Returns
+    -------
+    int or float
+        At least 1, or strictly between 0 and 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Neither of the two.
+    """
+    if isinstance(value, float | np.floating):
+        return check_real(
+            "n_components, as a share of the variance,",
+            value,
+            least=0.0,
+            most=1.0,
+            open_below=True,
+            open_above=True,
+            where=where,
+        )
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise TypeError(
+            f"{where}: n_components must be an integer of at least 1, or a share of the variance between 0 and 1, "
+            f"got {value!r}"
+        )
+    return check_integer("n_components", value, least=1, where=where)
+
+
+def is_real(value: Any) -> TypeGuard[Real]:
+    """Say whether a value is a real number; True and False are not.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bool
+    """
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _real_array(values: Any, where: str, name: str) -> Array:
+    """Convert to float64 in C order, refusing what has no plain meaning as real numbers."""
+    if hasattr(values, "tocsr") or hasattr(values, "todense"):
+        raise TypeError(
+            f"{where}: {name} is sparse ({type(values).__name__}) but dense data is required; "
+            f"convert it with {name}.toarray()"
+        )
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise ValueError(f"{where}: {name} has masked values; fill or drop them first: {name}.filled(value)")
+    if isinstance(values, str | bytes) or values is None:
+        raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
+    try:
+        array = np.asarray(_from_table(values))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {name} is not a rectangular array of numbers ({error})") from None
+    kind = array.dtype.kind
+    if kind == "c":
+        raise ValueError(f"{where}: Complex data not supported; {name} must be real, pass {name}.real")
+    if kind in "SU":
+        raise ValueError(f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float)")
+    if kind not in "fiub":
+        raise TypeError(
+            f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
+            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float)"
+        )
+    # Too large for float64 becomes infinite here and is reported as such by the caller.
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, dtype=np.float64) if array.ndim else array.astype(np.float64)
+
+
+def _from_table(values: Any) -> Any:
+    """Turn a DataFrame into one array; columns of several number types would make it an array of objects."""
+    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
+        return values
+    array = values.to_numpy()
+    numbers_only = array.dtype.kind == "O" and all(isinstance(value, Real | np.bool_) for value in array.ravel())
+    return array.astype(np.float64) if numbers_only else array

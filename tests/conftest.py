@@ -1,0 +1,17 @@
+"""One BLAS thread, and hypothesis profiles: HYPOTHESIS_PROFILE=nightly searches longer and at random."""
+
+import os
+
+# Before anything imports numpy: the tests' matrices are so small that a second thread costs time, and on a busy machine
+# a multiple of it. Child processes inherit it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from hypothesis import HealthCheck, settings
+
+# Drawing a stream is cheap but not free, and compiling the first loop takes longer than any deadline.
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "ci", max_examples=50, deadline=None, derandomize=True, suppress_health_check=_SLOW, print_blob=True
+)
+settings.register_profile("nightly", max_examples=2000, deadline=None, suppress_health_check=_SLOW, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

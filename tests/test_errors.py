@@ -1,0 +1,49 @@
+import subprocess
+import sys
+
+import pytest
+from sklearn.exceptions import NotFittedError as PeerNotFittedError
+
+from streamkpca import IndefiniteKernelWarning, NotFittedError
+from streamkpca.errors import not_fitted
+
+
+def test_the_message_names_the_request_and_the_remedy():
+    error = not_fitted("KernelPCA", "transform")
+    assert str(error) == (
+        "transform needs a fitted KernelPCA, but this one has seen no rows yet; call 'fit' or 'partial_fit' first"
+    )
+
+
+@pytest.mark.parametrize("kind", [NotFittedError, ValueError, AttributeError, PeerNotFittedError])
+def test_it_is_every_kind_that_callers_may_catch(kind):
+    with pytest.raises(kind, match="needs a fitted"):
+        raise not_fitted("KernelPCA", "transform")
+
+
+def test_hasattr_answers_false_for_it():
+    class Unfitted:
+        @property
+        def eigenvalues_(self):
+            raise not_fitted("Unfitted", "eigenvalues_")
+
+    assert not hasattr(Unfitted(), "eigenvalues_")
+
+
+def test_without_scikit_learn_it_is_the_plain_class_and_nothing_is_imported():
+    code = (
+        "import sys\n"
+        "from streamkpca.errors import NotFittedError, not_fitted\n"
+        "assert type(not_fitted('A', 'b')) is NotFittedError\n"
+        "assert not any(name.split('.')[0] == 'sklearn' for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_module_of_scikit_learn_half_imported_does_no_harm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.exceptions", None)
+    assert type(not_fitted("A", "b")) is NotFittedError
+
+
+def test_the_warning_is_a_user_warning():
+    assert issubclass(IndefiniteKernelWarning, UserWarning)

@@ -1,0 +1,299 @@
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from streamkpca.validation import (
+    as_rows,
+    as_sample_weight,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_n_components,
+    check_real,
+    feature_names,
+    is_real,
+)
+
+WHERE = "Model.method"
+REALS = st.floats(allow_nan=False, allow_infinity=False)
+
+BAD_ROWS = [
+    pytest.param([[1.0, math.nan]], ValueError, r"contains NaN \(first at row 0, column 1; 1 of 1", id="nan"),
+    pytest.param([[1.0], [math.inf]], ValueError, r"contains infinity \(first at row 1, column 0", id="inf"),
+    pytest.param([[-math.inf]], ValueError, "contains infinity", id="minus-inf"),
+    pytest.param(3.0, ValueError, r"expected a 2D array .* got 0D.*reshape\(1, -1\)", id="0D"),
+    pytest.param([1.0, 2.0], ValueError, r"got 1D. Reshape your data.*reshape\(-1, 1\)", id="1D"),
+    pytest.param(np.ones((2, 2, 2)), ValueError, r"got 3D.*reshape\(len\(X\), -1\)", id="3D"),
+    pytest.param(np.ones((0, 3)), ValueError, r"0 sample\(s\) .*minimum of 1", id="no-rows"),
+    pytest.param(np.ones((3, 0)), ValueError, r"0 feature\(s\) .*minimum of 1", id="no-columns"),
+    pytest.param([], ValueError, "got 1D", id="empty-list"),
+    pytest.param("rows", TypeError, "must be an array of numbers, got 'rows'", id="string"),
+    pytest.param(b"rows", TypeError, "must be an array of numbers", id="bytes"),
+    pytest.param(None, TypeError, "must be an array of numbers, got None", id="none"),
+    pytest.param([["1.0", "2.0"]], ValueError, r"holds text.*astype\(float\)", id="numeric-strings"),
+    pytest.param([[b"1"]], ValueError, "holds text", id="numeric-bytes"),
+    pytest.param([[1.0, "a"]], ValueError, "holds text", id="mixed-text"),
+    pytest.param([[1.0 + 0j]], ValueError, "Complex data not supported.*X.real", id="complex"),
+    pytest.param([[1.0], [1.0, 2.0]], ValueError, "not a rectangular array", id="ragged"),
+    pytest.param(np.array([[1.0, None]], dtype=object), TypeError, "dtype object", id="objects"),
+    pytest.param(np.array([[1.0, 2.0]], dtype=object), TypeError, "dtype object", id="objects-of-numbers"),
+    pytest.param([[object()]], TypeError, "dtype object", id="plain-objects"),
+    pytest.param([[Decimal(1)]], TypeError, "dtype object", id="decimals"),
+    pytest.param([[{}]], TypeError, "dtype object", id="dictionaries"),
+    pytest.param({"a": [1.0]}, TypeError, "dtype object", id="dictionary"),
+    pytest.param({1.0, 2.0}, TypeError, "dtype object", id="set"),
+    pytest.param((row for row in [[1.0]]), TypeError, "dtype object", id="generator"),
+    pytest.param(np.array([["2020-01-01"]], dtype="M8[D]"), TypeError, "dtype datetime64", id="dates"),
+    pytest.param(np.array([[1]], dtype="m8[s]"), TypeError, "dtype timedelta64", id="durations"),
+    pytest.param(np.array([(1.0,)], dtype=[("a", float)]), TypeError, "dtype", id="structured"),
+    pytest.param(scipy.sparse.csr_matrix(np.eye(2)), TypeError, r"sparse .*X\.toarray\(\)", id="sparse-matrix"),
+    pytest.param(scipy.sparse.coo_array(np.eye(2)), TypeError, r"sparse .*X\.toarray\(\)", id="sparse-array"),
+    pytest.param(pd.DataFrame({"a": ["x"]}), (TypeError, ValueError), "dtype object|text", id="text-column"),
+    pytest.param(pd.DataFrame({"a": [1.0, None]}), ValueError, "contains NaN", id="missing-in-pandas"),
+    pytest.param(pl.DataFrame({"a": [1.0, None]}), ValueError, "contains NaN", id="missing-in-polars"),
+    pytest.param(pl.DataFrame({"a": ["x"]}), (TypeError, ValueError), "dtype object|text", id="polars-text"),
+]
+
+
+@pytest.mark.parametrize(("rows", "error", "message"), BAD_ROWS)
+def test_refuses_what_are_not_finite_rows(rows, error, message):
+    with pytest.raises(error, match=rf"^Model\.method: .*{message}"):
+        as_rows(rows, where=WHERE)
+
+
+def test_nullable_columns_with_missing_values_are_refused():
+    table = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [1.0, 2.0]})
+    with pytest.raises((TypeError, ValueError), match=r"^Model\.method: X"):
+        as_rows(table, where=WHERE)
+
+
+def test_a_float128_too_large_for_float64_is_reported_as_infinity():
+    if np.finfo(np.longdouble).max == np.finfo(np.float64).max:
+        pytest.skip("long double is double here")
+    with pytest.raises(ValueError, match="contains infinity"):
+        as_rows(np.array([[np.longdouble("1e400")]]), where=WHERE)
+
+
+def test_an_integer_too_large_for_float64_is_refused():
+    with pytest.raises((TypeError, ValueError), match=r"^Model\.method: X"):
+        as_rows([[10**400]], where=WHERE)
+
+
+def test_another_width_names_both_and_the_estimator():
+    with pytest.raises(ValueError, match=r"X has 2 features, but Model is expecting 3 features as input"):
+        as_rows(np.ones((1, 2)), where=WHERE, n_features=3)
+
+
+def test_the_first_bad_entry_is_the_one_named():
+    rows = np.zeros((5, 4))
+    rows[3, 2], rows[4, 0] = math.inf, math.nan
+    with pytest.raises(ValueError, match=r"infinity \(first at row 3, column 2; 2 of 5 rows"):
+        as_rows(rows, where=WHERE)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", "i1", "u8", "i8", "?", np.longdouble])
+def test_every_real_type_and_order_becomes_the_same_numbers(dtype):
+    for order in ("C", "F"):
+        given_rows = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype, order=order)
+        rows = as_rows(given_rows, where=WHERE)
+        assert rows.dtype == np.float64
+        assert rows.flags.c_contiguous
+        np.testing.assert_array_equal(rows, [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[1, 2], [3, 4]],
+        ((1, 2), (3, 4)),
+        [np.array([1, 2]), np.array([3, 4])],
+        np.array([[1, 9, 2, 9], [3, 9, 4, 9]])[:, ::2],
+        np.array([[3, 4], [1, 2]])[::-1],
+        np.array([[1, 3], [2, 4]]).T,
+        np.ma.masked_array([[1, 2], [3, 4]]),
+        memoryview(np.array([[1, 2], [3, 4]])),
+        [[True, 2], [3.0, np.int8(4)]],
+        pd.DataFrame({"a": [1, 3], "b": [2.0, 4.0]}),
+        pd.DataFrame({"a": pd.array([1, 3], dtype="Int64"), "b": [2.0, 4.0]}),
+        pl.DataFrame({"a": [1, 3], "b": [2.0, 4.0]}),
+        pl.DataFrame({"a": [1, 3], "b": [2, 4]}, schema={"a": pl.Int8, "b": pl.UInt32}),
+    ],
+    ids=lambda rows: type(rows).__module__.split(".")[0] + "-" + type(rows).__name__,
+)
+def test_accepts_rows_in_any_clothes(rows):
+    np.testing.assert_array_equal(as_rows(rows, where=WHERE), [[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_masked_entries_are_not_read_as_if_they_were_data():
+    masked = np.ma.masked_array([[1.0, 2.0], [3.0, -999.0]], mask=[[False, False], [False, True]])
+    with pytest.raises((TypeError, ValueError), match=r"^Model\.method: "):
+        as_rows(masked, where=WHERE)
+
+
+def test_accepts_boolean_columns_beside_numbers_in_a_table():
+    table = pd.DataFrame({"a": [True, False], "b": [2.0, 4.0]})
+    np.testing.assert_array_equal(as_rows(table, where=WHERE), [[1.0, 2.0], [0.0, 4.0]])
+
+
+def test_memory_maps_and_read_only_arrays_are_taken_as_they_are(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    rows = as_rows(mapped, where=WHERE)
+    assert np.shares_memory(rows, mapped)
+    np.testing.assert_array_equal(rows, np.arange(6.0).reshape(3, 2))
+
+
+def test_valid_input_is_not_copied():
+    rows = np.ones((3, 2))
+    assert np.shares_memory(as_rows(rows, where=WHERE), rows)
+
+
+@given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2), elements=REALS))
+def test_conversion_is_the_identity_on_valid_rows(rows):
+    np.testing.assert_array_equal(as_rows(rows, where=WHERE), rows)
+    np.testing.assert_array_equal(as_rows(np.asfortranarray(rows), where=WHERE), rows)
+    np.testing.assert_array_equal(as_rows(rows.tolist(), where=WHERE), rows)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (None, [1, 1, 1]),
+        (2, [2, 2, 2]),
+        (np.float32(0.5), [0.5] * 3),
+        ([0, 1, 2], [0, 1, 2]),
+        ([True, False, True], [1, 0, 1]),
+    ],
+)
+def test_sample_weights_become_one_number_a_row(weights, expected):
+    np.testing.assert_array_equal(as_sample_weight(weights, 3, where=WHERE), expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ([1.0, 2.0], ValueError, r"sample_weight has shape \(2,\) but X has 3 rows; give one weight a row"),
+        (np.ones((3, 1)), ValueError, r"shape \(3, 1\) but X has 3 rows"),
+        ([], ValueError, r"shape \(0,\)"),
+        ([1.0, -1.0, 1.0], ValueError, r"sample_weight\[1\] is -1.0 but must be finite and not negative"),
+        ([1.0, 1.0, math.nan], ValueError, r"sample_weight\[2\] is nan"),
+        ([math.inf, 1.0, 1.0], ValueError, r"sample_weight\[0\] is inf"),
+        (math.nan, ValueError, r"sample_weight\[0\] is nan"),
+        (-1, ValueError, r"sample_weight\[0\] is -1.0"),
+        ([0.0, 0.0, 0.0], ValueError, "zero for every row; leave the rows out"),
+        (0, ValueError, "zero for every row"),
+        ("balanced", TypeError, "sample_weight must be an array of numbers, got 'balanced'"),
+        (["1", "2", "3"], ValueError, r"sample_weight holds text.*sample_weight\.astype\(float\)"),
+        ([1j, 1, 1], ValueError, "Complex data not supported"),
+        ([1.0, None, 1.0], TypeError, "sample_weight has dtype object"),
+        ([[1.0], [1.0, 2.0]], ValueError, "not a rectangular array"),
+        (scipy.sparse.csr_array(np.ones((3, 1))), TypeError, "sample_weight is sparse"),
+    ],
+)
+def test_refuses_what_are_not_weights(weights, error, message):
+    with pytest.raises(error, match=rf"^Model\.method: .*{message}"):
+        as_sample_weight(weights, 3, where=WHERE)
+
+
+def test_feature_names_are_those_of_tables_with_string_columns():
+    assert list(feature_names(pd.DataFrame({"a": [1], "b": [2]}))) == ["a", "b"]
+    assert list(feature_names(pl.DataFrame({"a": [1], "b": [2]}))) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "nameless",
+    [np.ones((1, 2)), [[1.0]], None, pd.DataFrame([[1, 2]]), pd.DataFrame([[1, 2]], columns=["a", 2]), pd.DataFrame()],
+    ids=["array", "list", "none", "numbered", "mixed", "empty"],
+)
+def test_anything_else_has_no_feature_names(nameless):
+    assert feature_names(nameless) is None
+
+
+@given(st.integers(-5, 50), st.integers(-3, 3))
+def test_integers_are_checked_against_the_least(value, least):
+    if value >= least:
+        assert check_integer("p", np.int64(value), least=least, where=WHERE) == value
+    else:
+        with pytest.raises(ValueError, match=rf"Model\.method: p must be at least {least}, got {value}"):
+            check_integer("p", value, least=least, where=WHERE)
+
+
+def test_what_is_not_an_integer_is_a_type_error():
+    for value in (True, np.True_, 1.0, "1", None, 1j, [1], np.array([1]), Decimal(1), math.nan):
+        with pytest.raises(TypeError, match=r"Model\.method: p must be an integer of at least 0, got "):
+            check_integer("p", value, least=0, where=WHERE)
+
+
+@given(REALS, st.booleans(), st.booleans())
+def test_numbers_are_checked_against_the_interval(value, open_below, open_above):
+    inside = (0.0 < value if open_below else 0.0 <= value) and (value < 1.0 if open_above else value <= 1.0)
+    arguments = {"least": 0.0, "most": 1.0, "open_below": open_below, "open_above": open_above, "where": WHERE}
+    if inside:
+        assert check_real("p", value, **arguments) == value
+    else:
+        interval = re.escape(("(" if open_below else "[") + "0, 1" + (")" if open_above else "]"))
+        with pytest.raises(ValueError, match=f"p must be a finite number in {interval}, got"):
+            check_real("p", value, **arguments)
+
+
+def test_no_number_without_a_finite_value():
+    # The last two are too large for a float.
+    for value in (math.nan, math.inf, -math.inf, np.float32("nan"), 10**400, Fraction(10**400)):
+        with pytest.raises(ValueError, match=r"Model\.method: p must be a finite number, got "):
+            check_real("p", value, where=WHERE)
+
+
+def test_what_is_not_a_real_number_is_a_type_error():
+    for value in (True, np.False_, "0.5", None, 1j, [0.5], np.array([0.5]), Decimal("0.5")):
+        with pytest.raises(TypeError, match=r"Model\.method: p must be a number, got "):
+            check_real("p", value, where=WHERE)
+
+
+def test_words_are_checked_against_the_choices():
+    assert check_choice("p", "a", choices=("a", "b"), where=WHERE) == "a"
+    with pytest.raises(ValueError, match=r"Model\.method: p must be one of 'a', 'b', got 'c'"):
+        check_choice("p", "c", choices=("a", "b"), where=WHERE)
+    with pytest.raises(TypeError, match=r"Model\.method: p must be one of 'a', 'b', got 1"):
+        check_choice("p", 1, choices=("a", "b"), where=WHERE)
+
+
+def test_flags_are_true_or_false_and_nothing_else():
+    assert check_flag("p", np.True_, where=WHERE) is True
+    assert check_flag("p", False, where=WHERE) is False
+    for value in (0, 1, None, "yes", 1.0):
+        with pytest.raises(TypeError, match=r"Model\.method: p must be True or False, got "):
+            check_flag("p", value, where=WHERE)
+
+
+def test_components_are_a_number_of_axes_or_a_share():
+    for value in (1, 5, np.int32(3), 0.5, np.float64(0.999), 1e-9):
+        checked = check_n_components(value, where=WHERE)
+        assert checked == value
+        assert type(checked) is (int if isinstance(value, int | np.integer) else float)
+
+
+def test_components_outside_their_range_are_refused():
+    for value in (0, -1, 0.0, 1.0, 2.0, -0.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"Model\.method: n_components.* must be "):
+            check_n_components(value, where=WHERE)
+
+
+def test_components_of_another_type_are_refused():
+    for value in (True, None, "mle", "10", [3], 2j):
+        with pytest.raises(TypeError, match=r"Model\.method: n_components must be an integer of at least 1"):
+            check_n_components(value, where=WHERE)
+
+
+def test_is_real():
+    assert all(map(is_real, (1, 1.5, np.float32(1), Fraction(1, 2), math.nan)))
+    assert not any(map(is_real, (True, np.True_, "1", None, 1j, Decimal(1))))
