@@ -1,0 +1,221 @@
+"""Compiled loops that evaluate kernel programs.
+
+Notation: n left rows and m right rows; a block is the part of an (n, m) result that starts at ``(row, column)``
+and has ``rows`` x ``columns`` entries.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streamkpca._jit import jit
+
+TILE = 1024
+
+PLANE, FACTOR, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
+
+_LOG2_E = 1.4426950408889634
+# ln 2 in two parts (Cody and Waite 1980): the first has 21 trailing zero bits, so whole multiples are exact.
+_LN2_HIGH = 6.93147180369123816490e-01
+_LN2_LOW = 1.90821492927058770002e-10
+# Adding it to a whole number leaves that number in the low bits of the sum.
+_SHIFTER = 6755399441055744.0
+_EXP_LEAST = -708.3964185322641
+_EXP_MOST = 709.782712893384
+
+
+@jit
+def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> None:
+    """Replace the first `size` values x of a row by exp(x), in loops that compile to vector instructions.
+
+    Parameters
+    ----------
+    stack : ndarray of shape (h, w)
+        Its row `top` holds any values: NaN stays NaN, results below 2.2e-308 (subnormal) become 0. The rows
+        `scratch` and ``scratch + 1`` are overwritten.
+    bits : ndarray of int64 of shape (h, w)
+        The same memory as `stack`.
+    top, scratch, size : int
+        The rows, and how many values of them.
+
+    Notes
+    -----
+    exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2, so that abs(r) <= ln(2)/2, where the Taylor
+    polynomial of degree 13 is exact to 4e-18. The error is at most about one unit in the last place. math.exp is a
+    call for every value and takes six times as long.
+
+    Several short loops and not one: reassociation, which the decorator allows, would merge the two parts of
+    ln 2 into one product. Values that pass through memory are out of its reach. The last loop sees integers
+    alone, because memory that is read as one type and written as another keeps loops from being vectorised.
+    """
+    whole, rest = scratch, scratch + 1
+    for j in range(size):
+        x = stack[top, j]
+        k = np.rint(x * _LOG2_E)
+        stack[whole, j] = k
+        stack[rest, j] = x - k * _LN2_HIGH
+    for j in range(size):
+        x = stack[top, j]
+        k = stack[whole, j]
+        r = stack[rest, j] - k * _LN2_LOW
+        p = 1.0 / 6227020800.0
+        p = p * r + 1.0 / 479001600.0
+        p = p * r + 1.0 / 39916800.0
+        p = p * r + 1.0 / 3628800.0
+        p = p * r + 1.0 / 362880.0
+        p = p * r + 1.0 / 40320.0
+        p = p * r + 1.0 / 5040.0
+        p = p * r + 1.0 / 720.0
+        p = p * r + 1.0 / 120.0
+        p = p * r + 1.0 / 24.0
+        p = p * r + 1.0 / 6.0
+        p = p * r + 0.5
+        p = p * r + 1.0
+        p = p * r + 1.0
+        p = 0.0 if x < _EXP_LEAST else p
+        p = math.inf if x > _EXP_MOST else p
+        stack[rest, j] = p
+        k = k if x >= _EXP_LEAST else 0.0
+        k = k if x <= _EXP_MOST else 0.0
+        stack[whole, j] = k + _SHIFTER
+    for j in range(size):
+        bits[top, j] = bits[rest, j] + (bits[whole, j] << 52)
+
+
+@jit
+def run_program(
+    codes: Any,
+    operands: Any,
+    constants: Any,
+    depth: Any,
+    planes: Any,
+    left: Any,
+    right: Any,
+    target: Any,
+    row: Any,
+    column: Any,
+    rows: Any,
+    columns: Any,
+) -> None:
+    """Evaluate a kernel program over a block, one tile of a row at a time.
+
+    Parameters
+    ----------
+    codes, operands : ndarray of int64 of shape (s,)
+        The steps: what to do, and with which plane, factor or integer.
+    constants : ndarray of shape (s, 2)
+        Their numbers.
+    depth : int
+        The most values that the stack holds at once.
+    planes : ndarray of shape (planes - 1, >= rows, >= columns)
+        Planes 1, 2, ... of this block; plane 0 is in the target.
+    left, right : ndarray of shape (factors, n), (factors, m)
+        Row factors of both sides.
+    target : ndarray of shape (n, m)
+        Its block holds plane 0 and takes the results.
+    row, column, rows, columns : int
+        Where the block starts, and its extent.
+
+    Notes
+    -----
+    A tile is part of a row, or several rows where they are short. The stack is one tile wide and stays in the
+    first-level cache; choosing an operation is paid once a tile. A tile's plane 0 is read before its result is
+    written, so both may share memory.
+    """
+    steps = codes.size
+    stack = np.empty((depth + 2, TILE))
+    bits = stack.view(np.int64)
+    height = max(1, TILE // max(1, columns))
+    for i in range(0, rows, height):
+        count = min(height, rows - i)
+        for start in range(0, columns, TILE):
+            width = min(TILE, columns - start)
+            size = count * width
+            top = -1
+            for step in range(steps):
+                code, operand = codes[step], operands[step]
+                a, b = constants[step, 0], constants[step, 1]
+                if code == PLANE:
+                    top += 1
+                    if operand == 0:
+                        _load(stack, top, target, row + i, column + start, count, width)
+                    else:
+                        _load(stack, top, planes[operand - 1], i, start, count, width)
+                elif code == AFFINE:
+                    for j in range(size):
+                        stack[top, j] = a * stack[top, j] + b
+                elif code == EXP:
+                    exponentiate(stack, bits, top, depth, size)
+                elif code == ADD:
+                    top -= 1
+                    for j in range(size):
+                        stack[top, j] += stack[top + 1, j]
+                elif code == MULTIPLY:
+                    top -= 1
+                    for j in range(size):
+                        stack[top, j] *= stack[top + 1, j]
+                elif code == FACTOR:
+                    for t in range(count):
+                        own = left[operand, row + i + t]
+                        factors = right[operand, column + start : column + start + width]
+                        values = stack[top, t * width : (t + 1) * width]
+                        for j in range(width):
+                            values[j] *= own * factors[j]
+                elif code == POWER:
+                    _raise_to(stack, top, depth, operand, size)
+                elif code == COPY:
+                    for j in range(size):
+                        stack[top + 1, j] = stack[top, j]
+                    top += 1
+                elif code == SWAP:
+                    for j in range(size):
+                        stack[top, j], stack[top - 1, j] = stack[top - 1, j], stack[top, j]
+                elif code == MINIMUM:
+                    for j in range(size):
+                        stack[top, j] = a if stack[top, j] > a else stack[top, j]
+                elif code == SQRT:
+                    for j in range(size):
+                        stack[top, j] = math.sqrt(stack[top, j])
+                elif code == LOG1P:
+                    for j in range(size):
+                        stack[top, j] = math.log1p(stack[top, j])
+                elif code == TANH:
+                    for j in range(size):
+                        stack[top, j] = math.tanh(stack[top, j])
+            for t in range(count):
+                block = target[row + i + t, column + start : column + start + width]
+                values = stack[0, t * width : (t + 1) * width]
+                for j in range(width):
+                    block[j] = values[j]
+
+
+@jit
+def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, width: Any) -> None:
+    """Copy a tile of several rows to one row of the stack."""
+    for t in range(count):
+        # Slices, although they cost a reference count each: a sum of offsets as an index would be tested for
+        # being negative, at every entry.
+        block = source[row + t, column : column + width]
+        values = stack[top, t * width : (t + 1) * width]
+        for j in range(width):
+            values[j] = block[j]
+
+
+@jit
+def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> None:
+    """Raise to a whole power, not zero, by squaring."""
+    remaining = abs(exponent) - 1
+    for j in range(size):
+        stack[scratch, j] = stack[top, j]
+    while remaining > 0:
+        if remaining & 1:
+            for j in range(size):
+                stack[top, j] *= stack[scratch, j]
+        remaining >>= 1
+        if remaining:
+            for j in range(size):
+                stack[scratch, j] *= stack[scratch, j]
+    if exponent < 0:
+        for j in range(size):
+            stack[top, j] = 1.0 / stack[top, j]

@@ -1,0 +1,196 @@
+"""What every kernel answers: values, settled parameters, its program."""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from streamkpca.kernels.planes import Array, Columns
+from streamkpca.kernels.programs import Listing, Program
+from streamkpca.validation import as_rows
+
+
+class KernelValue(ABC):
+    """A function of two rows, as a value: a frozen dataclass whose fields are parameters and parts."""
+
+    _stationary: ClassVar[bool] = False
+    _positive_definite: ClassVar[bool] = True
+
+    def matrix(self, X: Any, Y: Any = None) -> Array:
+        """Evaluate the kernel for all pairs of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        Y : array-like of shape (m, d), optional
+            X itself by default; the result is then exactly symmetric.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+
+        Raises
+        ------
+        TypeError, ValueError
+            X or Y are not finite rows of the same width, the kernel names a column that they do not have,
+            or it is not settled.
+
+        Notes
+        -----
+        Inner products and squared distances come from BLAS, O(n m d); distances that cancellation has spoiled
+        are summed anew, so equal rows are exactly at distance 0 and large offsets do no harm. Beside the
+        result, memory is a few MB whatever n and m.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(0.5).matrix([[0.0], [1.0]], [[0.0]]).round(3)
+        array([[1.   ],
+               [0.607]])
+        """
+        where = f"{type(self).__name__}.matrix"
+        left = self._checked(X, where)
+        if Y is None:
+            return self.program.gram(left)
+        right = as_rows(Y, where=where)
+        if left.shape[1] != right.shape[1]:
+            raise ValueError(
+                f"{where}: X has {left.shape[1]} features but Y has {right.shape[1]}; pass rows with the same columns"
+            )
+        return self.program.matrix(left, right)
+
+    def diagonal(self, X: Any) -> Array:
+        """Evaluate the kernel for every row with itself.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `matrix` raises them.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import Linear
+        >>> Linear().diagonal([[3.0, 4.0]])
+        array([25.])
+        """
+        return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
+
+    def settled(self, X: Any) -> Self:
+        """Replace "scale" and "median" by numbers that fit the given rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows of the kind that the kernel will see.
+
+        Returns
+        -------
+        Kernel
+            Of the same form; this kernel itself where nothing is left to settle.
+
+        Raises
+        ------
+        TypeError, ValueError
+            X is not finite rows, or lacks a column that the kernel names.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF("scale").settled([[0.0], [4.0]])
+        RBF(gamma=0.25)
+        """
+        rows = self._checked(X, f"{type(self).__name__}.settled")
+        return self if self.is_settled else self._settle(rows)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all parameters are numbers."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return not any(isinstance(value, str) for value in values) and all(part.is_settled for part in self._parts())
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether values are known to depend on x - y alone."""
+        parts = self._parts()
+        return all(part.is_stationary for part in parts) if parts else self._stationary
+
+    @property
+    def is_positive_definite(self) -> bool:
+        """Whether values are known to be inner products, whatever the rows."""
+        parts = self._parts()
+        return all(part.is_positive_definite for part in parts) if parts else self._positive_definite
+
+    @cached_property
+    def program(self) -> Program:
+        """The kernel lowered to flat arrays, for callers whose rows are valid already.
+
+        Raises
+        ------
+        ValueError
+            The kernel is not settled.
+        """
+        if not self.is_settled:
+            raise ValueError(
+                f"{type(self).__name__}: expected all parameters to be numbers, but {self!r} still takes "
+                "some from data; call kernel.settled(X) with rows of that kind and use what it returns"
+            )
+        listing = Listing()
+        self._lower(listing, None)
+        return listing.finish()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the program: it is made anew where it is needed."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @abstractmethod
+    def _lower(self, listing: Listing, columns: Columns) -> None:
+        """Write the steps that leave k(x, y) over the given columns on top of the stack."""
+
+    def _parts(self) -> tuple["KernelValue", ...]:
+        """Give the kernels that this one is made of."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return tuple(value for value in values if isinstance(value, KernelValue))
+
+    def _settle(self, X: Array) -> Self:
+        """Settle all parts on rows that are known to be valid."""
+        changes = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            part = getattr(self, field.name)
+            if isinstance(part, KernelValue):
+                changes[field.name] = part._settle(X)
+        return replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+    def check_width(self, d: int, where: str) -> None:
+        """Refuse rows that lack a column which the kernel names.
+
+        Parameters
+        ----------
+        d : int
+            Number of columns.
+        where : str
+            Who asks, for the error text.
+
+        Raises
+        ------
+        ValueError
+            A column is missing.
+        """
+        for part in self._parts():
+            part.check_width(d, where)
+
+    def _checked(self, X: Any, where: str) -> Array:
+        rows = as_rows(X, where=where)
+        self.check_width(rows.shape[1], where)
+        return rows
+
+    def _set(self, name: str, value: Any) -> None:
+        """Write a checked parameter into the frozen value under construction."""
+        object.__setattr__(self, name, value)

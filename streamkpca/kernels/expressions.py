@@ -1,0 +1,140 @@
+"""Kernels as a person writes them in a shell, read without running any code."""
+
+import ast
+import math
+
+from streamkpca import kernels
+from streamkpca.kernels import Kernel, kernel_from
+
+_CONSTRUCTORS = (
+    "Linear",
+    "Polynomial",
+    "RBF",
+    "Laplacian",
+    "Matern",
+    "RationalQuadratic",
+    "Cosine",
+    "Sigmoid",
+)
+_LONGEST = 1000
+_HELP = (
+    "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
+    f"{', '.join(_CONSTRUCTORS)} with numbers, +, *, **, .exp() and .on([0, 1])"
+)
+
+
+def parse_kernel(text: str) -> Kernel:
+    """Read a kernel from text: a name, or the expression that a kernel prints as.
+
+    Parameters
+    ----------
+    text : str
+        ``"rbf"`` or ``"2.0 * RBF(gamma=0.5) + Linear().on([0, 1])"``.
+
+    Returns
+    -------
+    Kernel
+
+    Raises
+    ------
+    ValueError
+        Not such an expression, or a parameter that the kernel refuses.
+
+    Notes
+    -----
+    The text is parsed to a syntax tree, of which only calls of kernel constructors, ``+``, ``*``, ``**``,
+    ``.exp()``, ``.on()`` and literals are carried out; nothing is evaluated. Custom kernels hold code, so
+    they cannot be written this way.
+
+    Examples
+    --------
+    >>> parse_kernel("RBF(gamma=0.5)")
+    RBF(gamma=0.5)
+    """
+    if text.strip().isidentifier() and text.strip() not in _CONSTRUCTORS:
+        return kernel_from(text.strip(), where="kernel")
+    if len(text) > _LONGEST:
+        raise ValueError(f"kernel expression of {len(text)} characters; at most {_LONGEST} are read")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        kernel = _kernel(tree)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"cannot read kernel {text!r}; {_HELP}") from None
+    except TypeError as error:
+        raise ValueError(f"cannot read kernel {text!r} ({error}); {_HELP}") from None
+    return kernel
+
+
+def _kernel(node: ast.expr) -> Kernel:
+    match node:
+        case ast.Name(id=name) if name in _CONSTRUCTORS:
+            return _construct(name, [], [])
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CONSTRUCTORS:
+            return _construct(name, args, keywords)
+        case ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CONSTRUCTORS:
+            return _construct(name, [], [])
+        case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
+            return _kernel(inner).exp()
+        case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
+            return _kernel(inner).on(_columns(columns))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _kernel(left) + _kernel(right)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _kernel(left) ** int(_number(right, whole=True))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            if _is_number(left):
+                return _number(left) * _kernel(right)
+            if _is_number(right):
+                return _kernel(left) * _number(right)
+            return _kernel(left) * _kernel(right)
+    raise ValueError(f"cannot read {ast.unparse(node)!r} in a kernel; {_HELP}")
+
+
+def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Kernel:
+    values = [_literal(arg) for arg in args]
+    named = {}
+    for keyword in keywords:
+        if keyword.arg is None:
+            raise ValueError(f"cannot read ** in {name}(...); {_HELP}")
+        named[keyword.arg] = _literal(keyword.value)
+    kernel: Kernel = getattr(kernels, name)(*values, **named)
+    return kernel
+
+
+def _literal(node: ast.expr) -> float | int | str:
+    match node:
+        case ast.Constant(value=str(word)):
+            return word
+        case ast.Name(id=word):
+            # Inner quotes are a nuisance in a shell: gamma=scale is as clear as gamma="scale".
+            return word
+    return _number(node)
+
+
+def _number(node: ast.expr, *, whole: bool = False) -> float | int:
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_number(inner, whole=whole)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _number(inner, whole=whole)
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            if math.isfinite(number) and not (whole and number != int(number)):
+                return number
+    kind = "a whole number" if whole else "a number"
+    raise ValueError(f"expected {kind} in a kernel but got {ast.unparse(node)!r}; {_HELP}")
+
+
+def _is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(operand=inner):
+            return _is_number(inner)
+    return False
+
+
+def _columns(node: ast.expr) -> list[int]:
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [int(_number(item, whole=True)) for item in items]
+    return [int(_number(node, whole=True))]

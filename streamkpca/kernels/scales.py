@@ -1,0 +1,111 @@
+"""How far apart rows typically are: the rules behind "scale" and "median"."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca import distance_loops as loops
+from streamkpca.validation import check_choice, check_real
+
+Array = npt.NDArray[np.float64]
+
+RULES = ("scale", "median")
+_MEDIAN_ROWS = 512
+# Reciprocals and products with it stay finite.
+_SMALLEST, _LARGEST = 1e-300, 1e300
+
+
+def typical_distance(X: Array, rule: str, *, squared: bool) -> float:
+    """Measure how far apart rows typically are.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Finite rows.
+    rule : {"scale", "median"}
+        From the variance of all entries, or from distances between rows.
+    squared : bool
+        Squared distances, or L1 distances.
+
+    Returns
+    -------
+    float
+        Positive and finite; 1 where all entries ("scale") or rows ("median") are equal.
+
+    Raises
+    ------
+    ValueError
+        The distances are beyond the range of numbers.
+
+    Notes
+    -----
+    "scale": d var, or d std, with the variance over all entries of X; ``1 / (d var)`` is scikit-learn's
+    ``gamma="scale"``. "median": over pairs of at most 512 rows, evenly spaced, equal pairs left out. O(n d) for
+    the first and O(512^2 d) for the second.
+
+    References
+    ----------
+    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". There the median
+    is over all pairs, here over those of some rows.
+
+    Examples
+    --------
+    >>> typical_distance(np.array([[0.0], [4.0]]), "scale", squared=True)
+    4.0
+    >>> typical_distance(np.array([[0.0], [4.0]]), "median", squared=True)
+    16.0
+    """
+    with np.errstate(all="ignore"):
+        distance = _from_variance(X, squared) if rule == "scale" else _median_of_pairs(X, squared)
+    if not np.isfinite(distance):
+        raise ValueError(
+            f'kernel: the distances between these rows overflow, so that "{rule}" finds no scale; scale the features '
+            "down, or give the kernel's width as a number"
+        )
+    return 1.0 if distance == 0.0 else min(max(distance, _SMALLEST), _LARGEST)
+
+
+def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) -> float | str:
+    """Check a kernel's width: a positive number, or the rule that finds one.
+
+    Parameters
+    ----------
+    name, value : str, object
+        The parameter.
+    rules : collection of str
+        The rules that the kernel knows.
+    where : str
+        Who asks, for the error text.
+
+    Returns
+    -------
+    float or str
+
+    Raises
+    ------
+    TypeError, ValueError
+        Neither a positive number nor one of the rules.
+    """
+    if isinstance(value, str):
+        return check_choice(name, value, choices=rules, where=where)
+    return check_real(name, value, least=0.0, open_below=True, where=where)
+
+
+def _from_variance(X: Array, squared: bool) -> float:
+    # The computed mean of equal entries may be off in the last place; their variance would then not be 0.
+    if X.min() == X.max():
+        return 0.0
+    spread = X.var() if squared else X.std()
+    return float(X.shape[1] * spread)
+
+
+def _median_of_pairs(X: Array, squared: bool) -> float:
+    chosen = np.linspace(0, len(X) - 1, min(len(X), _MEDIAN_ROWS)).astype(np.intp)
+    rows = np.ascontiguousarray(X[chosen])
+    distances = np.empty((len(rows), len(rows)))
+    loops.direct_distances(rows, np.ascontiguousarray(rows.T), squared, distances, 0, 0)
+    pairs = distances[np.tril_indices(len(rows), -1)]
+    pairs = pairs[pairs > 0.0]
+    return float(np.median(pairs)) if len(pairs) else 0.0

@@ -1,0 +1,245 @@
+"""The algebra of kernels: laws over random expressions, held against a naive evaluator."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+
+D = 4
+
+
+def norm(X):
+    return np.sqrt((X**2).sum(axis=1))
+
+
+def wave(X):
+    return np.cos(X[:, 0])
+
+
+def squared(X, Y):
+    return ((X[:, None] - Y[None]) ** 2).sum(axis=2)
+
+
+def cosine(X, Y):
+    return X @ Y.T / np.outer(norm(X), norm(Y))
+
+
+def matern(X, Y):
+    t = np.sqrt(3.0 * squared(X, Y)) / 2.0
+    return (1.0 + t) * np.exp(-t)
+
+
+# A kernel and the function (X, Y) -> matrix that it must equal. Both are made together, so the tests never ask
+# the kernel for its own structure.
+PRIMITIVES = [
+    (Linear(), lambda X, Y: X @ Y.T),
+    (Polynomial(2, gamma=0.5), lambda X, Y: (0.5 * X @ Y.T + 1.0) ** 2),
+    (RBF(0.5), lambda X, Y: np.exp(-0.5 * squared(X, Y))),
+    (Laplacian(0.5), lambda X, Y: np.exp(-0.5 * np.abs(X[:, None] - Y[None]).sum(axis=2))),
+    (Matern(1.5, length_scale=2.0), matern),
+    (RationalQuadratic(2.0, length_scale=1.0), lambda X, Y: (1.0 + squared(X, Y) / 4.0) ** -2),
+    (Cosine(), cosine),
+    (Custom(cosine), cosine),
+]
+
+
+def extend(children):
+    def binary(pair):
+        (k1, f1), (k2, f2) = pair
+        return st.sampled_from(
+            [(k1 + k2, lambda X, Y: f1(X, Y) + f2(X, Y)), (k1 * k2, lambda X, Y: f1(X, Y) * f2(X, Y))]
+        )
+
+    def unary(child):
+        k, f = child
+        return st.sampled_from(
+            [
+                (2.5 * k, lambda X, Y: 2.5 * f(X, Y)),
+                (k * 0.1, lambda X, Y: 0.1 * f(X, Y)),
+                (k**1, f),
+                (k**3, lambda X, Y: f(X, Y) ** 3),
+                ((0.01 * k).exp(), lambda X, Y: np.exp(0.01 * f(X, Y))),
+                (k.scaled_by(wave), lambda X, Y: wave(X)[:, None] * f(X, Y) * wave(Y)),
+            ]
+        )
+
+    return st.one_of(st.tuples(children, children).flatmap(binary), children.flatmap(unary))
+
+
+expressions = st.recursive(st.sampled_from(PRIMITIVES), extend, max_leaves=5)
+
+
+@st.composite
+def placed(draw):
+    """Draw an expression, most often on some columns of its own, as part of a sum with another one."""
+    kernel, function = draw(expressions)
+    columns = draw(st.lists(st.integers(0, D - 1), min_size=1, unique=True))
+    other, other_function = draw(expressions)
+    return kernel.on(columns) + other, lambda X, Y: function(X[:, columns], Y[:, columns]) + other_function(X, Y)
+
+
+def rows(seed, n):
+    return np.random.default_rng(seed).uniform(-1.5, 1.5, size=(n, D))
+
+
+@given(case=st.one_of(expressions, placed()), seed=st.integers(0, 999), n=st.integers(1, 7))
+def test_programs_equal_the_naive_evaluator(case, seed, n):
+    kernel, function = case
+    X, Y = rows(seed, n), rows(seed + 1, 5)
+    with np.errstate(over="ignore"):
+        expected, own = function(X, Y), function(X, X)
+    finite = np.abs(own).max(initial=np.abs(expected).max()) < 1e200
+    if finite:
+        # Sums may cancel: their error is relative to the largest entries.
+        np.testing.assert_allclose(kernel.matrix(X, Y), expected, rtol=1e-10, atol=1e-11 * np.abs(own).max())
+        np.testing.assert_allclose(kernel.matrix(X), own, rtol=1e-10, atol=1e-11 * np.abs(own).max())
+        np.testing.assert_allclose(kernel.diagonal(X), np.diagonal(own), rtol=1e-10)
+
+
+@given(case=st.one_of(expressions, placed()), seed=st.integers(0, 999))
+def test_combinations_stay_symmetric_and_positive_semidefinite(case, seed):
+    K = case[0].matrix(rows(seed, 7))
+    if np.abs(K).max() < 1e100:
+        np.testing.assert_array_equal(K, K.T)
+        spectrum = np.linalg.eigvalsh(K)
+        assert spectrum[0] >= -1e-11 * spectrum[-1]
+
+
+@given(case=st.one_of(expressions, placed()))
+def test_combinations_are_values(case):
+    kernel = case[0]
+    assert copy.deepcopy(kernel) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    if "<function" not in repr(kernel):
+        assert eval(repr(kernel)) == kernel
+        assert hash(eval(repr(kernel))) == hash(kernel)
+
+
+@given(a=expressions, b=expressions, c=expressions, seed=st.integers(0, 999))
+def test_values_obey_the_laws_of_a_semiring(a, b, c, seed):
+    (a, _), (b, _), (c, _) = a, b, c
+    X = rows(seed, 4)
+    for left, right in [
+        (a + b, b + a),
+        (a * b, b * a),
+        (a + (b + c), (a + b) + c),
+        (a * (b * c), (a * b) * c),
+        (a * (b + c), a * b + a * c),
+        (a + a, 2.0 * a),
+        (a * a, a**2),
+    ]:
+        K = left.matrix(X)
+        if np.abs(K).max() < 1e100:
+            np.testing.assert_allclose(K, right.matrix(X), rtol=1e-9, atol=1e-11 * np.abs(K).max())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (RBF(0.5) + 2.0 * Linear(), "RBF(gamma=0.5) + 2.0 * Linear()"),
+        ((RBF(0.5) + Linear()) * Cosine(), "(RBF(gamma=0.5) + Linear()) * Cosine()"),
+        (Linear() + (Linear() + Cosine()), "Linear() + (Linear() + Cosine())"),
+        (Linear() * (Linear() * Cosine()), "Linear() * (Linear() * Cosine())"),
+        (2 * (3 * Linear()), "2.0 * (3.0 * Linear())"),
+        (2 * Linear() * Cosine(), "2.0 * Linear() * Cosine()"),
+        (2 * (Linear() * Cosine()), "2.0 * (Linear() * Cosine())"),
+        ((2 * Linear()) ** 2, "(2.0 * Linear()) ** 2"),
+        ((Linear() ** 2) ** 3, "(Linear() ** 2) ** 3"),
+        (2 * Linear() ** 2, "2.0 * Linear() ** 2"),
+        ((Linear() + Cosine()).exp().on(1), "(Linear() + Cosine()).exp().on((1,))"),
+        ((Linear() ** 2).on([0, 2]), "(Linear() ** 2).on((0, 2))"),
+    ],
+)
+def test_kernels_print_as_the_code_that_makes_them(kernel, text):
+    assert repr(kernel) == text
+    assert eval(text) == kernel
+
+
+def test_scaled_by_prints_its_function():
+    assert repr((Linear() + Cosine()).scaled_by(wave)) == f"(Linear() + Cosine()).scaled_by({wave!r})"
+
+
+def test_numpy_numbers_scale_kernels():
+    for number in (np.float64(2.0), np.float32(2.0), np.int64(2), 2):
+        assert number * Linear() == Linear() * number == 2.0 * Linear()
+
+
+def test_nested_columns_count_within_the_outer_ones():
+    X = rows(0, 5)
+    nested = (RBF(1.0).on([1]) + Linear()).on([3, 2])
+    expected = RBF(1.0).matrix(X[:, [2]]) + Linear().matrix(X[:, [3, 2]])
+    np.testing.assert_allclose(nested.matrix(X), expected, rtol=1e-14)
+    assert RBF(1.0).on(np.array([0, 2])) == RBF(1.0).on(range(0, 3, 2)) == RBF(1.0).on((0, 2))
+
+
+def test_functions_see_the_chosen_columns():
+    X = rows(0, 5)
+    f = X[:, 3]
+    kernel = Linear().scaled_by(lambda Z: Z[:, 0]).on([3, 1])
+    np.testing.assert_allclose(kernel.matrix(X), np.outer(f, f) * (X[:, [3, 1]] @ X[:, [3, 1]].T), rtol=1e-13)
+    np.testing.assert_allclose(kernel.diagonal(X), f**2 * (X[:, [3, 1]] ** 2).sum(axis=1), rtol=1e-13)
+
+
+def test_combinations_know_whether_they_are_stationary():
+    assert ((RBF(1.0) + 2.0 * Laplacian(1.0) ** 2) * Matern(length_scale=1.0)).exp().on([0]).is_stationary
+    assert not (RBF(1.0) + Linear()).is_stationary
+    assert not RBF(1.0).scaled_by(wave).is_stationary
+
+
+def test_settling_reaches_every_part():
+    X = rows(0, 20) * np.array([1.0, 10.0, 1.0, 1.0])
+    kernel = (RBF() + 2.0 * Laplacian("median").on([1]) * Linear()).scaled_by(wave).exp() ** 2
+    assert not kernel.is_settled
+    settled = kernel.settled(X)
+    assert settled.is_settled
+    expected = (RBF().settled(X) + 2.0 * Laplacian("median").settled(X[:, [1]]).on([1]) * Linear()).scaled_by(wave)
+    assert settled == expected.exp() ** 2
+    assert settled.settled(X) is settled
+    with pytest.raises(ValueError, match=r"Sum: expected all parameters to be numbers, but RBF\(gamma='scale'\)"):
+        (RBF() + Linear()).matrix(X)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda k: 0.0 * k, ValueError, r"Scaled: scale must be a finite number in \(0"),
+        (lambda k: k * -1.0, ValueError, "Scaled: scale"),
+        (lambda k: k * np.inf, ValueError, "Scaled: scale"),
+        (lambda k: True * k, TypeError, "unsupported operand"),
+        (lambda k: k + 1.0, TypeError, "unsupported operand"),
+        (lambda k: 1.0 + k, TypeError, "unsupported operand"),
+        (lambda k: k - k, TypeError, "unsupported operand"),
+        (lambda k: k * "x", TypeError, "multiply|operand"),
+        (lambda k: k**0, ValueError, "Power: exponent must be at least 1"),
+        (lambda k: k**0.5, TypeError, "Power: exponent must be an integer"),
+        (lambda k: k.scaled_by(2.0), TypeError, r"scaled_by: expected a function .* as in 2.0 \* kernel"),
+        (lambda k: k.on([]), ValueError, "on: expected at least one column"),
+        (lambda k: k.on([0, 0]), ValueError, r"on: expected every column once but got \(0, 0\)"),
+        (lambda k: k.on([-1]), ValueError, "on: column must be at least 0"),
+        (lambda k: k.on([0.5]), TypeError, "on: column must be an integer"),
+        (lambda k: k.on(1.5), TypeError, "on: column must be an integer"),
+        (lambda k: k.on("a"), TypeError, "on: expected a column or a list of columns"),
+        (lambda k: k.on(None), TypeError, "on: expected a column or a list of columns"),
+        (lambda k: k.on([2]).on([0, 1]), ValueError, "on: the kernel .* uses column 2 but got rows with 2 features"),
+    ],
+)
+def test_nonsense_combinations_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make(RBF(1.0))
+
+
+def test_missing_columns_are_named():
+    kernel = Linear() + RBF(1.0).on([1, 7])
+    for ask in (kernel.matrix, kernel.diagonal, kernel.settled):
+        with pytest.raises(ValueError, match=r"uses column 7 but got rows with 4 features \(columns 0 to 3\)"):
+            ask(rows(0, 3))
+
+
+def test_sigmoid_may_be_indefinite():
+    X = rows(0, 12)
+    assert np.linalg.eigvalsh(Sigmoid(1.0, coef0=-2.0).matrix(X))[0] < -1e-3

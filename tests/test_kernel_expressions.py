@@ -1,0 +1,81 @@
+"""Kernels written in a shell: what prints as a kernel reads as that kernel, and nothing else runs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import kernels
+from streamkpca.kernels.expressions import parse_kernel
+
+POSITIVE = st.floats(0.01, 100)
+SIMPLE = st.one_of(
+    st.just(kernels.Linear()),
+    st.just(kernels.Cosine()),
+    st.builds(kernels.RBF, gamma=POSITIVE | st.sampled_from(["scale", "median"])),
+    st.builds(kernels.Laplacian, gamma=POSITIVE),
+    st.builds(kernels.Polynomial, degree=st.integers(1, 4), gamma=POSITIVE, coef0=st.floats(0, 3)),
+    st.builds(kernels.Matern, nu=st.sampled_from([0.5, 1.5, 2.5]), length_scale=POSITIVE),
+    st.builds(kernels.RationalQuadratic, alpha=POSITIVE, length_scale=POSITIVE),
+    st.builds(kernels.Sigmoid, gamma=POSITIVE, coef0=st.floats(-3, 3)),
+)
+KERNELS = st.recursive(
+    SIMPLE,
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, b: a * b, inner, inner),
+        st.builds(lambda c, k: c * k, POSITIVE, inner),
+        st.builds(lambda k, p: k**p, inner, st.integers(1, 3)),
+        st.builds(lambda k: k.exp(), inner),
+        st.builds(lambda k, columns: k.on(columns), inner, st.just([0, 1])),
+    ),
+    max_leaves=4,
+)
+
+
+@given(KERNELS)
+def test_what_a_kernel_prints_reads_as_that_kernel(kernel):
+    assert parse_kernel(repr(kernel)) == kernel
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("rbf", kernels.RBF()),
+        (" poly ", kernels.Polynomial()),
+        ("RBF", kernels.RBF()),
+        ("RBF(0.5)", kernels.RBF(gamma=0.5)),
+        ("RBF(gamma=median)", kernels.RBF(gamma="median")),
+        ("Linear() * 2", 2 * kernels.Linear()),
+        ("RBF(gamma=1e-3) + 0.1 * Linear().on(0)", kernels.RBF(gamma=1e-3) + 0.1 * kernels.Linear().on([0])),
+        ("Sigmoid(gamma=1, coef0=-1)", kernels.Sigmoid(gamma=1, coef0=-1)),
+    ],
+)
+def test_short_forms(text, kernel):
+    assert parse_kernel(text) == kernel
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot read kernel"),
+        ("RBF(", "cannot read kernel"),
+        ("nonsense", "'rbf'"),
+        ("__import__('os').system('true')", "cannot read .* in a kernel"),
+        ("RBF(gamma=__import__('os'))", "expected a number"),
+        ("RBF.__class__", "cannot read"),
+        ("Custom(print)", "cannot read"),
+        ("RBF(**{})", "cannot read"),
+        ("RBF() - Linear()", "cannot read"),
+        ("RBF() ** 0.5", "expected a whole number"),
+        ("RBF(gamma=-1)", "gamma"),
+        ("RBF(gamma=2**9**9)", "expected a number"),
+        ("RBF(beta=1)", "beta"),
+        ("RBF(gamma=1e999)", "expected a number"),
+        ("3", "cannot read"),
+        ("(" * 600 + "RBF()" + ")" * 600, "at most 1000"),
+        ("-" * 900 + "RBF()", "cannot read"),
+    ],
+)
+def test_anything_else_is_refused(text, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        parse_kernel(text)

@@ -1,0 +1,157 @@
+"""The program interpreter and its exponential, called directly."""
+
+import contextlib
+
+import numba
+import numpy as np
+import pytest
+
+from streamkpca import kernel_loops as loops
+from streamkpca.kernel_loops import TILE, exponentiate, run_program
+
+
+def quiet():
+    """Uncompiled, the loops are numpy scalars, which warn where machine code is silent."""
+    return np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext()
+
+
+def exp_of(x):
+    stack = np.empty((3, len(x)))
+    stack[0] = x
+    with quiet():
+        exponentiate(stack, stack.view(np.int64), 0, 1, len(x))
+    return stack[0]
+
+
+def run(steps, planes, left=None, right=None, *, depth=4):
+    """Run a program over whole planes, given as a list of equal shapes."""
+    n, m = planes[0].shape
+    target = np.array(planes[0])
+    others = np.array(planes[1:]).reshape(len(planes) - 1, n, m)
+    codes = np.array([step[0] for step in steps])
+    operands = np.array([step[1] for step in steps])
+    constants = np.array([step[2:] for step in steps], dtype=float)
+    left = np.empty((0, n)) if left is None else left
+    right = np.empty((0, m)) if right is None else right
+    with quiet():
+        run_program(codes, operands, constants, depth, others, left, right, target, 0, 0, n, m)
+    return target
+
+
+def plane(index=0):
+    return (loops.PLANE, index, 0.0, 0.0)
+
+
+def step(code, operand=0, a=0.0, b=0.0):
+    return (code, operand, a, b)
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).normal(size=(5, 7))
+
+
+def test_exponential_is_right_to_one_unit_in_the_last_place():
+    rng = np.random.default_rng(1)
+    x = np.concatenate(
+        [
+            np.linspace(-708.39, 709.78, 3001),
+            rng.normal(size=2000),
+            10.0 ** rng.uniform(-300, 2.8, 1000) * rng.choice([-1, 1], 1000),
+            (np.arange(-1021, 1024) + 0.5) * np.log(2),
+            [0.0, -0.0, 5e-324, -5e-324],
+        ]
+    )
+    x = x[(x > -708.39) & (x < 709.78)]
+    expected = np.exp(x)
+    assert (np.abs(exp_of(x) - expected) <= 1.01 * np.spacing(expected)).all()
+
+
+def test_exponential_is_exactly_one_at_zero():
+    assert exp_of(np.array([0.0, -0.0])).tolist() == [1.0, 1.0]
+
+
+def test_exponential_beyond_the_range_of_normal_numbers():
+    x = np.array([-np.inf, -1e308, -745.2, -708.5, 709.79, 800.0, 1e308, np.inf])
+    np.testing.assert_array_equal(exp_of(x), [0, 0, 0, 0, np.inf, np.inf, np.inf, np.inf])
+
+
+def test_exponential_at_the_ends_of_the_range():
+    x = np.array([-708.396418532264, 709.782712893383])
+    np.testing.assert_allclose(exp_of(x), np.exp(x), rtol=4e-16)
+
+
+def test_exponential_keeps_nan_whatever_its_payload():
+    payloads = np.array([0x7FF8000000000000, 0x7FF8000000000801, -0x0008000000000000 + 3], dtype=np.int64)
+    assert np.isnan(exp_of(payloads.view(np.float64))).all()
+
+
+def test_exponential_touches_only_the_first_values():
+    stack = np.full((3, 4), 7.0)
+    exponentiate(stack, stack.view(np.int64), 0, 1, 2)
+    assert stack[0, 2:].tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "formula"),
+    [
+        ([step(loops.AFFINE, a=2.0, b=3.0)], lambda x: 2 * x + 3),
+        ([step(loops.MINIMUM, a=0.25)], lambda x: np.minimum(x, 0.25)),
+        ([step(loops.POWER, 1)], lambda x: x),
+        ([step(loops.POWER, 2)], lambda x: x**2),
+        ([step(loops.POWER, 7)], lambda x: x**7),
+        ([step(loops.POWER, 12)], lambda x: x**12),
+        ([step(loops.POWER, -1)], lambda x: 1 / x),
+        ([step(loops.POWER, -3)], lambda x: 1 / x**3),
+        ([step(loops.EXP)], np.exp),
+        ([step(loops.TANH)], np.tanh),
+        ([step(loops.POWER, 2), step(loops.SQRT)], np.abs),
+        ([step(loops.POWER, 2), step(loops.LOG1P)], lambda x: np.log1p(x**2)),
+        ([step(loops.COPY), step(loops.MULTIPLY)], lambda x: x * x),
+        ([step(loops.COPY), step(loops.EXP), step(loops.ADD)], lambda x: x + np.exp(x)),
+        ([step(loops.COPY), step(loops.AFFINE, b=2.0), step(loops.SWAP), step(loops.EXP), step(loops.ADD)],
+         lambda x: 2 + np.exp(x)),
+        ([plane(), step(loops.EXP), plane(), step(loops.MULTIPLY), step(loops.ADD)], lambda x: x + x * np.exp(x)),
+    ],
+)  # fmt: skip
+def test_every_operation_is_its_formula(steps, formula, x):
+    np.testing.assert_allclose(run([plane(), *steps], [x]), formula(x), rtol=1e-14)
+
+
+def test_minimum_keeps_nan_and_bounds_infinity():
+    values = run([plane(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
+    np.testing.assert_array_equal(values, [[np.nan, 1.0, -np.inf]])
+
+
+def test_planes_are_told_apart(x):
+    rng = np.random.default_rng(2)
+    y, z = rng.normal(size=(2, *x.shape))
+    steps = [plane(1), plane(0), step(loops.MULTIPLY), plane(2), step(loops.ADD)]
+    np.testing.assert_allclose(run(steps, [x, y, z]), x * y + z, rtol=1e-14)
+
+
+def test_factors_multiply_from_both_sides(x):
+    rng = np.random.default_rng(3)
+    left, right = rng.normal(size=(2, 5)), rng.normal(size=(2, 7))
+    steps = [plane(), step(loops.FACTOR, 1)]
+    np.testing.assert_allclose(run(steps, [x], left, right), np.outer(left[1], right[1]) * x, rtol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, TILE - 1), (2, TILE), (2, TILE + 1), (TILE // 4, 9), (TILE + 5, 1)])
+def test_tiles_cover_every_entry_once(shape):
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(2, *shape))
+    left, right = rng.normal(size=(1, shape[0])), rng.normal(size=(1, shape[1]))
+    steps = [plane(0), step(loops.AFFINE, a=1.0, b=1.0), plane(1), step(loops.MULTIPLY), step(loops.FACTOR, 0)]
+    np.testing.assert_allclose(run(steps, [x, y], left, right), (x + 1) * y * np.outer(left, right), rtol=1e-13)
+
+
+def test_only_the_block_is_written():
+    target = np.arange(30.0).reshape(5, 6)
+    expected = target.copy()
+    factors = np.arange(1.0, 12.0)
+    left, right = factors[None, :5], factors[None, 5:]
+    expected[1:4, 2:5] = (expected * np.outer(left, right))[1:4, 2:5]
+    codes = np.array([loops.PLANE, loops.FACTOR])
+    run_program(codes, np.zeros(2, int), np.zeros((2, 2)), 1, np.empty((0, 3, 3)), left, right, target, 1, 2, 3, 3)
+    np.testing.assert_array_equal(target, expected)

@@ -1,0 +1,78 @@
+"""The rules behind "scale" and "median", against scikit-learn and scipy."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from sklearn.svm import SVC
+
+from streamkpca.kernels import RBF, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
+from streamkpca.kernels.scales import typical_distance
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).normal(size=(30, 3)) * [1.0, 2.0, 5.0]
+
+
+def test_scale_is_that_of_scikit_learn(X):
+    gamma = SVC(gamma="scale").fit(X, np.arange(30) % 2)._gamma
+    assert RBF().settled(X).gamma == gamma
+    assert Polynomial().settled(X).gamma == gamma
+    assert Sigmoid().settled(X).gamma == gamma
+    assert Laplacian().settled(X).gamma == pytest.approx(1.0 / (3 * X.std()), rel=1e-15)
+    for make in (Matern, RationalQuadratic):
+        assert make().settled(X).length_scale == pytest.approx(np.sqrt(3 * X.var()), rel=1e-15)
+
+
+def test_median_is_that_of_the_pairs(X):
+    median = np.median(pdist(X, "sqeuclidean"))
+    assert RBF("median").settled(X).gamma == pytest.approx(1.0 / median, rel=1e-14)
+    assert Laplacian("median").settled(X).gamma == pytest.approx(1.0 / np.median(pdist(X, "cityblock")), rel=1e-14)
+    for make in (Matern, RationalQuadratic):
+        assert make(length_scale="median").settled(X).length_scale == pytest.approx(np.sqrt(median), rel=1e-14)
+
+
+def test_median_leaves_equal_rows_out():
+    X = np.array([[0.0], [0.0], [0.0], [3.0]])
+    assert typical_distance(X, "median", squared=True) == 9.0
+
+
+def test_median_of_many_rows_takes_some_evenly_spaced():
+    X = np.arange(2000.0)[:, None]
+    chosen = X[np.linspace(0, 1999, 512).astype(int)]
+    expected = np.median(pdist(chosen, "cityblock"))
+    assert typical_distance(X, "median", squared=False) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("squared", [True, False])
+def test_equal_rows_count_as_distance_one(rule, squared):
+    # 0.1 ten times has a computed mean that is not 0.1.
+    for rows in (np.full((10, 3), 0.1), np.full((1, 1), 7.0), np.full((3, 2), 1e200)):
+        assert typical_distance(rows, rule, squared=squared) == 1.0
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+def test_offset_does_not_matter(X, rule):
+    exact = np.round(X * 8) / 8
+    for squared in (True, False):
+        near, far = (typical_distance(rows, rule, squared=squared) for rows in (exact, exact + 1e6))
+        assert far == pytest.approx(near, rel=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("size", [1e-200, 1e-160, 1e100])
+def test_extreme_rows_give_usable_widths(X, rule, size):
+    rows = X / np.abs(X).max() * size
+    for squared in (True, False):
+        distance = typical_distance(rows, rule, squared=squared)
+        assert 0.0 < distance < np.inf
+        assert 0.0 < 1.0 / distance < np.inf
+
+
+@pytest.mark.parametrize("make", [RBF, lambda rule: Matern(length_scale=rule)])
+@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("size", [1e200, 1e308])
+def test_rows_whose_distances_overflow_are_refused_with_a_remedy(X, make, rule, size):
+    with pytest.raises(ValueError, match=rf'distances between these rows overflow, so that "{rule}".*give the kernel'):
+        make(rule).settled(X / np.abs(X).max() * size)

@@ -1,0 +1,383 @@
+"""Every kernel against an independent formula, and the promises about exactness, memory and errors."""
+
+import contextlib
+import copy
+import pickle
+import tracemalloc
+
+import numba
+import numpy as np
+import pytest
+from sklearn.gaussian_process import kernels as gaussian
+from sklearn.metrics import pairwise
+
+from streamkpca import kernel_loops
+from streamkpca.kernels import (
+    RBF,
+    Cosine,
+    Custom,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+    kernel_from,
+)
+from streamkpca.kernels import planes as kernel_planes
+from streamkpca.kernels import programs as kernel_programs
+
+PRIMITIVES = [
+    (Linear(), pairwise.linear_kernel),
+    (Polynomial(3, gamma=0.3, coef0=0.5), lambda X, Y: pairwise.polynomial_kernel(X, Y, 3, 0.3, 0.5)),
+    (Polynomial(1, gamma=2.0, coef0=0.0), lambda X, Y: 2.0 * X @ Y.T),
+    (RBF(0.4), lambda X, Y: pairwise.rbf_kernel(X, Y, 0.4)),
+    (Laplacian(0.4), lambda X, Y: pairwise.laplacian_kernel(X, Y, 0.4)),
+    (Matern(0.5, length_scale=1.7), gaussian.Matern(1.7, nu=0.5)),
+    (Matern(1.5, length_scale=1.7), gaussian.Matern(1.7, nu=1.5)),
+    (Matern(2.5, length_scale=1.7), gaussian.Matern(1.7, nu=2.5)),
+    (RationalQuadratic(1.0, length_scale=1.7), gaussian.RationalQuadratic(1.7, alpha=1.0)),
+    (RationalQuadratic(4.0, length_scale=1.7), gaussian.RationalQuadratic(1.7, alpha=4.0)),
+    (RationalQuadratic(0.3, length_scale=1.7), gaussian.RationalQuadratic(1.7, alpha=0.3)),
+    (Cosine(), pairwise.cosine_similarity),
+    (Sigmoid(0.2, coef0=-0.5), lambda X, Y: pairwise.sigmoid_kernel(X, Y, 0.2, -0.5)),
+]
+NAMES = [repr(kernel) for kernel, _ in PRIMITIVES]
+STATIONARY = [
+    RBF(0.4),
+    Laplacian(0.4),
+    Matern(0.5, length_scale=1.7),
+    Matern(1.5, length_scale=1.7),
+    Matern(2.5, length_scale=1.7),
+    RationalQuadratic(1.0, length_scale=1.7),
+    RationalQuadratic(0.3, length_scale=1.7),
+]
+UNSETTLED = [
+    RBF(),
+    RBF("median"),
+    Laplacian(),
+    Laplacian("median"),
+    Matern(),
+    Matern(2.5, length_scale="median"),
+    RationalQuadratic(),
+    RationalQuadratic(length_scale="median"),
+    Polynomial(),
+    Sigmoid(),
+]
+
+
+def overlap(X, Y):
+    return np.minimum(np.abs(X)[:, None], np.abs(Y)[None]).sum(axis=2)
+
+
+def rows(n, d, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def quiet():
+    """Uncompiled, the loops are numpy scalars, which warn where machine code is silent."""
+    return np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext()
+
+
+@pytest.mark.parametrize(("kernel", "reference"), PRIMITIVES, ids=NAMES)
+def test_kernel_is_its_formula(kernel, reference):
+    for n, m, d in [(1, 1, 1), (1, 6, 3), (7, 1, 2), (9, 8, 20), (6, 5, 9), (5, 7, 1)]:
+        X, Y = rows(n, d), rows(m, d, 1)
+        np.testing.assert_allclose(kernel.matrix(X, Y), reference(X, Y), rtol=1e-11, atol=1e-14)
+        np.testing.assert_allclose(kernel.matrix(X), reference(X, X), rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(("kernel", "reference"), PRIMITIVES, ids=NAMES)
+def test_diagonal_symmetry_and_definiteness(kernel, reference):
+    X = rows(14, 9)
+    K = kernel.matrix(X)
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_allclose(kernel.diagonal(X), np.diagonal(K), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(K, kernel.matrix(X, X.copy()), rtol=1e-12, atol=1e-15)
+    if not isinstance(kernel, Sigmoid):
+        spectrum = np.linalg.eigvalsh(K)
+        assert spectrum[0] >= -1e-12 * spectrum[-1]
+
+
+@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
+def test_stationary_kernels_do_not_see_a_shift(kernel):
+    assert kernel.is_stationary
+    for d in (2, 12):
+        # On a grid of eighths, a million can be added without rounding: any difference is the kernel's own.
+        X, Y = np.round(rows(9, d) * 8) / 8, np.round(rows(8, d, 1) * 8) / 8
+        shifted = kernel.matrix(X + 1e6, Y + 1e6)
+        np.testing.assert_allclose(shifted, kernel.matrix(X, Y), rtol=1e-11, atol=1e-300)
+        assert (kernel.diagonal(X) == 1.0).all()
+        assert (np.diagonal(kernel.matrix(X)) == 1.0).all()
+
+
+@pytest.mark.parametrize("kernel", [Linear(), Polynomial(gamma=1.0), Cosine(), Sigmoid(1.0), Custom(overlap)])
+def test_other_kernels_are_not_called_stationary(kernel):
+    assert not kernel.is_stationary
+
+
+@pytest.mark.parametrize("d", [3, 16])
+@pytest.mark.parametrize("kind", ["offset", "two clusters"])
+def test_distances_survive_offsets_and_clusters(kind, d):
+    X, Y = rows(12, d), rows(11, d, 1)
+    if kind == "offset":
+        X, Y = X + 1e6, Y + 1e6
+    else:
+        X, Y = X + 1e6 * (-1.0) ** np.arange(12)[:, None], Y + 1e6 * (-1.0) ** np.arange(11)[:, None]
+    differences = X[:, None].astype(np.longdouble) - Y[None].astype(np.longdouble)
+    squared = (differences**2).sum(axis=2)
+    expected = np.exp(-squared / d)
+    np.testing.assert_allclose(RBF(1.0 / d).matrix(X, Y), expected.astype(float), rtol=1e-12, atol=1e-300)
+    assert (np.diagonal(RBF(1e3).matrix(X, X.copy())) == 1.0).all()
+
+
+@pytest.mark.parametrize("d", [2, 12])
+@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
+def test_huge_rows_give_zero_never_nan(kernel, d):
+    X = rows(6, d) * np.array([1e200, 1e200, 1.0, 1e155, 1e307, 1e-200])[:, None]
+    X[4, :2] = [1.7e308, -1.7e308]
+    with quiet():
+        K, cross = kernel.matrix(X), kernel.matrix(X[:5], X)
+    assert np.isfinite(K).all()
+    assert np.isfinite(cross).all()
+    assert (np.diagonal(K) == 1.0).all()
+    assert K[0, 1] < 1e-50
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        RBF,
+        Laplacian,
+        *(lambda w, nu=nu: Matern(nu, length_scale=w) for nu in (0.5, 1.5, 2.5)),
+        *(lambda w, alpha=alpha: RationalQuadratic(alpha, length_scale=w) for alpha in (1.0, 1e-3, 1e300)),
+    ],
+)
+def test_extreme_widths_stay_within_zero_and_one(make):
+    X = rows(5, 3)
+    for width in (1e-300, 1e-12, 1e12, 1e300):
+        with quiet():
+            K = make(width).matrix(X)
+        assert (K >= 0.0).all()
+        assert (K <= 1.0).all()
+        assert (np.diagonal(K) == 1.0).all()
+
+
+def test_cosine_neither_overflows_nor_underflows():
+    X = np.array([[3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]])
+    np.testing.assert_allclose(Cosine().matrix(X), [[1, 1, 0], [1, 1, 0], [0, 0, 0]], rtol=1e-15)
+    np.testing.assert_array_equal(Cosine().diagonal(X), [1.0, 1.0, 0.0])
+
+
+def test_rational_quadratic_of_large_alpha_is_rbf():
+    X = rows(6, 4)
+    close = RationalQuadratic(1e9, length_scale=1.0).matrix(X)
+    np.testing.assert_allclose(close, RBF(0.5).matrix(X), rtol=1e-7)
+
+
+def test_one_row_alone_answers_as_among_others():
+    X, Y = rows(40, 12), rows(9, 12, 1)
+    for kernel, _ in PRIMITIVES:
+        together = kernel.matrix(X, Y)
+        alone = np.concatenate([kernel.matrix(X[i : i + 1], Y) for i in range(len(X))])
+        np.testing.assert_allclose(alone, together, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("d", [2, 11])
+def test_blocks_join_without_a_seam(monkeypatch, d):
+    monkeypatch.setattr(kernel_programs, "_ROWS", 4)
+    monkeypatch.setattr(kernel_programs, "_COLUMNS", 8)
+    kernel = RBF(0.2).scaled_by(lambda X: X[:, 0]) + Linear() * Laplacian(0.1) + Custom(overlap)
+    X, Y = rows(21, d), rows(18, d, 1)
+    expected = (
+        pairwise.rbf_kernel(X, Y, 0.2) * np.outer(X[:, 0], Y[:, 0])
+        + X @ Y.T * pairwise.laplacian_kernel(X, Y, 0.1)
+        + overlap(X, Y)
+    )
+    np.testing.assert_allclose(kernel.matrix(X, Y), expected, rtol=1e-12, atol=1e-14)
+    K = kernel.matrix(X)
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_allclose(K, kernel.matrix(X, X.copy()), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="millions of entries in uncompiled loops")
+def test_memory_is_the_result_and_little_more():
+    X = rows(2500, 16)
+    kernel = RBF(0.1) + Laplacian(0.1) * Linear()
+    kernel.matrix(X[:20])
+    tracemalloc.start()
+    try:
+        K = kernel.matrix(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Two planes beside the result, of 4 MB each.
+    assert peak < K.nbytes + 12e6
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="counts compiled versions")
+def test_new_combinations_compile_nothing():
+    X = rows(20, 10)
+    (RBF(1.0) + Linear()).matrix(X)
+    before = len(kernel_loops.run_program.signatures)
+    (Matern(2.5, length_scale=1.0) * Cosine() ** 3 + Sigmoid(1.0).scaled_by(lambda X: X[:, 1]).exp()).matrix(X[:3], X)
+    assert len(kernel_loops.run_program.signatures) == before
+
+
+def test_shared_parts_are_computed_once():
+    program = (RBF(1.0) + RBF(2.0) * Matern(length_scale=1.0) + Linear().exp() + Polynomial(gamma=1.0)).program
+    assert len(program.planes) == 2
+    assert len((RBF(1.0).on([1]).on([0, 1]) + RBF(1.0).on(1)).program.planes) == 1
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel, _ in PRIMITIVES] + UNSETTLED, ids=repr)
+def test_kernels_are_values(kernel):
+    assert eval(repr(kernel)) == kernel
+    assert hash(eval(repr(kernel))) == hash(kernel)
+    if kernel.is_settled:
+        assert kernel.program is kernel.program
+    for twin in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel), copy.copy(kernel)):
+        assert twin == kernel
+        assert "program" not in vars(twin)
+    with pytest.raises(AttributeError, match="cannot assign"):
+        kernel.gamma = 3.0
+
+
+def test_kernels_differ_by_type_and_parameters():
+    assert RBF(1.0) == RBF(1)
+    assert RBF(1.0) != RBF(2.0)
+    assert RBF(1.0) != Laplacian(1.0)
+    assert len({RBF(1.0), RBF(np.float64(1.0)), Linear(), Linear()}) == 2
+    assert repr(RBF(np.float32(0.5))) == "RBF(gamma=0.5)"
+
+
+def test_custom_kernels_and_their_diagonals():
+    X, Y = rows(6, 3), rows(4, 3, 1)
+    kernel = Custom(overlap)
+    np.testing.assert_array_equal(kernel.matrix(X, Y), overlap(X, Y))
+    np.testing.assert_array_equal(kernel.diagonal(X), np.abs(X).sum(axis=1))
+    given = Custom(overlap, diagonal=lambda X: np.abs(X).sum(axis=1) + 1.0)
+    np.testing.assert_array_equal(given.diagonal(X), np.abs(X).sum(axis=1) + 1.0)
+    assert kernel == Custom(overlap) != given
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    assert repr(kernel) == f"Custom({overlap!r})"
+    assert "diagonal=<function" in repr(given)
+    np.testing.assert_array_equal(Custom(lambda X, Y: np.ones((len(X), len(Y)), int)).matrix(X), np.ones((6, 6)))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda X, Y: np.ones(len(X)), r"Custom: the function must return .* \(5, 5\) .* shape \(5,\)"),
+        (lambda X, Y: X @ Y.T + 1j, "must return real numbers .* complex128"),
+        (lambda X, Y: np.full((len(X), len(Y)), np.nan), "returned NaN or infinity"),
+    ],
+)
+def test_what_a_custom_function_returns_is_checked(function, message):
+    with pytest.raises(ValueError, match=message):
+        Custom(function).matrix(rows(5, 2))
+
+
+def test_what_other_functions_return_is_checked():
+    X = rows(5, 2)
+    with pytest.raises(ValueError, match=r"Custom.diagonal: the function must return .* \(5,\)"):
+        Custom(overlap, diagonal=lambda X: X).diagonal(X)
+    with pytest.raises(ValueError, match=r"scaled_by: the function must return .* \(5,\)"):
+        RBF(1.0).scaled_by(lambda X: X).matrix(X)
+    with pytest.raises(ValueError, match="scaled_by: the function returned NaN"):
+        RBF(1.0).scaled_by(lambda X: np.full(len(X), np.nan)).diagonal(X)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: RBF(0.0), ValueError, r"RBF: gamma must be a finite number in \(0"),
+        (lambda: RBF(-1), ValueError, "RBF: gamma"),
+        (lambda: RBF(np.nan), ValueError, "RBF: gamma"),
+        (lambda: RBF(np.inf), ValueError, "RBF: gamma"),
+        (lambda: RBF(None), TypeError, "RBF: gamma must be a number"),
+        (lambda: RBF(True), TypeError, "RBF: gamma must be a number"),
+        (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'scale', 'median'"),
+        (lambda: Laplacian(0), ValueError, "Laplacian: gamma"),
+        (lambda: Polynomial("3"), TypeError, "Polynomial: degree must be an integer"),
+        (lambda: Polynomial(0), ValueError, "Polynomial: degree must be at least 1"),
+        (lambda: Polynomial(2.0), TypeError, "Polynomial: degree must be an integer"),
+        (lambda: Polynomial(coef0=-1.0), ValueError, "Polynomial: coef0"),
+        (lambda: Polynomial(gamma="median"), ValueError, "Polynomial: gamma must be one of 'scale'"),
+        (lambda: Sigmoid("median"), ValueError, "Sigmoid: gamma must be one of 'scale'"),
+        (lambda: Sigmoid(coef0=np.inf), ValueError, "Sigmoid: coef0"),
+        (lambda: Matern(1.0), ValueError, "Matern: nu must be 0.5, 1.5 or 2.5, got 1.0"),
+        (lambda: Matern(None), TypeError, "Matern: nu must be a number"),
+        (lambda: Matern(length_scale=0), ValueError, "Matern: length_scale"),
+        (lambda: RationalQuadratic(0), ValueError, "RationalQuadratic: alpha"),
+        (lambda: RationalQuadratic(length_scale=-2), ValueError, "RationalQuadratic: length_scale"),
+        (lambda: Custom(3), TypeError, "Custom: expected a function of rows"),
+        (lambda: Custom(overlap, diagonal=3), TypeError, "Custom: expected diagonal to be a function"),
+    ],
+)
+def test_nonsense_parameters_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize("kernel", UNSETTLED, ids=repr)
+def test_unsettled_kernels_name_the_remedy(kernel):
+    assert not kernel.is_settled
+    for ask in (kernel.matrix, kernel.diagonal):
+        with pytest.raises(ValueError, match=r"call kernel.settled\(X\)"):
+            ask(rows(3, 2))
+    settled = kernel.settled(rows(3, 2))
+    assert settled.is_settled
+    assert type(settled) is type(kernel)
+    assert settled.settled(rows(5, 2)) is settled
+
+
+def test_bad_rows_are_refused():
+    kernel = RBF(1.0)
+    with pytest.raises(ValueError, match=r"RBF.matrix: X contains NaN"):
+        kernel.matrix([[np.nan]])
+    with pytest.raises(ValueError, match=r"RBF.diagonal: expected a 2D array"):
+        kernel.diagonal([1.0])
+    with pytest.raises(ValueError, match=r"RBF.matrix: X has 2 features but Y has 3; pass rows with the same"):
+        kernel.matrix(rows(4, 2), rows(4, 3))
+    with pytest.raises(ValueError, match=r"RBF.settled: .* contains infinity"):
+        RBF().settled([[np.inf]])
+
+
+def test_arguments_stay_as_they_are_and_may_be_read_only():
+    X = rows(12, 10)
+    X.setflags(write=False)
+    before = X.copy()
+    for kernel, reference in PRIMITIVES:
+        np.testing.assert_allclose(kernel.matrix(X, X[:5]), reference(X, X[:5]), rtol=1e-11, atol=1e-14)
+        kernel.diagonal(X)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_kernels_have_names():
+    for name in ("linear", "poly", "polynomial", "rbf", "laplacian", "matern", "cosine", "sigmoid"):
+        kernel = kernel_from(name, where="here")
+        assert isinstance(kernel, Kernel)
+        assert kernel == type(kernel)()
+        assert type(kernel).__name__.lower().startswith(name)
+        assert kernel_from(kernel, where="here") is kernel
+
+
+def test_what_is_no_kernel_is_refused():
+    assert kernel_from("rational_quadratic", where="here") == RationalQuadratic()
+    with pytest.raises(ValueError, match=r"here: kernel must be a Kernel or one of 'linear', .*, got 'gauss'"):
+        kernel_from("gauss", where="here")
+    with pytest.raises(TypeError, match=r"wrap it: kernels.Custom\(f\)"):
+        kernel_from(overlap, where="here")
+    with pytest.raises(TypeError, match=r"got the class RBF; make one: RBF\(\)"):
+        kernel_from(RBF, where="here")
+    with pytest.raises(TypeError, match="here: kernel must be a Kernel or one of"):
+        kernel_from(3.0, where="here")
+
+
+def test_planes_choose_direct_sums_for_few_features_or_rows():
+    plane = kernel_planes.Plane(kernel_planes.Base.SQUARED)
+    assert plane.centre(rows(5, 8), n_rows=100) is None
+    assert plane.centre(rows(5, 9), n_rows=1) is None
+    np.testing.assert_allclose(plane.centre(rows(5, 9), n_rows=100), rows(5, 9).mean(axis=0))
