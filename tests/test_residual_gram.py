@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenes import Scene, rbf, residual_gram
+
+from streamkpca import IndefiniteKernelWarning
+from streamkpca.basis import Basis
+from streamkpca.kernels import RBF, Linear, Sigmoid
+from streamkpca.residual_gram import ResidualGram
+
+SEEDS = st.integers(0, 10**6)
+
+
+@given(SEEDS, st.integers(0, 6), st.integers(1, 10))
+def test_gains_are_what_the_block_would_win(seed, m, b):
+    scene = Scene(seed, m, b)
+    R = residual_gram(scene.rows, scene.atoms)
+    before = scene.weights @ np.diagonal(R)
+    residual = scene.residual()
+    np.testing.assert_allclose(residual.residual, np.diagonal(R), atol=1e-9)
+    assert residual.unexplained == pytest.approx(before, abs=1e-9)
+    for j, gain in enumerate(residual.gains()):
+        after = residual_gram(scene.rows, np.vstack([scene.atoms, scene.rows[j]]))
+        assert gain == pytest.approx(before - scene.weights @ np.diagonal(after), abs=1e-7)
+
+
+@given(SEEDS, st.integers(0, 6), st.integers(3, 10))
+def test_cautious_gains_leave_the_row_out_and_one_standard_error(seed, m, b):
+    scene = Scene(seed, m, b)
+    R = residual_gram(scene.rows, scene.atoms)
+    for j, gain in enumerate(scene.residual().cautious_gains()):
+        others = np.delete(np.arange(b), j)
+        x, a = R[others, j] ** 2 / R[j, j], scene.weights[others]
+        mean = np.average(x, weights=a)
+        variance = np.average((x - mean) ** 2, weights=a)
+        expected = mean - np.sqrt(variance * (a @ a)) / a.sum()
+        assert gain == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_row_alone_in_its_block_has_no_cautious_gain():
+    assert Scene(0, 2, 1).residual().cautious_gains().tolist() == [-np.inf]
+
+
+def test_rows_of_weight_zero_atoms_and_dependent_rows_gain_nothing():
+    scene = Scene(4, 3, 6)
+    scene.rows[1] = scene.atoms[2]
+    scene.rows[4] = scene.rows[3]
+    scene.weights[0] = 0.0
+    scene.block = scene.basis.project(scene.rows)
+    residual = scene.residual(more=1)
+    assert np.isneginf(residual.gains()[[0, 1]]).all()
+    assert np.isfinite(residual.gains()[2:]).all()
+    residual.admit(3, 3)
+    assert np.isneginf(residual.gains()[[0, 1, 3, 4]]).all()
+    assert np.isneginf(residual.cautious_gains()[[0, 1, 3, 4]]).all()
+    assert np.isfinite(residual.gains()[[2, 5]]).all()
+
+
+def assert_measured(residual, scene, atoms, places):
+    """Compare with residuals, gains and interpolation from kernel matrices alone; `places` holds the atoms' places."""
+    R = residual_gram(scene.rows, atoms)
+    np.testing.assert_allclose(residual.residual, np.diagonal(R), atol=1e-7)
+    gains = residual.gains()
+    for j in np.flatnonzero(np.isfinite(gains)):
+        assert gains[j] == pytest.approx(scene.weights @ R[j] ** 2 / R[j, j], abs=1e-5)
+    expected = np.zeros_like(residual.interpolation)
+    if len(atoms):
+        expected[:, places] = np.linalg.solve(rbf(atoms, atoms), rbf(atoms, scene.rows)).T
+    np.testing.assert_allclose(residual.interpolation, expected, atol=1e-5)
+
+
+@given(SEEDS, st.integers(0, 5), st.integers(1, 8), st.data())
+def test_admit_takes_a_rows_direction_in(seed, m, b, data):
+    row = data.draw(st.integers(0, b - 1))
+    scene = Scene(seed, m, b)
+    residual = scene.residual(more=2)
+    before = residual_gram(scene.rows, scene.atoms)
+    along = residual.admit(row, m + 1)
+    np.testing.assert_allclose(along, before[row] / np.sqrt(before[row, row]), atol=1e-7)
+    places = [*range(m), m + 1]
+    assert_measured(residual, scene, np.vstack([scene.atoms, scene.rows[row]]), places)
+
+
+@given(SEEDS, st.integers(1, 5), st.integers(1, 8), st.data())
+def test_release_lets_an_atoms_direction_go(seed, m, b, data):
+    place = data.draw(st.integers(0, m - 1))
+    scene = Scene(seed, m, b)
+    residual, rivals = scene.residual(), scene.rivals(m)
+    residual.release(place, *rivals.remove(place))
+    kept = np.delete(np.arange(m), place)
+    assert_measured(residual, scene, scene.atoms[kept], kept)
+
+
+@given(SEEDS, st.integers(2, 5), st.integers(3, 8), st.data())
+def test_swaps_one_after_another_are_the_same_as_a_new_start(seed, m, b, data):
+    scene = Scene(seed, m, b)
+    residual, rivals = scene.residual(), scene.rivals(m)
+    atoms = scene.atoms.copy()
+    for row in data.draw(st.permutations(range(b)))[:3]:
+        place = data.draw(st.integers(0, m - 1))
+        residual.release(place, *rivals.remove(place))
+        assert rivals.size == m - 1
+        assert rivals.free_place() == place
+        interpolation = residual.interpolation[row].copy()
+        rivals.insert(place, row, interpolation, residual.admit(row, place)[row])
+        atoms[place] = scene.rows[row]
+        if np.linalg.cond(rbf(atoms, atoms)) > 1e6:
+            return
+    assert_measured(residual, scene, atoms, np.arange(m))
+    share, length = rivals.remove(0)
+    precision = np.linalg.inv(rbf(atoms, atoms))
+    np.testing.assert_allclose(share, precision[0] / precision[0, 0], atol=1e-4)
+    assert length == pytest.approx(np.sqrt(precision[0, 0]), rel=1e-4)
+
+
+def test_the_best_row_is_independent_beyond_rounding():
+    # Atoms so close that what projects onto them is known to some digits only: the third row is lost in that.
+    atoms = np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]])
+    basis = Basis(Linear(), 3)
+    basis.extend(atoms)
+    rows = np.array([[1.0, 0.0, 3e-3], [1.0, 0.0, 1e-1], [1.0, 3e4, 1e-5]])
+    assert basis.size == 2
+    residual = ResidualGram(basis, basis.project(rows), np.ones(3), 2)
+    gains = np.array([1.0, 2.0, 3.0])
+    assert residual.best(gains) == (1, 2.0)
+    assert gains.tolist() == [1.0, 2.0, -np.inf]
+    assert np.isneginf(residual.gains()[2])
+    assert residual.best(np.full(3, -np.inf))[1] == -np.inf
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1.0, 1e100, 1e138])
+def test_gains_scale_with_the_kernel(scale):
+    plain, scaled = Scene(7, 2, 9), Scene(7, 2, 9, kernel=scale * RBF(0.3))
+    for name in ("gains", "cautious_gains"):
+        ours, theirs = getattr(scaled.residual(), name)(), getattr(plain.residual(), name)()
+        np.testing.assert_allclose(ours / scale, theirs, rtol=1e-6)
+
+
+def test_residuals_whose_squares_vanish_beside_the_others_gain_nothing():
+    rows = np.array([[1.0, 0.0], [0.5, 1.0], [1e-160, 1e-160]])
+    basis = Basis(Linear(), 2)
+    residual = ResidualGram(basis, basis.project(rows), np.ones(3), 0)
+    for gains in (residual.gains(), residual.cautious_gains()):
+        assert np.isfinite(gains[:2]).all()
+        assert gains[2] == -np.inf
+
+
+def test_an_indefinite_kernel_is_named_with_a_remedy():
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    basis = Basis(Sigmoid(1.0, coef0=-1.0), 2)
+    with pytest.warns(IndefiniteKernelWarning, match="not positive definite.*squared distance.*RBF or Polynomial"):
+        ResidualGram(basis, basis.project(rows), np.ones(30), 0)

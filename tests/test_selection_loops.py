@@ -1,0 +1,103 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.selection_loops import add_rank_one, insert_direction, remove_direction, subtract_outer
+
+SEEDS = st.integers(0, 10**6)
+
+
+class Scene:
+    """Atoms as explicit vectors, with their recorded moment."""
+
+    def __init__(self, seed, m, width=12):
+        rng = np.random.default_rng(seed)
+        self.atoms = rng.normal(size=(m, width))
+        self.row = rng.normal(size=width)
+        past = rng.normal(size=(20, width))
+        self.moment = past.T @ past
+
+    def duals(self, kept):
+        """Compute the dual vectors of some atoms, zeros in the places of the others: the pseudo-inverse's columns."""
+        vectors = np.zeros_like(self.atoms)
+        vectors[kept] = np.linalg.pinv(self.atoms[kept]).T
+        return vectors
+
+    def quantities(self, kept):
+        """Compute inner products P and recorded moments Q of the dual vectors."""
+        vectors = self.duals(kept)
+        return vectors @ vectors.T, vectors @ self.moment @ vectors.T
+
+
+@given(SEEDS, st.integers(0, 7), st.integers(0, 9), st.sampled_from([1e-150, 1.0, 1e150]))
+def test_add_rank_one_changes_the_products_and_sums_their_powers(seed, candidates, n, unit):
+    rng = np.random.default_rng(seed)
+    before, left, right = rng.normal(size=(candidates, n)), rng.normal(size=candidates), rng.normal(size=n)
+    weights = rng.uniform(0.0, 2.0, n)
+    gram, squares, fourths = unit * before, np.empty(candidates), np.empty(candidates)
+    add_rank_one(gram, unit * left, right, 1.0 / unit, weights, squares, fourths)
+    expected = before + np.outer(left, right)
+    np.testing.assert_allclose(gram / unit, expected, atol=1e-12)
+    np.testing.assert_allclose(squares, expected**2 @ weights, atol=1e-10)
+    np.testing.assert_allclose(fourths, expected**4 @ weights, atol=1e-8)
+
+
+@given(SEEDS, st.integers(1, 9), st.sampled_from([-1.0, 1.0]))
+def test_add_rank_one_keeps_a_symmetric_matrix_symmetric_to_the_bit(seed, size, sign):
+    rng = np.random.default_rng(seed)
+    rows, vector = rng.normal(size=(size, 3)), rng.normal(size=size)
+    gram = rows @ rows.T
+    gram = 0.5 * (gram + gram.T)
+    add_rank_one(gram, sign * vector, vector, 1.0, np.ones(size), np.empty(size), np.empty(size))
+    np.testing.assert_array_equal(gram, gram.T)
+
+
+@given(SEEDS, st.integers(0, 6), st.integers(0, 6))
+def test_subtract_outer_is_what_it_says(seed, n, m):
+    rng = np.random.default_rng(seed)
+    before, left, right = rng.normal(size=(n, m)), rng.choice([0.0, 1.5, -2.0], n), rng.normal(size=m)
+    matrix = before.copy()
+    subtract_outer(matrix, left, right)
+    np.testing.assert_allclose(matrix, before - np.outer(left, right), atol=1e-14)
+    np.testing.assert_array_equal(matrix[left == 0.0], before[left == 0.0])
+
+
+@given(SEEDS, st.integers(1, 7), st.data())
+def test_remove_direction_gives_the_dual_vectors_of_the_others(seed, m, data):
+    place = data.draw(st.integers(0, m - 1))
+    scene = Scene(seed, m)
+    precision, recorded = scene.quantities(np.arange(m))
+    remove_direction(place, precision[place] / precision[place, place], precision, recorded)
+    expected = scene.quantities(np.delete(np.arange(m), place))
+    np.testing.assert_allclose(precision, expected[0], rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(recorded, expected[1], rtol=1e-7, atol=1e-6)
+    for matrix in (precision, recorded):
+        assert not matrix[place].any()
+        assert not matrix[:, place].any()
+
+
+@given(SEEDS, st.integers(1, 7), st.data())
+def test_insert_direction_gives_the_dual_vectors_of_all(seed, m, data):
+    place = data.draw(st.integers(0, m - 1))
+    scene = Scene(seed, m)
+    kept = np.delete(np.arange(m), place)
+    duals = scene.duals(kept)
+    beside = scene.row - scene.row @ duals.T @ scene.atoms
+    pivot = np.linalg.norm(beside)
+    precision, _ = scene.quantities(kept)
+    insert_direction(place, duals @ scene.row / pivot, 1.0 / pivot, precision)
+    scene.atoms[place] = scene.row
+    np.testing.assert_allclose(precision, scene.quantities(np.arange(m))[0], rtol=1e-6, atol=1e-6)
+
+
+@given(SEEDS, st.integers(2, 6))
+def test_insert_undoes_remove(seed, m):
+    scene = Scene(seed, m)
+    precision, recorded = scene.quantities(np.arange(m))
+    before = precision.copy()
+    length = np.sqrt(precision[-1, -1])
+    remove_direction(m - 1, precision[-1] / precision[-1, -1], precision, recorded)
+    # The dual vector's length is one over the atom's distance to the others.
+    interpolation = scene.duals(np.arange(m - 1)) @ scene.atoms[-1]
+    insert_direction(m - 1, interpolation * length, length, precision)
+    np.testing.assert_allclose(precision, before, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,157 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.kernels import RBF, Linear
+from streamkpca.summary import SearchPace, Summary
+
+SEEDS = st.integers(0, 10**6)
+
+
+def blocks_of(seed, count, size, d=3):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=(size, d)), rng.uniform(0.5, 2.0, size)) for _ in range(count)]
+
+
+def summary_of(blocks, *, max_atoms=None, tolerance=0.05, kernel=None):
+    summary = Summary(RBF(0.3) if kernel is None else kernel, blocks[0][0].shape[1])
+    for rows, weights in blocks:
+        summary.advance(rows, weights, max_atoms=max_atoms, tolerance=tolerance)
+    return summary
+
+
+def assert_conserved(summary):
+    moments = summary.moments
+    assert np.trace(moments.second) + moments.lost == pytest.approx(moments.energy, rel=1e-10)
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(2, 10), st.sampled_from([None, 1, 3, 8]))
+def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
+    blocks = blocks_of(seed, count, size)
+    summary = Summary(RBF(0.3), 3)
+    for i, (rows, weights) in enumerate(blocks):
+        summary.advance(rows, weights, max_atoms=max_atoms, tolerance=0.05)
+        seen = blocks[: i + 1]
+        assert_conserved(summary)
+        assert summary.n_rows == size * (i + 1)
+        assert summary.moments.total_weight == pytest.approx(sum(w.sum() for _, w in seen))
+        assert summary.moments.energy == pytest.approx(sum(w.sum() for _, w in seen))
+        assert 1 <= summary.basis.size <= (max_atoms or size * count)
+        assert len(summary.exposure) == len(summary.atom_rows) == summary.basis.size
+        everything = np.vstack([rows for rows, _ in seen])
+        np.testing.assert_array_equal(everything[summary.atom_rows], summary.basis.atoms)
+        if max_atoms is None:
+            assert summary.moments.lost <= 0.05 * summary.moments.energy
+
+
+@given(SEEDS, st.integers(2, 6))
+def test_exposure_is_the_weight_since_the_atoms_block(seed, count):
+    blocks = blocks_of(seed, count, 6)
+    summary = summary_of(blocks, max_atoms=4)
+    weights = np.concatenate([w for _, w in blocks])
+    expected = [weights[row // 6 * 6 :].sum() for row in summary.atom_rows]
+    np.testing.assert_allclose(summary.exposure, expected)
+
+
+def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
+    blocks = blocks_of(0, 4, 12)
+    first, rest = blocks[0], blocks[1:]
+    summary = summary_of([first], tolerance=0.0)
+    size = summary.basis.size
+    for rows, weights in rest:
+        summary.record(rows, weights)
+    rows, weights = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    c = summary.basis.project(rows).coordinates
+    assert summary.basis.size == size == 12
+    np.testing.assert_allclose(summary.moments.second, np.einsum("n,ni,nj->ij", weights, c, c), atol=1e-9)
+    np.testing.assert_allclose(summary.moments.first, weights @ c, atol=1e-9)
+
+
+def test_recounting_keeps_the_atoms_and_forgets_the_rest():
+    blocks = blocks_of(0, 3, 8)
+    summary = summary_of(blocks, max_atoms=5)
+    atoms, rows = summary.basis.atoms.copy(), summary.atom_rows.copy()
+    summary.recount()
+    assert summary.moments.total_weight == summary.n_rows == 0
+    np.testing.assert_array_equal(summary.basis.atoms, atoms)
+    np.testing.assert_array_equal(summary.atom_rows, rows)
+    for block in blocks:
+        summary.record(*block)
+    assert_conserved(summary)
+    assert summary.moments.lost_by_removal == 0.0
+    assert summary.n_rows == 24
+
+
+def test_a_summary_shrinks_to_a_lowered_budget():
+    blocks = blocks_of(0, 4, 20)
+    summary = summary_of(blocks[:3], max_atoms=15)
+    assert summary.basis.size > 4
+    summary.shrink(4)
+    assert summary.basis.size == 4
+    assert_conserved(summary)
+    summary.advance(*blocks[3], max_atoms=4, tolerance=0.05)
+    assert summary.basis.size <= 4
+    assert_conserved(summary)
+    assert summary.moments.lost_by_removal > 0.0
+
+
+def test_a_copy_goes_its_own_way():
+    blocks = blocks_of(0, 6, 10)
+    summary, twin = summary_of(blocks[:3], max_atoms=4), summary_of(blocks[:3], max_atoms=4)
+    branch = summary.copy()
+    for block in blocks[3:]:
+        branch.advance(*block, max_atoms=4, tolerance=0.0)
+    assert summary.n_rows == 30
+    np.testing.assert_array_equal(summary.moments.second, twin.moments.second)
+    np.testing.assert_array_equal(summary.basis.factor, twin.basis.factor)
+    for block in blocks[3:]:
+        summary.advance(*block, max_atoms=4, tolerance=0.0)
+    np.testing.assert_array_equal(summary.moments.second, branch.moments.second)
+    np.testing.assert_array_equal(summary.atom_rows, branch.atom_rows)
+
+
+@pytest.mark.parametrize("max_atoms", [None, 3])
+def test_rows_of_weight_zero_leave_no_trace(max_atoms):
+    rows, _ = blocks_of(0, 1, 9)[0]
+    summary = Summary(RBF(0.3), 3)
+    summary.advance(rows, np.zeros(9), max_atoms=max_atoms, tolerance=0.0)
+    assert summary.basis.size == 0
+    assert summary.moments.total_weight == summary.moments.energy == 0.0
+    weights = np.r_[np.ones(4), np.zeros(5)]
+    summary.advance(rows, weights, max_atoms=max_atoms, tolerance=0.0)
+    assert set(summary.atom_rows) <= set(range(9, 13))
+
+
+def test_rows_without_energy_need_no_atoms():
+    summary = summary_of([(np.zeros((6, 3)), np.ones(6))], kernel=Linear(), tolerance=0.0)
+    assert summary.basis.size == 0
+    assert summary.moments.energy == summary.moments.lost == 0.0
+    assert summary.moments.total_weight == 6.0
+
+
+def test_searches_grow_rare_while_they_find_nothing():
+    pace, searched = SearchPace(), []
+    for i in range(200):
+        if pace.is_due(1.0, 0.1):
+            searched.append(i)
+            pace = pace.searched(found=False, mean_residual=1.0)
+        else:
+            pace = pace.skipped()
+    gaps = [after - before for before, after in pairwise(searched)]
+    assert gaps[:5] == [2, 4, 8, 16, 32]
+    assert set(gaps[5:]) <= {32}
+
+
+def test_a_find_makes_the_next_block_due():
+    pace = SearchPace().searched(found=False, mean_residual=1.0).searched(found=False, mean_residual=1.0)
+    assert not pace.is_due(1.0, 0.0)
+    assert pace.searched(found=True, mean_residual=1.0).is_due(0.0, 0.0)
+
+
+@pytest.mark.parametrize(("residual", "due"), [(1.29, False), (1.31, True), (0.5, False)])
+def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
+    pace = SearchPace().searched(found=False, mean_residual=1.0)
+    assert pace.is_due(residual, 0.1) is due
