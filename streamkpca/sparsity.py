@@ -1,0 +1,296 @@
+"""How the noise variance sets the number of active candidates."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigvalsh, qr
+
+from streamkpca.gaussian_model import Array, checked_moment, make_problem
+from streamkpca.likelihood import WeightFit, fit_weights
+from streamkpca.validation import check_integer, check_real
+
+_LEAST_SHARE = 1e-10
+_COARSE_STEP, _FINE_STEP = 0.5, 0.97
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoiseSearch:
+    """The noise variance that leaves so many candidates active.
+
+    Parameters
+    ----------
+    noise_variance : float
+    fit : WeightFit
+        The weights there.
+    exact : bool
+        Whether `fit` has the number of active candidates that was asked for; otherwise it has the largest
+        smaller number that the search met.
+    """
+
+    noise_variance: float
+    fit: WeightFit
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparsityPath:
+    """Fits along a range of noise variances.
+
+    Parameters
+    ----------
+    noise_variances : ndarray of shape (n,)
+        As given.
+    weights : ndarray of shape (n, p)
+    n_active : ndarray of int, shape (n,)
+        How many weights are not zero.
+    mean_log_likelihoods : ndarray of shape (n,)
+    captured_variances : ndarray of shape (n,)
+        Trace of the second moment within the span of the active candidates.
+    mean_reconstruction_errors : ndarray of shape (n,)
+        Mean squared distance of the data to that span.
+    converged : ndarray of bool, shape (n,)
+    """
+
+    noise_variances: Array
+    weights: Array
+    n_active: npt.NDArray[np.intp]
+    mean_log_likelihoods: Array
+    captured_variances: Array
+    mean_reconstruction_errors: Array
+    converged: npt.NDArray[np.bool_]
+
+
+def automatic_noise_variance(second_moment: Any, n_components: int) -> float:
+    """Choose the noise variance that leaves so many axes above the noise.
+
+    Parameters
+    ----------
+    second_moment : array-like of shape (r, r)
+        Covariance of the data in an orthonormal basis.
+    n_components : int
+        Number q of axes that are to stand out.
+
+    Returns
+    -------
+    float
+        The (q + 1)-th eigenvalue, but at least 1e-10 times the trace. That is also the answer when q >= r,
+        where every axis is to stand out and all eigenvalues that are left are zero. For a second moment of
+        zero, which no noise variance can make active, it is the smallest normal number.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not a symmetric finite matrix of a positive size; less than one component.
+
+    Notes
+    -----
+    Eigenvalues below the floor are noise in any case: they come from products of numbers with sixteen digits,
+    and the likelihood loses as many digits as noise and trace are apart. O(r^3).
+
+    References
+    ----------
+    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001): axes whose eigenvalue
+    exceeds sigma^2 are kept, the others are explained by the noise.
+
+    Examples
+    --------
+    >>> from streamkpca.sparsity import automatic_noise_variance
+    >>> automatic_noise_variance([[3.0, 0.0], [0.0, 1.0]], 1)
+    1.0
+    >>> automatic_noise_variance([[3.0, 0.0], [0.0, 1.0]], 2)
+    4e-10
+    """
+    where = "automatic_noise_variance"
+    n_components = check_integer("n_components", n_components, least=1, where=where)
+    moment = checked_moment(where, second_moment)
+    trace = float(np.trace(moment))
+    r = len(moment)
+    next_eigenvalue = 0.0
+    if n_components < r:
+        rank = r - 1 - n_components
+        next_eigenvalue = float(eigvalsh(moment, subset_by_index=[rank, rank])[0])
+    return max(next_eigenvalue, _LEAST_SHARE * trace, float(np.finfo(float).tiny))
+
+
+def noise_variance_for(
+    n_active: int,
+    features: Any,
+    second_moment: Any,
+    *,
+    tolerance: float = 1e-10,
+    max_fits: int = 100,
+) -> NoiseSearch:
+    """Search for the noise variance that leaves exactly so many candidates active.
+
+    Parameters
+    ----------
+    n_active : int
+        How many weights shall not be zero, from 1 to p.
+    features : array-like of shape (p, r)
+        Coordinates of the candidates in an orthonormal basis.
+    second_moment : array-like of shape (r, r)
+        Covariance of the data in that basis.
+    tolerance : float
+        Of each fit, as for `fit_weights`.
+    max_fits : int
+        Most fits to spend.
+
+    Returns
+    -------
+    NoiseSearch
+        Where the count jumps over `n_active`, the nearest below, with ``exact=False``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fit_weights`; also a count outside 1 to p.
+
+    Notes
+    -----
+    From the largest eigenvalue, where nothing is active, the noise is halved until as many are active as
+    wanted (or it reaches the floor of `automatic_noise_variance`); the last halving is gone over in steps of
+    3 %, and if the count jumps over the wanted one between two of them, they are bisected on the logarithmic
+    scale until they are within one part in 1e6. Each fit starts from the weights at the noisy end. The count
+    is not monotone in the noise, so several ranges may leave as many; this finds the noisiest that is not
+    narrower than a step.
+
+    References
+    ----------
+    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001), sets the noise by the
+    number of kernels that remain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.sparsity import noise_variance_for
+    >>> found = noise_variance_for(2, np.eye(3), np.diag([4.0, 2.0, 1.0]))
+    >>> found.exact, found.fit.active
+    (True, array([0, 1]))
+    >>> 1.0 <= found.noise_variance < 2.0
+    True
+    """
+    where = "noise_variance_for"
+    n_active = check_integer("n_active", n_active, least=1, where=where)
+    max_fits = check_integer("max_fits", max_fits, least=1, where=where)
+    moment = checked_moment(where, second_moment)
+    floor = automatic_noise_variance(moment, len(moment))
+    problem = make_problem(where, features, moment, floor)
+    p, r = problem.features.shape
+    if n_active > p:
+        raise ValueError(f"{where}: n_active is {n_active} but features has {p} rows; ask for at most {p}")
+
+    noisy = max(float(eigvalsh(moment, subset_by_index=[r - 1, r - 1])[0]), floor)
+    quiet: float | None = None
+    best_noise, best = noisy, fit_weights(problem.features, moment, noisy, tolerance=tolerance)
+    start, step = best.weights, _COARSE_STEP
+    coarse: tuple[float, WeightFit] | None = None
+    for _ in range(max_fits - 1):
+        if len(best.active) == n_active or (noisy == floor if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
+            break
+        noise = max(step * noisy, floor) if quiet is None else float(np.sqrt(noisy * quiet))
+        fit = fit_weights(problem.features, moment, noise, initial_weights=start, tolerance=tolerance)
+        count = len(fit.active)
+        if count >= n_active and step == _COARSE_STEP:
+            # The count is not monotone: only small steps find the noisiest of the ranges that leave so many.
+            step = _FINE_STEP
+            if count == n_active:
+                coarse = noise, fit
+            continue
+        if count > n_active:
+            quiet = noise
+            continue
+        noisy, start = noise, fit.weights
+        if count >= len(best.active):
+            best_noise, best = noise, fit
+    if coarse is not None and len(best.active) != n_active:
+        best_noise, best = coarse
+    return NoiseSearch(best_noise, best, exact=len(best.active) == n_active)
+
+
+def sparsity_path(
+    features: Any,
+    second_moment: Any,
+    noise_variances: Any,
+    *,
+    tolerance: float = 1e-10,
+    max_rounds: int | None = None,
+) -> SparsityPath:
+    """Fit weights along a range of noise variances, each from the weights of the one before.
+
+    Parameters
+    ----------
+    features : array-like of shape (p, r)
+        Coordinates of the candidates in an orthonormal basis.
+    second_moment : array-like of shape (r, r)
+        Covariance of the data in that basis.
+    noise_variances : array-like of shape (n,)
+        In the order in which they are to be visited; descending noise adds candidates one after
+        another.
+    tolerance, max_rounds : float, int
+        Of each fit, as for `fit_weights`.
+
+    Returns
+    -------
+    SparsityPath
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fit_weights`; also a range that is empty or has more than one axis.
+
+    Notes
+    -----
+    The captured variance is tr(U^T S U) for an orthonormal basis U of the active candidates, from a QR
+    factorisation with pivoting that stops at the numerical rank. O(k r min(k, r)) a fit for it.
+
+    References
+    ----------
+    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001): sparsity against noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.sparsity import sparsity_path
+    >>> path = sparsity_path(np.eye(3), np.diag([4.0, 2.0, 1.0]), [5.0, 3.0, 1.5])
+    >>> path.n_active, path.captured_variances
+    (array([0, 1, 2]), array([0., 4., 6.]))
+    """
+    where = "sparsity_path"
+    moment = checked_moment(where, second_moment)
+    noises = np.atleast_1d(np.asarray(noise_variances))
+    if noises.ndim != 1 or not noises.size:
+        raise ValueError(
+            f"{where}: noise_variances must be a list of at least one number, got shape {noises.shape}; "
+            "pass for example np.geomspace(1.0, 1e-3, 20)"
+        )
+    values = [check_real("noise_variances", v, least=0.0, open_below=True, where=where) for v in noises.tolist()]
+    phi = make_problem(where, features, moment, max(values)).features
+    fits: list[WeightFit] = []
+    weights: Array | None = None
+    for noise in values:
+        fit = fit_weights(phi, moment, noise, initial_weights=weights, tolerance=tolerance, max_rounds=max_rounds)
+        weights = fit.weights
+        fits.append(fit)
+    captured = np.array([_captured_variance(phi[fit.active], moment) for fit in fits])
+    return SparsityPath(
+        noise_variances=np.array(values),
+        weights=np.array([fit.weights for fit in fits]),
+        n_active=np.array([len(fit.active) for fit in fits], dtype=np.intp),
+        mean_log_likelihoods=np.array([fit.mean_log_likelihood for fit in fits]),
+        captured_variances=captured,
+        mean_reconstruction_errors=np.maximum(np.trace(moment) - captured, 0.0),
+        converged=np.array([fit.converged for fit in fits]),
+    )
+
+
+def _captured_variance(active: Array, moment: Array) -> float:
+    """Compute the trace of the second moment within the span of some rows."""
+    if not active.size:
+        return 0.0
+    basis, triangle, _ = qr(active.T, mode="economic", pivoting=True, check_finite=False)
+    pivots = np.abs(np.diagonal(triangle))
+    rank = int((pivots > max(active.shape) * np.finfo(float).eps * pivots[0]).sum())
+    U = basis[:, :rank]
+    return float(np.einsum("ij,ij->", U, moment @ U))

@@ -1,0 +1,367 @@
+"""Sparse weights against plain formulas, dense Gaussians, a general optimiser and one another."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+from streamkpca import weight_optimisers
+from streamkpca.gaussian_model import make_problem, statistics
+from streamkpca.likelihood import (
+    fit_weights,
+    log_likelihood_gradient,
+    mean_log_likelihood,
+    posterior_moments,
+)
+
+OPTIMISERS = ("coordinate", "em", "fixed_point")
+
+
+def draw_problem(seed, *, n=200, p=8, r=4, noise_rank=1):
+    """Rows of the data as candidates, and the eigenvalue of that rank (from below) as noise."""
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(n, r)) @ rng.normal(size=(r, r))
+    second_moment = data.T @ data / n
+    noise = np.linalg.eigvalsh(second_moment)[min(noise_rank, r - 1)]
+    return data[:p], second_moment, noise
+
+
+problems = st.builds(
+    draw_problem,
+    st.integers(0, 10_000),
+    n=st.integers(5, 60),
+    p=st.integers(1, 12),
+    r=st.integers(2, 7),
+    noise_rank=st.integers(0, 6),
+).filter(lambda problem: problem[2] > 1e-5 * np.trace(problem[1]))
+
+
+def defined(weights, features, second_moment, noise):
+    covariance = noise * np.eye(features.shape[1]) + features.T @ np.diag(weights) @ features
+    inverse = np.linalg.inv(covariance)
+    A = features @ inverse @ features.T
+    Q = features @ inverse @ second_moment @ inverse @ features.T
+    return covariance, A, Q
+
+
+def quadratic_features(rows):
+    """Explicit features of the kernel (1 + x . y)^2 in two dimensions."""
+    x, y = rows.T
+    root = np.sqrt(2.0)
+    return np.column_stack([np.ones_like(x), root * x, root * y, x * x, y * y, root * x * y])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_likelihood_is_that_of_a_dense_gaussian_over_the_rows(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(30, 2))
+    explicit = quadratic_features(rows)
+    weights = rng.uniform(size=10) * (rng.uniform(size=10) < 0.6)
+    covariance = 0.3 * np.eye(6) + explicit[:10].T @ np.diag(weights) @ explicit[:10]
+    expected = multivariate_normal(np.zeros(6), covariance).logpdf(explicit).mean()
+
+    kernel = (1.0 + rows @ rows.T) ** 2
+    factor = np.linalg.cholesky(kernel[:6, :6])
+    coordinates = np.linalg.solve(factor, kernel[:6]).T
+    moment = coordinates.T @ coordinates / 30
+    np.testing.assert_allclose(mean_log_likelihood(weights, coordinates[:10], moment, 0.3), expected, rtol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(problem=problems, seed=st.integers(0, 100))
+def test_gradient_is_confirmed_by_finite_differences(problem, seed):
+    features, second_moment, noise = problem
+    weights = np.random.default_rng(seed).uniform(0.1, 1.0, size=len(features))
+    gradient = log_likelihood_gradient(weights, features, second_moment, noise)
+    step = 1e-5
+    for i, weight in enumerate(weights):
+        ends = []
+        for sign in (-1.0, 1.0):
+            moved = weights.copy()
+            moved[i] += sign * step * weight
+            ends.append(mean_log_likelihood(moved, features, second_moment, noise))
+        estimate = (ends[1] - ends[0]) / (2.0 * step)
+        assert gradient[i] * weight == pytest.approx(estimate, rel=1e-4, abs=1e-9 * max(1.0, abs(ends[0])) / step)
+
+
+@settings(max_examples=30, deadline=None)
+@given(problem=problems, seed=st.integers(0, 100))
+def test_posterior_moments_are_those_of_the_paper(problem, seed):
+    features, second_moment, noise = problem
+    weights = np.random.default_rng(seed).uniform(0.1, 1.0, size=len(features))
+    sigma = np.linalg.inv(np.diag(1.0 / weights) + features @ features.T / noise)
+    means = sigma @ features @ second_moment @ features.T @ sigma / noise**2
+    variances, mean_squares = posterior_moments(weights, features, second_moment, noise)
+    np.testing.assert_allclose(variances, sigma.diagonal(), rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(mean_squares, means.diagonal(), rtol=1e-5, atol=1e-12)
+
+
+def test_rounds_follow_equations_13_and_14():
+    features, second_moment, noise = draw_problem(1)
+    weights = np.linspace(0.2, 1.0, 8)
+    variances, mean_squares = posterior_moments(weights, features, second_moment, noise)
+    expected = {
+        "em": mean_squares + variances,
+        "fixed_point": mean_squares / (1.0 - variances / weights),
+    }
+    for optimiser, after in expected.items():
+        fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights, max_rounds=1)
+        np.testing.assert_allclose(fit.weights, after, rtol=1e-10)
+        assert (fit.n_rounds, fit.converged) == (1, False)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=problems, optimiser=st.sampled_from(OPTIMISERS), warm=st.booleans())
+def test_likelihood_never_decreases(problem, optimiser, warm):
+    features, second_moment, noise = problem
+    start = np.linspace(0.0, 3.0, len(features)) if warm else None
+    fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=start, max_rounds=50)
+    assert fit.trace.shape == (fit.n_rounds + 1,)
+    assert (np.diff(fit.trace) >= 0.0).all()
+    assert fit.mean_log_likelihood == fit.trace[-1]
+    assert (fit.weights >= 0.0).all()
+    np.testing.assert_allclose(
+        fit.mean_log_likelihood, mean_log_likelihood(fit.weights, features, second_moment, noise), rtol=1e-9
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems)
+def test_coordinate_ends_where_no_weight_wants_to_move(problem):
+    features, second_moment, noise = problem
+    fit = fit_weights(features, second_moment, noise, tolerance=1e-14, max_rounds=5_000)
+    assert fit.converged
+    _, A, Q = defined(fit.weights, features, second_moment, noise)
+    a, q, w = A.diagonal(), Q.diagonal(), fit.weights
+    s_alone, q_alone = a / (1.0 - w * a), q / (1.0 - w * a) ** 2
+    # A step that moves the ratio q / s by x gains x^2 / 4, so a gain is the square of what it leaves undone.
+    slack = 4.0 * np.sqrt(1e-14 * max(1.0, np.trace(second_moment) / noise))
+    zero = w == 0.0
+    assert (q_alone[zero] <= s_alone[zero] * (1.0 + slack)).all()
+    gradient = log_likelihood_gradient(w, features, second_moment, noise)
+    np.testing.assert_allclose(w * gradient, 0.0, atol=slack)
+
+
+@pytest.mark.parametrize("seed", [4, 7, 38])
+def test_optimisers_agree_with_one_another_and_with_a_general_one(seed):
+    features, second_moment, noise = draw_problem(seed)
+    coordinate = fit_weights(features, second_moment, noise, tolerance=1e-13).mean_log_likelihood
+    paper = fit_weights(features, second_moment, noise, optimiser="fixed_point", tolerance=1e-12)
+    em = fit_weights(features, second_moment, noise, optimiser="em", tolerance=1e-12, max_rounds=1_000)
+    general = minimize(
+        lambda w: -mean_log_likelihood(w, features, second_moment, noise),
+        np.ones(8),
+        jac=lambda w: -log_likelihood_gradient(w, features, second_moment, noise),
+        bounds=[(0.0, None)] * 8,
+        method="L-BFGS-B",
+    )
+    assert abs(paper.mean_log_likelihood - coordinate) < 1e-5
+    # EM approaches a vanishing weight no faster than one over the number of rounds.
+    assert 0.0 <= coordinate - em.mean_log_likelihood < 3e-3
+    assert abs(-general.fun - coordinate) < 1e-5
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_independent_candidates_have_a_closed_form(optimiser):
+    features = np.diag([1.0, 2.0, 0.5, 1.0])
+    second_moment = np.diag([5.0, 3.0, 0.4, 1.5])
+    fit = fit_weights(features, second_moment, 1.0, optimiser=optimiser, tolerance=1e-15, max_rounds=300)
+    expected = [4.0, 2.0 / 4.0, 0.0, 0.5]
+    np.testing.assert_allclose(fit.weights, expected, atol=3e-2 if optimiser == "em" else 1e-6)
+    if optimiser != "em":
+        assert fit.active.tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_nothing_is_active_from_the_largest_eigenvalue_on(optimiser, factor):
+    features, second_moment, _ = draw_problem(5)
+    noise = np.linalg.eigvalsh(second_moment)[-1] * factor
+    for start in (None, np.ones(8)):
+        fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=start)
+        assert fit.converged
+        assert not fit.weights.any()
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_of_equal_candidates_one_gets_the_weight(optimiser):
+    features, second_moment, noise = draw_problem(2)
+    repeated = np.vstack([features, features[::-1], -0.0 * features[:1], features])
+    start = np.ones(len(repeated))
+    for initial in (None, start):
+        fit = fit_weights(repeated, second_moment, noise, optimiser=optimiser, initial_weights=initial, max_rounds=100)
+        assert np.isfinite(fit.weights).all()
+        assert not fit.weights[8:].any()
+        alone = None if initial is None else np.full(8, 3.0)
+        single = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=alone, max_rounds=100)
+        np.testing.assert_allclose(fit.mean_log_likelihood, single.mean_log_likelihood, rtol=1e-4)
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("shape", [(1, 6), (20, 2), (3, 6)])
+def test_dependent_and_vanishing_candidates_do_no_harm(optimiser, shape):
+    p, r = shape
+    features, second_moment, noise = draw_problem(11, p=p, r=r, noise_rank=0)
+    features = np.vstack([features, 2.0 * features, 1e-160 * features, np.zeros((1, r))])
+    fit = fit_weights(features, second_moment, noise, optimiser=optimiser, max_rounds=200)
+    assert np.isfinite(fit.weights).all()
+    assert np.isfinite(fit.trace).all()
+    assert fit.weights.any()
+    assert not fit.weights[2 * p :].any()
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_data_without_variance_leave_nothing_active(optimiser):
+    fit = fit_weights(np.eye(3), np.zeros((3, 3)), 1e-9, optimiser=optimiser, initial_weights=np.ones(3))
+    assert fit.converged
+    assert not fit.weights.any()
+
+
+@settings(max_examples=10, deadline=None)
+@given(problem=problems)
+def test_a_fit_started_from_its_own_result_stays_there(problem):
+    features, second_moment, noise = problem
+    first = fit_weights(features, second_moment, noise)
+    again = fit_weights(features, second_moment, noise, initial_weights=first.weights)
+    assert again.n_rounds <= 1
+    np.testing.assert_allclose(again.mean_log_likelihood, first.mean_log_likelihood, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(problem=problems, power=st.sampled_from([-20, 10, 20]))
+def test_units_of_the_kernel_do_not_matter(problem, power):
+    features, second_moment, noise = problem
+    scale = 2.0**power
+    fit = fit_weights(features, second_moment, noise)
+    scaled = fit_weights(scale * features, scale**2 * second_moment, scale**2 * noise)
+    np.testing.assert_array_equal(scaled.weights, fit.weights)
+    shift = features.shape[1] * np.log(scale)
+    np.testing.assert_allclose(scaled.mean_log_likelihood, fit.mean_log_likelihood - shift, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-11])
+def test_small_noise_is_survived(noise):
+    features, second_moment, _ = draw_problem(8, p=30, r=12)
+    fit = fit_weights(features, second_moment, noise)
+    assert fit.converged
+    assert len(fit.active) >= 12
+    covariance, _, _ = defined(fit.weights, features, second_moment, noise)
+    np.testing.assert_allclose(np.trace(np.linalg.solve(covariance, second_moment)), 12.0, rtol=1e-2)
+
+
+def test_statistics_keep_their_digits_when_weights_are_large():
+    problem = make_problem("test", np.diag([1.0, 2.0]), np.diag([3.0, 0.5]), 1.0)
+    found = statistics(problem, np.array([1e14, 1e-3]))
+    np.testing.assert_allclose(found.diagonal_A, [1.0 / (1.0 + 1e14), 4.0 / 1.004], rtol=1e-12)
+    np.testing.assert_allclose(found.diagonal_Q, [3.0 / (1.0 + 1e14) ** 2, 2.0 / 1.004**2], rtol=1e-12)
+
+
+def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
+    features, second_moment, noise = draw_problem(14)
+    genuine = weight_optimisers.ascend
+
+    def spoilt(*arguments):
+        steps, status = genuine(*arguments)
+        if steps > 1:
+            arguments[4][:] += 100.0
+        return steps, status
+
+    monkeypatch.setattr(weight_optimisers, "ascend", spoilt)
+    fit = fit_weights(features, second_moment, noise, tolerance=1e-6)
+    assert (np.diff(fit.trace) >= 0.0).all()
+    monkeypatch.undo()
+    clean = fit_weights(features, second_moment, noise, tolerance=1e-6)
+    np.testing.assert_allclose(fit.mean_log_likelihood, clean.mean_log_likelihood, atol=1e-4)
+
+
+def test_a_step_below_the_rounding_of_the_likelihood_ends_the_search(monkeypatch):
+    def useless(A, Q, diagonal_A, diagonal_Q, weights, least_gain, changes, U, V):
+        weights[0] += 100.0
+        return min(1, len(changes)), weight_optimisers.BLOCK_FULL
+
+    monkeypatch.setattr(weight_optimisers, "ascend", useless)
+    fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0)
+    assert fit.converged
+    assert not fit.weights.any()
+
+
+def test_a_round_that_every_rule_would_spoil_ends_the_search(monkeypatch):
+    monkeypatch.setattr(weight_optimisers, "_em_rule", lambda w, a, q: w + 100.0)
+    fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="em", initial_weights=[2.0, 1.0])
+    assert fit.converged
+    assert fit.n_rounds == 0
+    np.testing.assert_allclose(fit.weights, [2.0, 1.0])
+
+
+def test_fixed_point_falls_back_on_em(monkeypatch):
+    monkeypatch.setattr(weight_optimisers, "_fixed_point_rule", lambda w, a, q: w + 100.0)
+    arguments = dict(initial_weights=[1.0, 1.0], max_rounds=5)
+    fallen = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="fixed_point", **arguments)
+    em = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="em", **arguments)
+    np.testing.assert_array_equal(fallen.weights, em.weights)
+
+
+def test_arguments_stay_unchanged_and_results_repeat():
+    features, second_moment, noise = draw_problem(9)
+    start = np.ones(8)
+    copies = features.copy(), second_moment.copy(), start.copy()
+    for array in (features, second_moment, start):
+        array.flags.writeable = False
+    for optimiser in OPTIMISERS:
+        fits = [
+            fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=start, max_rounds=20)
+            for _ in range(2)
+        ]
+        assert fits[0].weights.tobytes() == fits[1].weights.tobytes()
+    for array, copy in zip((features, second_moment, start), copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+GOOD = {"weights": [1.0, 0.0], "features": np.eye(2), "second_moment": np.eye(2), "noise_variance": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"weights": [1.0]}, ValueError, r"weights has shape \(1,\) but features has 2 rows; give one"),
+        ({"weights": [1.0, -1.0]}, ValueError, r"weights\[1\] is -1.0 but must not be negative; use zero"),
+        ({"weights": [1.0, np.nan]}, ValueError, "weights contains NaN or infinity; drop"),
+        ({"weights": [[1.0, 0.0]]}, ValueError, "weights must have 1 axes, got 2; reshape"),
+        ({"weights": 3.0}, ValueError, "weights must have 1 axes, got 0; reshape"),
+        ({"weights": [1e200, 0.0]}, ValueError, "weights up to 1e.200 overflow with noise_variance 0.5; scale"),
+        ({"features": [["a", "b"]]}, TypeError, "features must be an array of real numbers .*; convert"),
+        ({"features": np.eye(2) * 1j}, TypeError, "features must be real but is complex; pass features.real"),
+        ({"features": np.eye(2) * 1e200}, ValueError, "features has entries up to 1e.200, .* divide features"),
+        ({"features": np.empty((0, 2))}, ValueError, r"features has shape \(0, 2\); at least one candidate"),
+        ({"second_moment": np.eye(3)}, ValueError, r"second_moment has shape \(3, 3\) but features has 2"),
+        ({"second_moment": np.ones((2, 3))}, ValueError, r"shape \(2, 3\) but must be square and not empty; pass"),
+        ({"second_moment": [[1.0, 2.0], [0.0, 1.0]]}, ValueError, "second_moment is not symmetric; pass"),
+        ({"second_moment": -np.eye(2)}, ValueError, "second_moment has the negative trace -2"),
+        ({"noise_variance": 0.0}, ValueError, "noise_variance must be a finite number in .0, inf., got 0.0"),
+        ({"noise_variance": "auto"}, TypeError, "noise_variance must be a number, got 'auto'"),
+        ({"noise_variance": 1e-17}, ValueError, "at least 4.44e-16, the rounding error .* automatic_noise"),
+    ],
+)
+def test_bad_arguments_are_refused(change, error, message):
+    arguments = GOOD | change
+    for function in (mean_log_likelihood, log_likelihood_gradient, posterior_moments):
+        with pytest.raises(error, match=f"^{function.__name__}: .*{message}"):
+            function(**arguments)
+    weights = arguments.pop("weights")
+    with pytest.raises(error, match=f"^fit_weights: .*{message}"):
+        fit_weights(**arguments, initial_weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"optimiser": "newton"}, ValueError, "optimiser must be one of 'coordinate', 'em', 'fixed_point'"),
+        ({"tolerance": -1.0}, ValueError, "tolerance must be a finite number"),
+        ({"max_rounds": 0}, ValueError, "max_rounds must be at least 1"),
+    ],
+)
+def test_bad_options_are_refused(options, error, message):
+    with pytest.raises(error, match=f"fit_weights: {message}"):
+        fit_weights(np.eye(2), np.eye(2), 0.5, **options)

@@ -1,0 +1,123 @@
+"""Noise variances: chosen, searched for, and followed along a path."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamkpca.likelihood import fit_weights, mean_log_likelihood
+from streamkpca.sparsity import automatic_noise_variance, noise_variance_for, sparsity_path
+
+
+def draw_problem(seed, *, n=100, p=30, r=8):
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(n, r)) * np.geomspace(3.0, 0.1, r)
+    return data[:p], data.T @ data / n
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1_000), r=st.integers(2, 8), q=st.integers(1, 10))
+def test_automatic_noise_is_the_next_eigenvalue(seed, r, q):
+    _, second_moment = draw_problem(seed, r=r)
+    eigenvalues = np.linalg.eigvalsh(second_moment)[::-1]
+    expected = eigenvalues[q] if q < r else 1e-10 * eigenvalues.sum()
+    np.testing.assert_allclose(automatic_noise_variance(second_moment, q), expected, rtol=1e-9)
+
+
+def test_automatic_noise_is_positive_whatever_the_rank():
+    direction = np.arange(1.0, 5.0)
+    single = np.outer(direction, direction)
+    assert automatic_noise_variance(single, 2) == pytest.approx(1e-10 * 30.0)
+    noise = automatic_noise_variance(np.zeros((3, 3)), 1)
+    assert noise > 0.0
+    assert not fit_weights(np.eye(3), np.zeros((3, 3)), noise).weights.any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n_active", [1, 3, 7])
+def test_search_finds_the_noise_that_leaves_so_many(seed, n_active):
+    features, second_moment = draw_problem(seed)
+    found = noise_variance_for(n_active, features, second_moment)
+    assert found.exact
+    assert len(found.fit.active) == n_active
+    again = fit_weights(features, second_moment, found.noise_variance, initial_weights=found.fit.weights)
+    np.testing.assert_array_equal(again.active, found.fit.active)
+
+
+def test_search_takes_the_nearest_below_where_the_count_jumps():
+    found = noise_variance_for(2, np.eye(3), np.diag([4.0, 1.0, 1.0]))
+    assert not found.exact
+    assert found.fit.active.tolist() == [0]
+    assert found.noise_variance == pytest.approx(1.0, rel=1e-3)
+
+
+def test_search_stops_at_the_rank():
+    features = np.vstack([np.eye(2), np.zeros((2, 2))])
+    found = noise_variance_for(4, features, np.diag([2.0, 1.0]))
+    assert not found.exact
+    assert found.fit.active.tolist() == [0, 1]
+
+
+def test_search_without_variance_finds_nothing():
+    found = noise_variance_for(1, np.eye(2), np.zeros((2, 2)))
+    assert not found.exact
+    assert not found.fit.weights.any()
+
+
+def test_search_keeps_to_its_number_of_fits():
+    features, second_moment = draw_problem(0)
+    found = noise_variance_for(7, features, second_moment, max_fits=1)
+    assert not found.exact
+    assert not found.fit.weights.any()
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 1_000))
+def test_path_describes_its_own_fits(seed):
+    features, second_moment = draw_problem(seed, p=12, r=5)
+    noises = np.geomspace(1.1 * np.linalg.eigvalsh(second_moment)[-1], 1e-3, 6)
+    path = sparsity_path(features, second_moment, noises)
+    np.testing.assert_array_equal(path.noise_variances, noises)
+    assert path.converged.all()
+    assert path.n_active[0] == 0
+    for noise, weights, likelihood in zip(noises, path.weights, path.mean_log_likelihoods, strict=True):
+        assert likelihood == pytest.approx(mean_log_likelihood(weights, features, second_moment, noise))
+    np.testing.assert_array_equal(path.n_active, (path.weights > 0.0).sum(axis=1))
+    for weights, captured in zip(path.weights, path.captured_variances, strict=True):
+        active = features[weights > 0.0]
+        projector = np.linalg.pinv(active) @ active
+        np.testing.assert_allclose(captured, np.trace(projector @ second_moment), rtol=1e-8, atol=1e-12)
+    assert path.captured_variances[-1] <= np.trace(second_moment) * (1.0 + 1e-12)
+
+
+def test_path_follows_the_order_given():
+    features, second_moment = draw_problem(4)
+    path = sparsity_path(features, second_moment, [0.05, 2.0, 0.5], tolerance=1e-10)
+    assert path.n_active[1] < path.n_active[2] < path.n_active[0]
+    second = fit_weights(features, second_moment, 2.0, initial_weights=path.weights[0], tolerance=1e-10)
+    np.testing.assert_array_equal(path.weights[1], second.weights)
+
+
+def test_path_says_what_did_not_converge():
+    features, second_moment = draw_problem(4)
+    assert not sparsity_path(features, second_moment, 1e-6, tolerance=0.0, max_rounds=1).converged.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: automatic_noise_variance(np.eye(2), 0), ValueError, "n_components must be at least 1, got 0"),
+        (lambda: automatic_noise_variance(np.eye(2), 1.5), TypeError, "n_components must be an integer"),
+        (lambda: automatic_noise_variance(np.ones((2, 3)), 1), ValueError, "must be square and not empty"),
+        (lambda: automatic_noise_variance(np.ones((0, 0)), 1), ValueError, "must be square and not empty"),
+        (lambda: noise_variance_for(0, np.eye(2), np.eye(2)), ValueError, "n_active must be at least 1, got 0"),
+        (lambda: noise_variance_for(3, np.eye(2), np.eye(2)), ValueError, "n_active is 3 .* at most 2"),
+        (lambda: noise_variance_for(1, np.eye(2), np.eye(2), max_fits=0), ValueError, "max_fits must be"),
+        (lambda: sparsity_path(np.eye(2), np.eye(2), []), ValueError, "at least one number.*geomspace"),
+        (lambda: sparsity_path(np.eye(2), np.eye(2), [[1.0]]), ValueError, "at least one number.*geomspace"),
+        (lambda: sparsity_path(np.eye(2), np.eye(2), [1.0, 0.0]), ValueError, "noise_variances must be a finite"),
+    ],
+)
+def test_bad_arguments_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
