@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.basis import Basis
+from streamkpca.errors import SparsityError
+from streamkpca.kernels import RBF, Linear
+from streamkpca.moments import Moments
+from streamkpca.refit import refit
+from streamkpca.weighting import Candidates, RefitSettings
+
+SEEDS = st.integers(0, 10**6)
+KERNEL = RBF(0.3)
+
+
+class Scene:
+    """Rows seen from the span of some atoms, and candidates: the atoms, or the rows themselves."""
+
+    def __init__(self, seed, n, m, *, kernel=KERNEL, are_atoms=True):
+        rng = np.random.default_rng(seed)
+        self.kernel = kernel
+        self.rows, self.weights = rng.normal(size=(n, 3)), rng.uniform(0.5, 2.0, n)
+        basis = Basis(kernel, 3)
+        basis.extend(rng.normal(size=(m, 3)) if are_atoms else self.rows)
+        seen = basis.project(self.rows)
+        self.moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, self.weights)
+        if are_atoms:
+            self.candidates = Candidates(basis.atoms, 7 + np.arange(basis.size), basis.factor, are_atoms=True)
+        else:
+            self.candidates = Candidates(self.rows, np.arange(n), seen.coordinates, are_atoms=False)
+
+    def refit(self, previous=None, *, n_components=2, center=True, noise_variance=None, axes="ritz"):
+        settings = RefitSettings(n_components, center, noise_variance=noise_variance, axes=axes)
+        return refit(self.kernel, self.candidates, self.moments, settings, previous)
+
+
+def best_axes(scene, active, *, center):
+    """Plain kernel PCA of the projections of all rows on the span of the active atoms."""
+    K, cross = scene.kernel.matrix(active), scene.kernel.matrix(scene.rows, active)
+    values, vectors = np.linalg.eigh(K)
+    keep = values > 1e-10 * values[-1]
+    c = cross @ vectors[:, keep] / np.sqrt(values[keep])
+    a = scene.weights
+    mean = np.average(c, axis=0, weights=a) if center else np.zeros(c.shape[1])
+    divisor = a.sum() - a @ a / a.sum() if center else a.sum()
+    covariance = np.einsum("n,ni,nj->ij", a, c - mean, c - mean) / divisor
+    eigenvalues, axes = np.linalg.eigh(covariance)
+    return eigenvalues[::-1], (c - mean) @ axes[:, ::-1]
+
+
+@given(SEEDS, st.integers(6, 25), st.integers(3, 8), st.booleans(), st.sampled_from([None, "auto", 0.02]))
+def test_ritz_axes_are_the_best_in_the_span_of_the_active_atoms(seed, n, m, center, noise_variance):
+    scene = Scene(seed, n, m)
+    try:
+        snapshot = scene.refit(center=center, noise_variance=noise_variance)
+    except SparsityError:
+        return
+    np.testing.assert_array_equal(snapshot.active_atoms, scene.candidates.rows[snapshot.weights > 0.0])
+    eigenvalues, projected = best_axes(scene, snapshot.active_atoms, center=center)
+    q = min(2, len(snapshot.active_atoms))
+    np.testing.assert_allclose(snapshot.eigenvalues[:q], eigenvalues[:q], atol=1e-8)
+    if np.min(-np.diff(np.append(eigenvalues, 0.0))[:q]) > 1e-4:
+        ours = snapshot.transform(scene.rows)[:, :q]
+        np.testing.assert_allclose(np.abs(ours), np.abs(projected[:, :q]), atol=1e-5)
+    assert snapshot.total_weight == pytest.approx(scene.weights.sum())
+    inside = np.einsum("ij,ji->i", *_projection(scene, scene.candidates.rows))
+    lost = scene.weights @ (1.0 - inside)
+    assert snapshot.unexplained_energy_ratio == pytest.approx(lost / scene.weights.sum(), abs=1e-8)
+    variance = scene.weights.sum() - (scene.moments.first @ scene.moments.first / scene.weights.sum() if center else 0)
+    divisor = (
+        scene.weights.sum() - scene.weights @ scene.weights / scene.weights.sum() if center else snapshot.total_weight
+    )
+    np.testing.assert_allclose(snapshot.explained_variance_ratio, snapshot.eigenvalues * divisor / variance, rtol=1e-8)
+
+
+def _projection(scene, atoms):
+    cross = scene.kernel.matrix(scene.rows, atoms)
+    return cross, np.linalg.solve(scene.kernel.matrix(atoms), cross.T)
+
+
+@given(SEEDS, st.integers(8, 20), st.booleans())
+def test_candidates_that_are_no_atoms_may_be_dependent(seed, n, center):
+    scene = Scene(seed, n, 0, kernel=Linear(), are_atoms=False)
+    snapshot = scene.refit(center=center)
+    assert snapshot.weights.tolist() == [1.0] * n
+    assert len(snapshot.active_atoms) == len(snapshot.factor) == 3
+    np.testing.assert_array_equal(snapshot.span_atoms, snapshot.active_atoms)
+    eigenvalues, projected = best_axes(scene, scene.rows, center=center)
+    np.testing.assert_allclose(snapshot.eigenvalues, eigenvalues[:2], rtol=1e-8)
+    if eigenvalues[0] - eigenvalues[1] > 1e-2:
+        np.testing.assert_allclose(np.abs(snapshot.transform(scene.rows)), np.abs(projected[:, :2]), atol=1e-4)
+
+
+def test_atoms_span_novelty_whether_active_or_not():
+    scene = Scene(3, 60, 12)
+    snapshot = scene.refit(n_components=1, noise_variance=0.03)
+    assert 0 < len(snapshot.active_atoms) < 12
+    np.testing.assert_array_equal(snapshot.span_atoms, scene.candidates.rows)
+    np.testing.assert_array_equal(snapshot.span_factor, scene.candidates.coordinates)
+
+
+@given(SEEDS, st.integers(10, 25), st.integers(3, 8))
+def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n, m):
+    scene = Scene(seed, n, m)
+    try:
+        snapshot = scene.refit(center=False, noise_variance=0.02, axes="likelihood")
+    except SparsityError:
+        return
+    w = snapshot.weights[snapshot.weights > 0.0]
+    active = snapshot.active_atoms
+    # Eqs. (15) to (17), uncentred as in the paper: the projection of x is k(x) W^1/2 u / sqrt(eigenvalue).
+    values, vectors = np.linalg.eigh(np.sqrt(np.outer(w, w)) * KERNEL.matrix(active))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    q = min(2, len(w))
+    np.testing.assert_allclose(snapshot.eigenvalues[:q], values[:q] + 0.02, rtol=1e-8)
+    if np.min(-np.diff(np.append(values, 0.0))[:q]) > 1e-3:
+        expected = KERNEL.matrix(scene.rows, active) @ (np.sqrt(w)[:, None] * vectors[:, :q] / np.sqrt(values[:q]))
+        np.testing.assert_allclose(np.abs(snapshot.transform(scene.rows)[:, :q]), np.abs(expected), atol=1e-6)
+
+
+def test_without_a_likelihood_there_are_no_likelihood_axes():
+    scene = Scene(1, 20, 5)
+    likelihood, ritz = scene.refit(axes="likelihood"), scene.refit()
+    np.testing.assert_array_equal(likelihood.transform(scene.rows), ritz.transform(scene.rows))
+
+
+def test_the_past_is_found_by_position_in_the_stream():
+    scene = Scene(4, 40, 6)
+    first = scene.refit(noise_variance=0.05)
+    order = np.array([3, 0, 5, 4, 1, 2])
+    basis = Basis(KERNEL, 3)
+    basis.extend(scene.candidates.rows[order])
+    seen = basis.project(scene.rows)
+    scene.moments = Moments.zero(6).add(seen.coordinates, seen.energy, scene.weights)
+    scene.candidates = Candidates(basis.atoms, 7 + order, basis.factor, are_atoms=True)
+    # Started from the maximum itself, in another order, it is still there, and axes keep their signs.
+    again = scene.refit(first, noise_variance=0.05)
+    np.testing.assert_allclose(again.weights, first.weights[order], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(again.transform(scene.rows), first.transform(scene.rows), atol=1e-3)
+
+
+def test_a_past_without_active_atoms_decides_nothing():
+    empty = Scene(0, 4, 0).refit()
+    scene = Scene(0, 10, 3)
+    np.testing.assert_array_equal(scene.refit(empty).projection, scene.refit().projection)
+
+
+def test_energy_of_zero_is_all_explained():
+    scene = Scene(0, 5, 0, kernel=Linear())
+    scene.moments = Moments.zero(0).add(np.zeros((5, 0)), np.zeros(5), np.ones(5))
+    snapshot = scene.refit()
+    assert snapshot.unexplained_energy_ratio == 0.0
+    assert snapshot.eigenvalues.tolist() == [0.0, 0.0]

@@ -1,0 +1,194 @@
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import snapshot as snapshot_module
+from streamkpca.basis import Basis
+from streamkpca.kernels import RBF, Linear, Polynomial
+from streamkpca.moments import Moments
+from streamkpca.refit import Candidates, RefitSettings, refit
+
+SEEDS = st.integers(0, 10**6)
+
+
+def rbf(X, Y, gamma=0.3):
+    return np.exp(-gamma * ((X[:, None] - Y[None]) ** 2).sum(axis=2))
+
+
+def published(rows, atoms, *, q=3, center=True, noise_variance=None, previous=None, kernel=None):
+    """Make a snapshot of rows over some atoms."""
+    basis = Basis(RBF(0.3) if kernel is None else kernel, rows.shape[1])
+    basis.extend(atoms)
+    seen = basis.project(rows)
+    moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, np.ones(len(rows)))
+    candidates = Candidates(basis.atoms, np.arange(basis.size), basis.factor, are_atoms=True)
+    settings = RefitSettings(n_components=q, center=center, noise_variance=noise_variance)
+    return refit(basis.kernel, candidates, moments, settings, previous)
+
+
+def drawn(seed, n, m):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 3)), rng.normal(size=(m, 3))
+
+
+@given(SEEDS, st.integers(5, 20), st.integers(2, 6), st.booleans())
+def test_projections_are_inner_products_with_the_axes(seed, n, m, center):
+    rows, atoms = drawn(seed, n, m)
+    snapshot = published(rows, atoms, q=2, center=center)
+    # The axis is sum_j P_j phi(z_j); the centre is the mean of the rows' projections on the span.
+    projected = rbf(rows, atoms) @ snapshot.projection
+    np.testing.assert_allclose(snapshot.projection.T @ rbf(atoms, atoms) @ snapshot.projection, np.eye(2), atol=1e-7)
+    offset = projected.mean(axis=0) if center else 0.0
+    np.testing.assert_allclose(snapshot.transform(rows), projected - offset, atol=1e-8)
+    variances = (
+        np.var(snapshot.transform(rows), axis=0, ddof=1) if center else np.mean(snapshot.transform(rows) ** 2, axis=0)
+    )
+    np.testing.assert_allclose(variances, snapshot.eigenvalues, atol=1e-8)
+
+
+@given(SEEDS, st.integers(5, 20), st.integers(1, 6))
+def test_the_error_is_the_squared_distance_to_the_span(seed, n, m):
+    rows, atoms = drawn(seed, n, m)
+    cross = rbf(rows, atoms)
+    expected = 1.0 - np.einsum("ij,ji->i", cross, np.linalg.solve(rbf(atoms, atoms), cross.T))
+    np.testing.assert_allclose(published(rows, atoms).reconstruction_error(rows), expected, atol=1e-9)
+
+
+@given(SEEDS, st.integers(5, 20), st.integers(2, 6), st.booleans())
+def test_the_error_of_the_axes_is_energy_less_projections(seed, n, m, center):
+    rows, atoms = drawn(seed, n, m)
+    snapshot = published(rows, atoms, q=m, center=center)
+    gram = rbf(atoms, atoms)
+    mean = np.linalg.solve(gram, rbf(rows, atoms).mean(axis=0)) if center else np.zeros(m)
+    from_centre = 1.0 - 2.0 * rbf(rows, atoms) @ mean + mean @ gram @ mean
+    projections = snapshot.transform(rows)
+    for k in range(m + 1):
+        expected = from_centre - (projections[:, :k] ** 2).sum(axis=1)
+        np.testing.assert_allclose(snapshot.reconstruction_error(rows, k), expected, atol=1e-7)
+
+
+def test_more_axes_never_represent_a_row_worse():
+    rows, atoms = drawn(0, 30, 6)
+    snapshot = published(rows, atoms, q=6)
+    errors = np.array([snapshot.reconstruction_error(rows, k) for k in range(7)])
+    assert np.all(np.diff(errors, axis=0) <= 1e-12)
+    assert np.all(errors >= snapshot.reconstruction_error(rows) - 1e-12)
+
+
+def test_errors_are_never_negative():
+    _, atoms = drawn(0, 1, 5)
+    assert np.all(published(atoms, atoms).reconstruction_error(atoms) >= 0.0)
+
+
+@pytest.mark.parametrize("noise_variance", [None, "auto"])
+def test_every_array_is_read_only_and_no_field_can_be_set(noise_variance):
+    snapshot = published(*drawn(0, 20, 6), noise_variance=noise_variance)
+    arrays = [getattr(snapshot, field.name) for field in fields(snapshot)]
+    arrays = [array for array in arrays if isinstance(array, np.ndarray)]
+    assert len(arrays) >= 10
+    assert not any(array.flags.writeable for array in arrays)
+    with pytest.raises(FrozenInstanceError):
+        snapshot.atoms = np.ones((1, 1))
+
+
+def test_arrays_shared_with_the_summary_keep_their_own_flags():
+    rows, atoms = drawn(0, 10, 4)
+    basis = Basis(RBF(0.3), 3)
+    basis.extend(atoms)
+    seen = basis.project(rows)
+    moments = Moments.zero(4).add(seen.coordinates, seen.energy, np.ones(10))
+    candidates = Candidates(basis.atoms, np.arange(4), basis.factor, are_atoms=True)
+    refit(basis.kernel, candidates, moments, RefitSettings(n_components=2, center=True))
+    assert basis.atoms.flags.writeable
+    assert basis.factor.flags.writeable
+
+
+def test_projections_ask_active_atoms_only_and_novelty_all():
+    rows, atoms = drawn(3, 60, 12)
+    snapshot = published(rows, atoms, q=1, noise_variance=0.03)
+    active = np.flatnonzero(snapshot.weights)
+    assert 0 < len(active) < 12
+    np.testing.assert_array_equal(snapshot.active_atoms, atoms[active])
+    np.testing.assert_allclose(snapshot.factor, np.linalg.cholesky(rbf(atoms[active], atoms[active])), atol=1e-9)
+    few = published(rows, atoms[active], q=1)
+    np.testing.assert_allclose(snapshot.transform(rows), few.transform(rows), atol=1e-8)
+    np.testing.assert_allclose(snapshot.eigenvalues, few.eigenvalues, atol=1e-10)
+    for k in (0, 1):
+        np.testing.assert_allclose(snapshot.reconstruction_error(rows, k), few.reconstruction_error(rows, k), atol=1e-9)
+    np.testing.assert_array_equal(snapshot.span_atoms, atoms)
+    everyone = published(rows, atoms, q=1)
+    np.testing.assert_allclose(snapshot.reconstruction_error(rows), everyone.reconstruction_error(rows), atol=1e-12)
+    assert np.all(snapshot.reconstruction_error(rows) <= few.reconstruction_error(rows) + 1e-12)
+
+
+def test_without_a_past_the_largest_coefficient_is_positive():
+    snapshot = published(*drawn(1, 20, 5))
+    decisive = np.abs(snapshot.projection).argmax(axis=0)
+    assert np.all(snapshot.projection[decisive, np.arange(3)] > 0.0)
+
+
+def test_axes_point_the_way_of_the_old_ones():
+    rows, atoms = drawn(1, 40, 6)
+    first = published(rows, atoms)
+    for seed in range(5):
+        later = published(
+            rows + 1e-3 * np.random.default_rng(seed).normal(size=rows.shape), atoms[::-1], previous=first
+        )
+        along = np.sum(first.transform(rows) * later.transform(rows), axis=0)
+        assert np.all(along > 0.0)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 20])
+def test_chunks_change_no_answer(monkeypatch, n):
+    rows, atoms = drawn(0, 20, 4)
+    snapshot = published(rows, atoms)
+    whole = snapshot.transform(rows[:n]), snapshot.reconstruction_error(rows[:n], 2)
+    monkeypatch.setattr(snapshot_module, "_CHUNK", 8)
+    np.testing.assert_allclose(snapshot.transform(rows[:n]), whole[0], atol=1e-12)
+    np.testing.assert_allclose(snapshot.reconstruction_error(rows[:n], 2), whole[1], atol=1e-12)
+    assert whole[0].shape == (n, 3)
+
+
+@pytest.mark.parametrize("n_components", [2, 0.5])
+def test_a_snapshot_without_atoms_answers_zeros(n_components):
+    snapshot = published(np.zeros((4, 12)), np.zeros((0, 12)), kernel=Linear(), q=n_components)
+    rows = np.arange(60.0).reshape(5, 12)
+    assert snapshot.transform(rows).shape == (5, snapshot.n_components)
+    assert not snapshot.transform(rows).any()
+    np.testing.assert_allclose(snapshot.reconstruction_error(rows), np.sum(rows**2, axis=1))
+    assert snapshot.unexplained_energy_ratio == 0.0
+
+
+def test_a_snapshot_without_atoms_of_a_distance_kernel_answers_too():
+    snapshot = published(np.ones((4, 12)), np.ones((0, 12)))
+    np.testing.assert_allclose(snapshot.reconstruction_error(np.ones((6, 12))), np.ones(6))
+    assert snapshot.unexplained_energy_ratio == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("query", ["transform", "reconstruction_error"])
+def test_rows_whose_kernel_values_overflow_are_named(monkeypatch, query):
+    snapshot = published(*drawn(0, 20, 4), kernel=Polynomial(2, gamma=1.0))
+    rows = np.ones((9, 3))
+    rows[7:] = 1e300
+    # In another chunk than the first.
+    monkeypatch.setattr(snapshot_module, "_CHUNK", 4)
+    with pytest.raises(ValueError, match=r"^kernel: row 7 is so far away that its values overflow; leave such rows"):
+        getattr(snapshot, query)(rows)
+
+
+def test_only_rows_that_overflow_are_refused():
+    snapshot = published(*drawn(0, 20, 4))
+    far = np.full((2, 3), 1e300)
+    np.testing.assert_allclose(snapshot.reconstruction_error(far), 1.0)
+    assert np.isfinite(snapshot.transform(far)).all()
+
+
+@given(st.integers(0, 9), st.integers(1, 4))
+def test_in_chunks_fills_out_row_by_row(n, width):
+    rows = np.arange(float(n * width)).reshape(n, width)
+    out = np.empty((n, width))
+    assert snapshot_module.in_chunks(lambda chunk: 2.0 * chunk, rows, out) is out
+    np.testing.assert_array_equal(out, 2.0 * rows)

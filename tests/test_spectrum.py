@@ -1,0 +1,232 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import LinAlgError
+
+from streamkpca import spectrum as spectrum_module
+from streamkpca.moments import Moments
+from streamkpca.spectrum import (
+    Spectrum,
+    covariance_divisor,
+    leading_eigenpairs,
+    likelihood_axes,
+    principal_axes,
+    total_variance,
+    wanted_axes,
+)
+
+SEEDS = st.integers(0, 10**6)
+
+
+def drawn(seed, n, m, beyond=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, m + beyond)) + rng.normal(size=m + beyond)
+    weights = rng.uniform(0.1, 3.0, n)
+    c = rows[:, :m]
+    return rows, weights, Moments.zero(m).add(c, np.einsum("ij,ij->i", rows, rows), weights)
+
+
+def covariance(rows, weights, *, center):
+    if center:
+        return np.atleast_2d(np.cov(rows.T, aweights=weights, ddof=1))
+    return np.einsum("n,ni,nj->ij", weights, rows, rows) / weights.sum()
+
+
+def variance_of(rows, weights, m, *, center):
+    """Variance of whole rows around the mean of what lies in the span: the rest of the mean was not recorded."""
+    total = weights.sum()
+    mean = np.average(rows[:, :m], axis=0, weights=weights) if center else np.zeros(m)
+    divisor = total - weights @ weights / total if center else total
+    return (weights @ np.einsum("ij,ij->i", rows, rows) - total * mean @ mean) / divisor
+
+
+def spectrum_of(moments, n_components, *, center):
+    variance = total_variance(moments, center=center)
+    return principal_axes(moments, n_components, center=center, variance=variance)
+
+
+@given(SEEDS, st.integers(2, 20), st.integers(1, 6), st.integers(0, 2), st.booleans())
+def test_total_variance_counts_what_lies_beyond_the_span(seed, n, m, beyond, center):
+    rows, weights, moments = drawn(seed, n, m, beyond)
+    variance = total_variance(moments, center=center)
+    assert variance == pytest.approx(variance_of(rows, weights, m, center=center), rel=1e-9)
+    exact = np.trace(covariance(rows, weights, center=center))
+    if beyond:
+        assert variance >= exact * (1 - 1e-9)
+    else:
+        assert variance == pytest.approx(exact, rel=1e-9)
+
+
+@given(SEEDS, st.integers(2, 20), st.integers(1, 6), st.integers(1, 8), st.booleans())
+def test_axes_diagonalise_the_covariance(seed, n, m, q, center):
+    rows, weights, moments = drawn(seed, n, m)
+    spectrum = spectrum_of(moments, q, center=center)
+    expected = covariance(rows, weights, center=center)
+    values = np.zeros(q)
+    values[: min(q, m)] = np.linalg.eigvalsh(expected)[::-1][:q]
+    np.testing.assert_allclose(spectrum.eigenvalues, values, atol=1e-9)
+    assert spectrum.axes.shape == (m, q)
+    gram = spectrum.axes.T @ spectrum.axes
+    np.testing.assert_allclose(gram, np.diag(spectrum.eigenvalues > 0.0), atol=1e-9)
+    along = spectrum.axes.T @ expected @ spectrum.axes
+    np.testing.assert_allclose(along, np.diag(spectrum.eigenvalues), atol=1e-8)
+    np.testing.assert_allclose(
+        spectrum.mean, np.average(rows, axis=0, weights=weights) if center else np.zeros(m), atol=1e-10
+    )
+
+
+@given(SEEDS, st.integers(3, 20), st.integers(1, 6), st.integers(0, 2), st.floats(0.01, 0.99), st.booleans())
+def test_a_fraction_takes_the_fewest_axes_that_explain_it(seed, n, m, beyond, share, center):
+    rows, weights, moments = drawn(seed, n, m, beyond)
+    spectrum = spectrum_of(moments, share, center=center)
+    explained = np.cumsum(np.linalg.eigvalsh(covariance(rows[:, :m], weights, center=center))[::-1])
+    needed = share * variance_of(rows, weights, m, center=center)
+    q = len(spectrum.eigenvalues)
+    if explained[-1] >= needed * (1 + 1e-9):
+        assert explained[q - 1] >= needed * (1 - 1e-9)
+        assert q == 1 or explained[q - 2] < needed * (1 + 1e-9)
+    else:
+        assert q <= min(m, n)
+
+
+def test_a_fraction_that_an_axis_explains_exactly_takes_no_more():
+    moments = Moments.zero(2).add(np.array([[3.0, 0.0], [0.0, 1.0]]), np.array([9.0, 1.0]), np.ones(2))
+    assert len(spectrum_of(moments, 0.9, center=False).eigenvalues) == 1
+    assert len(spectrum_of(moments, 0.9 + 1e-9, center=False).eigenvalues) == 2
+
+
+def test_what_lies_beyond_the_rank_is_zero_not_noise():
+    rows = np.outer([1.0, 2.0, 4.0], [1.0, 1.0, 1.0])
+    moments = Moments.zero(3).add(rows, np.einsum("ij,ij->i", rows, rows), np.ones(3))
+    spectrum = spectrum_of(moments, 3, center=True)
+    assert spectrum.eigenvalues[0] > 0.0
+    np.testing.assert_array_equal(spectrum.eigenvalues[1:], 0.0)
+    np.testing.assert_array_equal(spectrum.axes[:, 1:], 0.0)
+
+
+@pytest.mark.parametrize("n_components", [3, 0.5])
+def test_one_row_has_a_mean_but_no_variance(n_components):
+    moments = Moments.zero(2).add(np.array([[1.0, 2.0]]), np.array([5.0]), np.array([2.0]))
+    spectrum = spectrum_of(moments, n_components, center=True)
+    assert not spectrum.eigenvalues.any()
+    assert not spectrum.axes.any()
+    assert spectrum.total_variance == 0.0
+    np.testing.assert_array_equal(spectrum.explained_variance_ratio, np.zeros(len(spectrum.eigenvalues)))
+    np.testing.assert_array_equal(spectrum.mean, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("n_components", [2, 0.5])
+def test_a_basis_without_atoms_has_axes_of_length_zero(n_components):
+    moments = Moments.zero(0).add(np.empty((4, 0)), np.zeros(4), np.ones(4))
+    spectrum = spectrum_of(moments, n_components, center=True)
+    width = 2 if n_components == 2 else 1
+    assert spectrum.axes.shape == (0, width)
+    assert spectrum.eigenvalues.shape == (width,)
+
+
+def test_rows_of_weight_zero_alone_vary_not_at_all():
+    moments = Moments.zero(2).add(np.ones((3, 2)), np.full(3, 2.0), np.zeros(3))
+    for center in (True, False):
+        spectrum = spectrum_of(moments, 2, center=center)
+        assert np.isfinite(spectrum.mean).all()
+        assert not spectrum.eigenvalues.any()
+        assert spectrum.total_variance == 0.0
+
+
+@pytest.mark.parametrize(("repeats", "spread", "q"), [(20, 20, 10), (30, 60, 10), (60, 40, 10), (300, 20, 3)])
+def test_many_equal_eigenvalues_are_no_obstacle(repeats, spread, q):
+    # One frequent row and many that resemble nothing: all eigenvalues but two are equal.
+    coordinates = np.vstack([np.repeat(np.eye(1, spread + 1), repeats, axis=0), np.eye(spread + 1)[1:]])
+    n = len(coordinates)
+    moments = Moments.zero(spread + 1).add(coordinates, np.ones(n), np.ones(n))
+    spectrum = spectrum_of(moments, q, center=True)
+    expected = np.linalg.eigvalsh(np.cov(coordinates.T))[::-1][:q]
+    np.testing.assert_allclose(spectrum.eigenvalues, expected, atol=1e-12)
+
+
+def test_ratios_are_shares_of_the_whole():
+    spectrum = Spectrum(np.array([5.0, 4.0]), np.eye(2), np.zeros(2), np.array([3.0, 1.0]), 8.0)
+    np.testing.assert_allclose(spectrum.explained_variance_ratio, [0.375, 0.125])
+
+
+@given(SEEDS, st.integers(1, 8), st.integers(1, 12))
+def test_leading_eigenpairs_are_the_largest(seed, m, count):
+    rows = np.random.default_rng(seed).normal(size=(m + 2, m))
+    matrix = rows.T @ rows
+    values, vectors = leading_eigenpairs(matrix, count)
+    q = min(count, m)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[::-1][:q], rtol=1e-9, atol=1e-10)
+    assert vectors.shape == (m, q)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(q), atol=1e-10)
+    np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-8)
+
+
+def test_leading_eigenpairs_survive_a_driver_that_gives_up(monkeypatch):
+    eigh, asked = spectrum_module.eigh, []
+
+    def giving_up(matrix, **options):
+        asked.append(options)
+        if "subset_by_index" in options:
+            raise LinAlgError("internal error")
+        return eigh(matrix, **options)
+
+    monkeypatch.setattr(spectrum_module, "eigh", giving_up)
+    values, vectors = leading_eigenpairs(np.diag([1.0, 5.0, 3.0]), 2)
+    np.testing.assert_allclose(values, [5.0, 3.0])
+    np.testing.assert_allclose(np.abs(vectors), np.eye(3)[:, [1, 2]])
+    assert len(asked) == 2
+
+
+@given(SEEDS, st.integers(2, 9))
+def test_the_divisor_is_that_of_numpy(seed, n):
+    weights = np.random.default_rng(seed).uniform(0.1, 3.0, n)
+    values = np.random.default_rng(seed + 1).normal(size=n)
+    moments = Moments.zero(1).add(values[:, None], values**2, weights)
+    centred = weights @ (values - np.average(values, weights=weights)) ** 2
+    assert centred / covariance_divisor(moments, center=True) == pytest.approx(np.cov(values, aweights=weights))
+    assert covariance_divisor(moments, center=False) == pytest.approx(weights.sum())
+
+
+@pytest.mark.parametrize("weight", [1e-90, 1.0, 3.7, 1e90])
+def test_one_row_has_no_divisor_around_its_mean(weight):
+    moments = Moments.zero(1).add(np.ones((1, 1)), np.ones(1), np.array([weight]))
+    assert covariance_divisor(moments, center=True) == 0.0
+    assert covariance_divisor(moments, center=False) == weight
+    assert covariance_divisor(Moments.zero(1), center=True) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n_components", "rank", "expected"),
+    [(2, 4, 2), (9, 4, 4), (1, 0, 0), (0.5, 4, 1), (0.5001, 4, 2), (0.8, 4, 2), (0.99, 4, 4), (0.99, 3, 3)],
+)
+def test_as_many_axes_as_asked_for(n_components, rank, expected):
+    assert wanted_axes(np.array([5.0, 3.0, 1.0, 0.5]), rank, n_components, 10.0) == expected
+
+
+@given(SEEDS, st.integers(1, 8), st.integers(1, 5), st.integers(1, 6), st.booleans())
+def test_likelihood_axes_are_those_of_the_weighted_gram_matrix(seed, p, k, q, center):
+    rng = np.random.default_rng(seed)
+    rows, weights, moments = drawn(seed, 12, k)
+    candidates, w, noise = rng.normal(size=(p, k)), rng.uniform(0.1, 2.0, p), 0.3
+    variance = total_variance(moments, center=center)
+    mean = np.average(rows, axis=0, weights=weights) if center else np.zeros(k)
+    phi = candidates - mean
+    spectrum = likelihood_axes(w, phi, np.eye(k), moments, noise, q, center=center, variance=variance)
+    # Eqs. (15) to (17): eigenvectors u of W^1/2 K W^1/2 give axes Phi^T W^1/2 u / sqrt(eigenvalue).
+    values, vectors = np.linalg.eigh(np.sqrt(np.outer(w, w)) * (phi @ phi.T))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    rank = min(q, p, k)
+    np.testing.assert_allclose(spectrum.eigenvalues[:rank], values[:rank] + noise, rtol=1e-8)
+    assert not spectrum.eigenvalues[rank:].any()
+    assert not spectrum.axes[:, rank:].any()
+    expected = phi.T @ (np.sqrt(w)[:, None] * vectors[:, :rank]) / np.sqrt(values[:rank])
+    if np.min(-np.diff(np.append(values[: rank + 1], 0.0))[:rank], initial=np.inf) > 1e-3:
+        np.testing.assert_allclose(np.abs(np.sum(expected * spectrum.axes[:, :rank], axis=0)), 1.0, atol=1e-6)
+    np.testing.assert_allclose(spectrum.mean, mean, atol=1e-12)
+    assert spectrum.total_variance == variance
+    # What they explain is the variance of the rows along them, not the model's.
+    divisor = weights.sum() - (weights @ weights / weights.sum() if center else 0.0)
+    along = weights @ ((rows - mean) @ spectrum.axes) ** 2 / divisor
+    np.testing.assert_allclose(spectrum.explained, along, atol=1e-9)
+    assert spectrum.explained_variance_ratio.sum() <= 1.0 + 1e-9

@@ -1,0 +1,176 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.errors import SparsityError, SparsityWarning
+from streamkpca.moments import Moments
+from streamkpca.weighting import Candidates, RefitSettings, find_weights, trace_sparsity
+
+SEEDS = st.integers(0, 10**6)
+DEFAULTS = {"n_components": 2, "center": True, "noise_variance": "auto", "n_active": None, "axes": "ritz"}
+
+
+def settings_of(**changes):
+    return RefitSettings(**(DEFAULTS | changes))
+
+
+def drawn(seed, n=40, r=4, p=None):
+    """Rows of unlike variances in an orthonormal basis, and candidates: the first p of the rows."""
+    rng = np.random.default_rng(seed)
+    c = rng.normal(size=(n, r)) * 0.5 ** np.arange(r) + rng.normal(size=r)
+    weights = rng.uniform(0.5, 2.0, n)
+    beyond = rng.uniform(0.0, 0.1, n)
+    moments = Moments.zero(r).add(c, np.einsum("ij,ij->i", c, c) + beyond, weights)
+    rows = c[: p or n]
+    return Candidates(rows, np.arange(len(rows)), rows, are_atoms=False), moments, c, weights
+
+
+def covariance(c, weights, *, center):
+    mean = np.average(c, axis=0, weights=weights) if center else np.zeros(c.shape[1])
+    return np.einsum("n,ni,nj->ij", weights, c - mean, c - mean) / weights.sum(), mean
+
+
+@given(SEEDS, st.integers(1, 12), st.booleans(), st.sampled_from(["auto", 0.05, 0.3]))
+def test_weights_are_at_a_maximum_of_the_likelihood(seed, p, center, noise_variance):
+    candidates, moments, c, a = drawn(seed, p=p)
+    S, mean = covariance(c, a, center=center)
+    try:
+        weights, noise = find_weights(candidates, moments, settings_of(center=center, noise_variance=noise_variance))
+    except SparsityError:
+        return
+    if noise is None:
+        # No more candidates than axes: none to leave out.
+        assert (noise_variance, p <= 2) == ("auto", True)
+        np.testing.assert_array_equal(weights, np.ones(p))
+        return
+    if noise_variance == "auto":
+        # The third eigenvalue, or a half of it, or a quarter ..., the first that leaves two candidates.
+        halvings = np.log2(np.linalg.eigvalsh(S)[-3] / noise)
+        assert halvings == pytest.approx(round(halvings), abs=1e-5)
+        assert halvings > -0.5
+        assert np.count_nonzero(weights) >= 2
+    else:
+        assert noise == noise_variance
+    phi = candidates.rows - mean
+    C = noise * np.eye(4) + phi.T @ (weights[:, None] * phi)
+    inverse = np.linalg.inv(C)
+    gradient = np.einsum("ij,jk,ik->i", phi, inverse @ S @ inverse - inverse, phi)
+    size = np.einsum("ij,jk,ik->i", phi, inverse, phi)
+    assert np.all(gradient <= 1e-3 * size)
+    assert np.all(np.abs(gradient[weights > 0.0]) <= 1e-3 * size[weights > 0.0])
+
+
+def test_automatic_noise_of_a_share_leaves_the_axes_that_explain_it():
+    candidates, moments, c, a = drawn(3)
+    S, _ = covariance(c, a, center=True)
+    eigenvalues = np.linalg.eigvalsh(S)[::-1]
+    total = np.trace(S) + (moments.energy - np.trace(moments.second)) / moments.total_weight
+    q = np.flatnonzero(np.cumsum(eigenvalues) >= 0.8 * total)[0] + 1
+    _, noise = find_weights(candidates, moments, settings_of(n_components=0.8))
+    assert noise == pytest.approx(eigenvalues[q])
+
+
+@pytest.mark.parametrize("noise_variance", [None, "auto", 1e-3])
+def test_where_nothing_varies_or_nothing_is_asked_everyone_has_the_same_weight(noise_variance):
+    c = np.tile([[0.3, 0.1]], (5, 1))
+    moments = Moments.zero(2).add(c, np.einsum("ij,ij->i", c, c), np.ones(5))
+    candidates = Candidates(c, np.arange(5), c, are_atoms=False)
+    weights, noise = find_weights(candidates, moments, settings_of(noise_variance=noise_variance))
+    assert (weights.tolist(), noise) == ([1.0] * 5, None)
+    candidates, moments, *_ = drawn(0)
+    weights, noise = find_weights(candidates, moments, settings_of(noise_variance=None))
+    assert (weights.tolist(), noise) == ([1.0] * 40, None)
+
+
+@pytest.mark.parametrize("n_active", [1, 2, 4, 7])
+@pytest.mark.parametrize("noise_variance", [None, "auto"])
+def test_exactly_so_many_stay_active(n_active, noise_variance):
+    candidates, moments, *_ = drawn(1, r=8)
+    settings = settings_of(n_active=n_active, noise_variance=noise_variance)
+    weights, noise = find_weights(candidates, moments, settings)
+    assert np.count_nonzero(weights) == n_active
+    assert noise > 0.0
+
+
+def test_a_number_that_no_noise_leaves_is_said():
+    # Of rows in two dimensions no more than a few ever get a weight.
+    candidates, moments, *_ = drawn(0, r=2)
+    with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=30 of 40 candidates; the near"):
+        weights, _ = find_weights(candidates, moments, settings_of(n_active=30))
+    assert 0 < np.count_nonzero(weights) < 30
+
+
+def test_what_cannot_be_had_is_refused():
+    candidates, moments, *_ = drawn(0, p=9)
+    with pytest.raises(SparsityError, match="n_active=10 is more than the 9 candidates there are so far"):
+        find_weights(candidates, moments, settings_of(n_active=10))
+    with pytest.raises(
+        SparsityError,
+        match=r"noise_variance=50 leaves no atom active: along none of them is there more variance than .*choose",
+    ):
+        find_weights(candidates, moments, settings_of(noise_variance=50.0))
+
+
+def test_the_start_is_where_the_search_begins():
+    candidates, moments, *_ = drawn(2)
+    settings = settings_of(noise_variance=0.05)
+    found, _ = find_weights(candidates, moments, settings)
+    again, _ = find_weights(candidates, moments, settings, found)
+    np.testing.assert_allclose(again, found, rtol=1e-3, atol=1e-6)
+
+
+@given(SEEDS, st.booleans())
+def test_a_path_says_what_every_noise_variance_leaves(seed, center):
+    candidates, moments, c, a = drawn(seed, p=10)
+    S, _ = covariance(c, a, center=center)
+    path = trace_sparsity(candidates, moments, [1.0, 0.2, 0.05], center=center)
+    assert path.noise_variances.tolist() == [1.0, 0.2, 0.05]
+    energy = moments.energy / moments.total_weight
+    second, _ = covariance(c, a, center=False)
+    for weights, n_active, captured, error in zip(
+        path.weights, path.n_active, path.captured_variances, path.mean_reconstruction_errors, strict=True
+    ):
+        active = candidates.rows[weights > 0.0]
+        assert len(active) == n_active
+        span = np.linalg.pinv(active) @ active if n_active else np.zeros((4, 4))
+        assert captured == pytest.approx(np.trace(span @ S), abs=1e-8)
+        assert error == pytest.approx(energy - np.trace(span @ second), abs=1e-8)
+
+
+def test_a_path_of_its_own_begins_below_the_largest_eigenvalue():
+    candidates, moments, c, a = drawn(5)
+    largest = np.linalg.eigvalsh(covariance(c, a, center=True)[0])[-1]
+    path = trace_sparsity(candidates, moments, None, center=True)
+    np.testing.assert_allclose(path.noise_variances, np.geomspace(0.999 * largest, 1e-3 * largest, 20))
+    assert path.converged.all()
+
+
+def test_settings_that_make_sense_are_kept():
+    checked = RefitSettings.checked(**(DEFAULTS | {"n_components": np.int64(3)}), where="A.b")
+    assert checked == settings_of(n_components=3)
+    assert RefitSettings.checked(**(DEFAULTS | {"noise_variance": 1}), where="A.b").noise_variance == 1.0
+    assert RefitSettings.checked(**(DEFAULTS | {"n_active": 4, "noise_variance": None}), where="A.b").n_active == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"n_active": 3, "noise_variance": 0.1}, ValueError, "noise_variance=0.1 and n_active=3 both decide.*set one"),
+        ({"n_active": 0}, ValueError, "n_active must be at least 1"),
+        ({"n_active": 2.0}, TypeError, "n_active must be an integer"),
+        (
+            {"noise_variance": "best"},
+            ValueError,
+            "noise_variance must be a positive number, 'auto' or None, got 'best'",
+        ),
+        ({"noise_variance": 0.0}, ValueError, r"noise_variance must be a finite number in \(0, inf\)"),
+        ({"noise_variance": True}, TypeError, "noise_variance must be a number"),
+        ({"axes": "rits"}, ValueError, "axes must be one of 'ritz', 'likelihood'"),
+        ({"center": 1}, TypeError, "center must be True or False"),
+        ({"n_components": 0}, ValueError, "n_components must be at least 1"),
+    ],
+)
+def test_nonsense_is_refused_with_the_name_of_who_asked(changes, error, message):
+    with pytest.raises(error, match=rf"^A\.b: {message}"):
+        RefitSettings.checked(**(DEFAULTS | changes), where="A.b")
