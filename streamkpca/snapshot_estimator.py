@@ -1,0 +1,120 @@
+"""The face of estimators that answer from a snapshot: atoms, weights, and which of them are active."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.errors import not_fitted
+from streamkpca.estimator import Estimator, Names
+from streamkpca.moments import Moments
+from streamkpca.snapshot import Snapshot
+from streamkpca.sparsity import SparsityPath
+from streamkpca.weighting import Candidates, trace_sparsity
+
+Array = npt.NDArray[np.float64]
+
+
+class SnapshotEstimator(Estimator):
+    """Base of the estimators whose axes are made of few weighted rows."""
+
+    center: bool
+
+    @abstractmethod
+    def _answers(self) -> Snapshot | None:
+        """Return the published snapshot; None before the first row."""
+
+    @abstractmethod
+    def _learned(self) -> tuple[Candidates, Moments] | None:
+        """Return what a refit starts from; None before the first row."""
+
+    def sparsity_path(self, noise_variances: Any = None) -> SparsityPath:
+        """Fit weights along a range of noise variances: how sparse, how likely, how much is captured.
+
+        Parameters
+        ----------
+        noise_variances : array-like of shape (n,), optional
+            In units of k(x, x), in the order in which they are visited; descending is best. By default 20 values,
+            from just below the largest eigenvalue down to a thousandth of it.
+
+        Returns
+        -------
+        SparsityPath
+            For each noise variance the weights, the number of active rows, the mean log-likelihood, the variance
+            captured in the span of the active rows and the mean reconstruction error, eq. (18).
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            A noise variance is not a positive number.
+
+        Notes
+        -----
+        A fit for each value, O(p^3) for p candidates.
+
+        References
+        ----------
+        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
+        """
+        learned = self._learned()
+        if learned is None:
+            raise not_fitted(type(self).__name__, "sparsity_path")
+        return trace_sparsity(*learned, noise_variances, center=self.center)
+
+    @property
+    def atom_rows_(self) -> npt.NDArray[np.int64]:
+        """Positions of the atoms in the stream, counted from 0; shape (m,)."""
+        return self._snapshot("atom_rows_").atom_rows
+
+    @property
+    def weights_(self) -> Array:
+        """Weight of each atom in the axes; shape (m,)."""
+        return self._snapshot("weights_").weights
+
+    @property
+    def active_(self) -> npt.NDArray[np.bool_]:
+        """Atoms that projections use; shape (m,)."""
+        return self._snapshot("active_").weights > 0.0
+
+    @property
+    def n_active_(self) -> int:
+        """Number of atoms that projections use."""
+        return int(np.count_nonzero(self._snapshot("n_active_").weights))
+
+    @property
+    def noise_variance_(self) -> float | None:
+        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None where no likelihood was asked."""
+        return self._snapshot("noise_variance_").noise_variance
+
+    @property
+    def unexplained_energy_ratio_(self) -> float:
+        """Share of the stream's energy that is not recorded in the basis."""
+        return self._snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
+
+    def _snapshot(self, request: str) -> Snapshot:
+        snapshot = self._answers()
+        if snapshot is None:
+            raise not_fitted(type(self).__name__, request)
+        return snapshot
+
+
+class BatchSnapshotEstimator(SnapshotEstimator):
+    """Base of those that learn once, from all rows."""
+
+    # One attribute, so that readers in other threads never see parts of two fits.
+    _published: tuple[Snapshot, Candidates, Moments, Names | None] | None = None
+
+    def _answers(self) -> Snapshot | None:
+        return None if self._published is None else self._published[0]
+
+    def _learned(self) -> tuple[Candidates, Moments] | None:
+        return None if self._published is None else self._published[1:3]
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        return None if self._published is None else (self._published[0].atoms.shape[1], self._published[3])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._published is not None

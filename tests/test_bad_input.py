@@ -1,0 +1,403 @@
+"""What StreamingKernelPCA refuses, and that a refused call leaves everything as it was, bit for bit."""
+
+import math
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from itertools import product
+from operator import methodcaller
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from sklearn.exceptions import NotFittedError as PeerNotFittedError
+
+from streamkpca import NotFittedError, StreamingKernelPCA
+from streamkpca.kernels import RBF, Custom, Kernel, Polynomial
+
+WIDTH = 3
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(50, WIDTH))
+MORE = RNG.normal(size=(40, WIDTH))
+PROBE = RNG.normal(size=(6, WIDTH))
+
+
+def made(**params):
+    settings = {"n_components": 3, "max_atoms": 6, "block_size": 16, "refit_every": 16} | params
+    return StreamingKernelPCA(**settings)
+
+
+def bits(value):
+    """Turn everything below a value into nested tuples, arrays to the bit."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, Kernel):
+        return repr(value)
+    if is_dataclass(value):
+        return tuple((field.name, bits(getattr(value, field.name))) for field in fields(value))
+    if hasattr(value, "__dict__"):
+        return tuple((name, bits(part)) for name, part in sorted(vars(value).items()))
+    return value
+
+
+def state(model):
+    """Take down all that the model has learned, but no unwritten places of the buffer and no provisional answers."""
+    stream = model._stream
+    if stream is None:
+        return None
+    parts = {
+        name: part for name, part in vars(stream).items() if name not in {"provisional", "_buffer", "_buffer_weights"}
+    }
+    pending = stream._buffer[: stream.n_pending].tobytes(), stream._buffer_weights[: stream.n_pending].tobytes()
+    return pending, tuple((name, bits(part)) for name, part in sorted(parts.items()))
+
+
+def answers(model):
+    return bits(model.transform(PROBE)), bits(model.reconstruction_error(PROBE)), bits(model.eigenvalues_)
+
+
+def assert_refused(model, call, error, message):
+    """Check that the call raises what it should, and that nobody can tell afterwards that it was made."""
+    before, attributes = state(model), dict(vars(model))
+    told = answers(model) if before is not None else None
+    with pytest.raises(error, match=message):
+        call(model)
+    assert state(model) == before
+    assert vars(model) == attributes
+    if before is not None:
+        assert answers(model) == told
+
+
+BAD_ROWS = [
+    pytest.param([[1.0, math.nan, 3.0]], ValueError, r"X contains NaN \(first at row 0, column 1", id="nan"),
+    pytest.param([[1.0, 2.0, math.inf]], ValueError, "X contains infinity.*drop or impute", id="inf"),
+    pytest.param(np.float32([[1, 2, -np.inf]]), ValueError, "X contains infinity", id="float32-inf"),
+    pytest.param(1.0, ValueError, "expected a 2D array .* got 0D", id="0D"),
+    pytest.param([1.0, 2.0, 3.0], ValueError, r"got 1D. Reshape your data", id="1D"),
+    pytest.param(np.ones((2, 3, 1)), ValueError, "got 3D. flatten", id="3D"),
+    pytest.param(np.ones((0, 3)), ValueError, r"found 0 sample\(s\)", id="no-rows"),
+    pytest.param(np.ones((3, 0)), ValueError, r"found 0 feature\(s\)", id="no-columns"),
+    pytest.param([[]], ValueError, r"found 0 feature\(s\)", id="one-empty-row"),
+    pytest.param("1 2 3", TypeError, "must be an array of numbers", id="string"),
+    pytest.param([["1", "2", "3"]], ValueError, r"holds text .*astype\(float\)", id="numeric-strings"),
+    pytest.param([["a", "b", "c"]], ValueError, "holds text", id="text"),
+    pytest.param(None, TypeError, "must be an array of numbers, got None", id="none"),
+    pytest.param([[1j, 2, 3]], ValueError, "Complex data not supported", id="complex"),
+    pytest.param(scipy.sparse.csr_array(np.eye(3)), TypeError, r"sparse .* X.toarray\(\)", id="sparse"),
+    pytest.param(np.array([[1, "a", None]], dtype=object), TypeError, "dtype object", id="objects"),
+    pytest.param([[1.0, 2.0, 3.0], [1.0]], ValueError, "not a rectangular array", id="ragged"),
+    pytest.param([[Decimal(1)] * 3], TypeError, "dtype object", id="decimals"),
+    pytest.param({"a": [1.0]}, TypeError, "dtype object", id="dictionary"),
+    pytest.param(iter([[1.0, 2.0, 3.0]]), TypeError, "dtype object", id="iterator"),
+    pytest.param(pd.DataFrame([["a", 1.0, 2.0]]), TypeError, "dtype object", id="text-column"),
+    pytest.param(pl.DataFrame({"a": ["x"], "b": [1.0], "c": [2.0]}), TypeError, "dtype object", id="polars-text"),
+    pytest.param(np.array([["2020-01-01"] * 3], dtype="M8[D]"), TypeError, "dtype datetime64", id="dates"),
+]
+WRONG_WIDTH = [
+    pytest.param(
+        np.ones((2, 2)),
+        ValueError,
+        "X has 2 features, but StreamingKernelPCA is expecting 3 .*same columns",
+        id="narrow",
+    ),
+    pytest.param(np.ones((2, 4)), ValueError, "X has 4 features, but StreamingKernelPCA is expecting 3", id="wide"),
+]
+BAD_WEIGHTS = [
+    pytest.param(np.ones(49), ValueError, r"sample_weight has shape \(49,\) but X has 50 rows", id="short"),
+    pytest.param(np.ones((50, 1)), ValueError, "one weight a row", id="2D"),
+    pytest.param(-np.ones(50), ValueError, r"sample_weight\[0\] is -1.0", id="negative"),
+    pytest.param(np.r_[np.ones(49), math.nan], ValueError, r"sample_weight\[49\] is nan", id="nan"),
+    pytest.param(np.full(50, math.inf), ValueError, r"sample_weight\[0\] is inf", id="inf"),
+    pytest.param(np.full(50, 1e160), ValueError, "from 1e-100 to 1e100; repair it, or multiply", id="too-large"),
+    pytest.param(np.full(50, 1e-160), ValueError, "from 1e-100 to 1e100; repair it, or multiply", id="too-small"),
+    pytest.param("balanced", TypeError, "sample_weight must be an array of numbers", id="word"),
+    pytest.param(["1"] * 50, ValueError, "sample_weight holds text", id="text"),
+    pytest.param([1j] * 50, ValueError, "Complex", id="complex"),
+    pytest.param([None] * 50, TypeError, "dtype object", id="nones"),
+]
+
+
+def fitted_models():
+    """Models before their first block is full, in mid-stream, and after two passes."""
+    return made().partial_fit(ROWS[:7]), made().partial_fit(ROWS), made().fit(ROWS)
+
+
+@pytest.mark.parametrize(("rows", "error", "message"), BAD_ROWS)
+def test_bad_rows_are_refused(rows, error, message):
+    lessons, queries = ("partial_fit", "fit", "fit_transform"), ("transform", "reconstruction_error", "score_samples")
+    for method in lessons:
+        assert_refused(made(), methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
+    for model, method in product(fitted_models(), lessons + queries):
+        assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
+
+
+@pytest.mark.parametrize(("rows", "error", "message"), WRONG_WIDTH)
+def test_a_stream_keeps_its_width(rows, error, message):
+    methods = ("partial_fit", "transform", "reconstruction_error", "score_samples")
+    for model, method in product(fitted_models(), methods):
+        assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: {message}")
+
+
+def test_a_new_fit_may_have_another_width():
+    model = made().partial_fit(ROWS).fit(ROWS[:, :2])
+    assert model.n_features_in_ == 2
+
+
+@pytest.mark.parametrize(("weights", "error", "message"), BAD_WEIGHTS)
+def test_bad_weights_are_refused(weights, error, message):
+    for model, method in product((made(), *fitted_models()), ("partial_fit", "fit", "fit_transform")):
+        call = methodcaller(method, ROWS, sample_weight=weights)
+        assert_refused(model, call, error, rf"StreamingKernelPCA\.\w+: .*{message}")
+
+
+def test_weights_of_zero_alone_are_refused_by_fit_and_taken_by_a_stream():
+    # The same rows could have come in one call with others: cuts must not matter.
+    call = methodcaller("fit", ROWS, sample_weight=np.zeros(50))
+    assert_refused(made(), call, ValueError, r"StreamingKernelPCA\.fit: .*zero for every row")
+    weights = np.where(np.arange(50) % 3 == 0, 1.0, 0.0)
+    whole, parts = made().partial_fit(ROWS, sample_weight=weights), made()
+    for row, weight in zip(ROWS, weights, strict=True):
+        parts.partial_fit(row[None], sample_weight=[weight])
+    np.testing.assert_array_equal(parts.transform(MORE), whole.transform(MORE))
+
+
+def test_one_bad_row_among_good_ones_stops_all_of_them():
+    rows = np.vstack([MORE, [[0.0, math.nan, 0.0]]])
+    assert_refused(
+        made().partial_fit(ROWS), lambda m: m.partial_fit(rows), ValueError, "first at row 40, column 1; 1 of 41"
+    )
+
+
+NOT_WHOLE = [1.0, "8", True, np.True_, [8], 2j, math.nan]
+NONSENSE = [
+    ("n_components", ["8", None, True, [8], 2j], TypeError, "n_components must be an integer"),
+    ("n_components", [0, -3], ValueError, "n_components must be at least 1"),
+    (
+        "n_components",
+        [0.0, 1.0, 2.5, -0.1, math.nan, math.inf],
+        ValueError,
+        r"n_components, as a share .* in \(0, 1\)",
+    ),
+    ("max_atoms", NOT_WHOLE, TypeError, "max_atoms must be an integer"),
+    ("max_atoms", [0, -1], ValueError, "max_atoms must be at least 1"),
+    ("tolerance", ["0", None, True, [0.1], 1j], TypeError, "tolerance must be a number"),
+    (
+        "tolerance",
+        [-1e-9, 1.0, 2, math.nan, math.inf, -math.inf],
+        ValueError,
+        r"tolerance must be a finite number in \[0, 1\)",
+    ),
+    ("center", [0, 1, None, "yes", math.nan], TypeError, "center must be True or False"),
+    ("block_size", [*NOT_WHOLE, None], TypeError, "block_size must be an integer"),
+    ("block_size", [1, 0, -16], ValueError, "block_size must be at least 2"),
+    ("refit_every", [*NOT_WHOLE, None], TypeError, "refit_every must be an integer"),
+    ("refit_every", [0, -16], ValueError, "refit_every must be at least 1"),
+    ("noise_variance", [True, [1], 1j], TypeError, "noise_variance must be a number"),
+    ("noise_variance", [0, -1.0, math.nan, math.inf, "best"], ValueError, "noise_variance must be"),
+    ("n_active", NOT_WHOLE, TypeError, "n_active must be an integer"),
+    ("n_active", [0, -2], ValueError, "n_active must be at least 1"),
+    ("axes", [None, 1, True], TypeError, "axes must be one of 'ritz', 'likelihood'"),
+    ("axes", ["rits"], ValueError, "axes must be one of 'ritz', 'likelihood'"),
+    ("kernel", ["gauss"], ValueError, "kernel must be a Kernel or one of 'linear', .*got 'gauss'"),
+    ("kernel", [RBF], TypeError, r"kernel must be a value, got the class RBF; make one: RBF\(\)"),
+    ("kernel", [np.dot], TypeError, r"kernel must be a Kernel, got the function .*wrap it: kernels.Custom\(f\)"),
+    ("kernel", [None, 1.0, True, {"gamma": 1}], TypeError, "kernel must be a Kernel or one of"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "error", "message"), NONSENSE, ids=[f"{name}-{error.__name__}" for name, _, error, _ in NONSENSE]
+)
+def test_nonsense_parameters_are_refused_when_they_are_used(name, values, error, message):
+    for model, value in product((made(), *fitted_models()), values):
+        model.set_params(**{name: value})
+        before = state(model)
+        calls = [methodcaller(method, MORE) for method in ("partial_fit", "fit", "fit_transform")]
+        if before is not None:
+            calls += [methodcaller("refit"), methodcaller("sparsity_path")]
+        for call in calls:
+            with pytest.raises(error, match=rf"StreamingKernelPCA(\.\w+)?: {message}"):
+                call(model)
+            assert state(model) == before
+
+
+@pytest.mark.parametrize("which", range(3), ids=["young", "mid-stream", "fitted"])
+@pytest.mark.parametrize("change", [{"kernel": RBF(0.123)}, {"kernel": "linear"}, {"block_size": 17}], ids=repr)
+def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
+    model, untouched = fitted_models()[which], fitted_models()[which]
+    original = {name: getattr(model, name) for name in change}
+    message = (
+        r"partial_fit: kernel and block_size cannot change .*kernel=RBF\(gamma='scale'\), block_size=16; set them back"
+    )
+    assert_refused(model.set_params(**change), lambda m: m.partial_fit(MORE), ValueError, message)
+    model.set_params(**original).partial_fit(MORE)
+    assert state(model) == state(untouched.partial_fit(MORE))
+    assert model.set_params(**change).fit(MORE).get_params()[next(iter(change))] == next(iter(change.values()))
+
+
+def test_names_and_order_of_columns_are_kept():
+    table = pd.DataFrame(ROWS, columns=["a", "b", "c"])
+    model = made().partial_fit(table)
+    for columns in (["c", "b", "a"], ["a", "b", "x"]):
+        wrong = pd.DataFrame(MORE, columns=columns)
+        for method in ("partial_fit", "transform", "score_samples"):
+            assert_refused(
+                model,
+                lambda m, method=method, wrong=wrong: getattr(m, method)(wrong),
+                ValueError,
+                "feature names should match",
+            )
+    np.testing.assert_array_equal(
+        model.partial_fit(MORE).transform(PROBE), made().partial_fit(ROWS).partial_fit(MORE).transform(PROBE)
+    )
+
+
+UNFITTED_CALLS = [
+    lambda m: m.transform(ROWS),
+    lambda m: m.transform("nonsense"),
+    lambda m: m.reconstruction_error(ROWS),
+    lambda m: m.reconstruction_error(ROWS, 99),
+    lambda m: m.score_samples(ROWS),
+    lambda m: m.refit(),
+    lambda m: m.sparsity_path(),
+    lambda m: m.get_feature_names_out(),
+]
+ATTRIBUTES = [
+    "atoms_",
+    "atom_rows_",
+    "weights_",
+    "active_",
+    "n_atoms_",
+    "n_active_",
+    "eigenvalues_",
+    "explained_variance_ratio_",
+    "unexplained_energy_ratio_",
+    "noise_variance_",
+    "kernel_",
+    "total_weight_",
+    "n_samples_seen_",
+    "n_features_in_",
+    "feature_names_in_",
+]
+
+
+@pytest.mark.parametrize("call", UNFITTED_CALLS)
+def test_an_unfitted_model_says_so_in_every_language(call):
+    for error in (NotFittedError, ValueError, AttributeError, PeerNotFittedError):
+        assert_refused(made(), call, error, "needs a fitted StreamingKernelPCA.*call 'fit' or 'partial_fit' first")
+
+
+def test_an_unfitted_model_has_no_fitted_attributes():
+    model = made()
+    for name, error in product(ATTRIBUTES, (NotFittedError, ValueError, AttributeError, PeerNotFittedError)):
+        assert not hasattr(model, name)
+        with pytest.raises(error, match=f"{name} needs a fitted StreamingKernelPCA"):
+            getattr(model, name)
+    model.partial_fit(pd.DataFrame(ROWS[:1], columns=list("abc")))
+    assert all(hasattr(model, name) for name in ATTRIBUTES)
+
+
+def test_after_a_refused_first_call_it_is_still_unfitted():
+    model = made()
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit([[math.nan]])
+    assert not hasattr(model, "n_features_in_")
+    assert model.partial_fit(ROWS).n_features_in_ == WIDTH
+
+
+class Breaking:
+    """A kernel function that fails, or answers nonsense, from its n-th call on."""
+
+    def __init__(self):
+        self.left = math.inf
+        self.nonsense = None
+
+    def __call__(self, X, Y):
+        self.left -= 1
+        values = np.exp(-0.3 * ((X[:, None] - Y[None]) ** 2).sum(axis=2))
+        if self.left >= 0:
+            return values
+        if self.nonsense is None:
+            raise ZeroDivisionError("the caller's own mistake")
+        return self.nonsense(values)
+
+
+NONSENSES = {
+    "raises": (None, ZeroDivisionError, "the caller's own mistake"),
+    "nan": (lambda values: np.full_like(values, math.nan), ValueError, "Custom: the function returned NaN or infinity"),
+    "shape": (lambda values: values.ravel(), ValueError, "Custom: the function must return an array of shape"),
+    "complex": (lambda values: values * 1j, ValueError, "Custom: the function must return real numbers"),
+    "scalar": (lambda values: 1.0, ValueError, "Custom: the function must return an array of shape"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "calls"), [("raises", 0), ("raises", 1), ("raises", 30), ("raises", 60), *((k, 40) for k in NONSENSES)]
+)
+@pytest.mark.parametrize("method", ["partial_fit", "fit"])
+def test_a_kernel_that_breaks_in_the_middle_of_a_call_changes_nothing(kind, calls, method):
+    function = Breaking()
+    model = made(kernel=Custom(function)).partial_fit(ROWS)
+    untouched = made(kernel=Custom(Breaking())).partial_fit(ROWS)
+    before = state(model)
+    rows = np.vstack([MORE] * 4)
+    nonsense, error, message = NONSENSES[kind]
+    function.left, function.nonsense = calls, nonsense
+    with pytest.raises(error, match=message):
+        getattr(model, method)(rows)
+    function.left = math.inf
+    assert state(model) == before
+    model.partial_fit(MORE)
+    untouched.partial_fit(MORE)
+    np.testing.assert_array_equal(model.transform(PROBE), untouched.transform(PROBE))
+    np.testing.assert_array_equal(model.atom_rows_, untouched.atom_rows_)
+    assert model.n_samples_seen_ == untouched.n_samples_seen_ == 90
+
+
+def test_a_kernel_that_breaks_during_a_query_changes_nothing():
+    function = Breaking()
+    model = made(kernel=Custom(function)).partial_fit(ROWS)
+    before, told = state(model), answers(model)
+    function.left = 0
+    for call in (model.transform, model.reconstruction_error, model.score_samples):
+        with pytest.raises(ZeroDivisionError):
+            call(PROBE)
+    with pytest.raises(ZeroDivisionError):
+        model.refit()
+    function.left = math.inf
+    assert state(model) == before
+    assert answers(model) == told
+
+
+def test_a_kernel_that_breaks_on_young_rows_leaves_them_pending():
+    function = Breaking()
+    model = made(kernel=Custom(function)).partial_fit(ROWS[:5])
+    function.left = 0
+    with pytest.raises(ZeroDivisionError):
+        model.transform(PROBE)
+    function.left = math.inf
+    assert model.n_samples_seen_ == 5
+    np.testing.assert_array_equal(
+        model.transform(PROBE), made(kernel=Custom(Breaking())).partial_fit(ROWS[:5]).transform(PROBE)
+    )
+
+
+def test_no_rows_reach_a_kernel_that_names_columns_they_lack():
+    model = made(kernel=RBF(1.0).on([0, 5]))
+    assert_refused(model, lambda m: m.fit(ROWS), ValueError, "uses column 5 but got rows with 3 features")
+    assert_refused(model, lambda m: m.partial_fit(ROWS), ValueError, "uses column 5")
+    assert_refused(model, lambda m: m.partial_fit(ROWS[:3]), ValueError, "uses column 5")
+
+
+@pytest.mark.parametrize("kernel", ["linear", Polynomial(3, gamma=1.0)], ids=repr)
+def test_rows_beyond_the_range_of_numbers_are_refused_at_once(kernel):
+    # Accepted as pending, they would make every later call fail.
+    rows = np.vstack([MORE[:2], 1e200 * MORE[:1]])
+    for n in (0, 5, 50):
+        model = made(kernel=kernel)
+        if n:
+            model.partial_fit(ROWS[:n])
+        call = methodcaller("partial_fit", rows)
+        assert_refused(model, call, ValueError, r"kernel: k\(x, x\) is .* for row 2 of these, .*; scale the features")
+        assert model.partial_fit(MORE).n_samples_seen_ == n + 40

@@ -1,0 +1,198 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.decomposition import KernelPCA as PeerKernelPCA
+
+from streamkpca import IndefiniteKernelWarning, KernelPCA
+from streamkpca.kernels import RBF, Cosine, Linear, Polynomial, Sigmoid
+
+SEEDS = st.integers(0, 10**6)
+PEERS = [
+    pytest.param(RBF(0.4), {"kernel": "rbf", "gamma": 0.4}, id="rbf"),
+    pytest.param(Linear(), {"kernel": "linear"}, id="linear"),
+    pytest.param(
+        Polynomial(3, gamma=0.2, coef0=1.0), {"kernel": "poly", "degree": 3, "gamma": 0.2, "coef0": 1}, id="poly"
+    ),
+    pytest.param(Cosine(), {"kernel": "cosine"}, id="cosine"),
+]
+
+
+def rows_of(seed, n, d=4):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@pytest.mark.parametrize(("kernel", "options"), PEERS)
+@given(seed=SEEDS, n=st.integers(6, 20))
+def test_it_agrees_with_scikit_learn(kernel, options, seed, n):
+    rows, new = rows_of(seed, n), rows_of(seed + 1, 5)
+    peer = PeerKernelPCA(n_components=3, eigen_solver="dense", **options).fit(rows)
+    model = KernelPCA(3, kernel=kernel).fit(rows)
+    np.testing.assert_allclose(model.eigenvalues_, peer.eigenvalues_ / (n - 1), rtol=1e-8)
+    gaps = np.min(-np.diff(np.append(peer.eigenvalues_, 0.0))) / peer.eigenvalues_[0]
+    if gaps > 1e-4:
+        expected = peer.transform(new)
+        got = model.transform(new)
+        signs = np.sign(np.sum(got * expected, axis=0))
+        np.testing.assert_allclose(got * signs, expected, atol=1e-7 * np.abs(expected).max())
+
+
+@given(SEEDS, st.integers(3, 20), st.booleans())
+def test_a_linear_kernel_is_plain_pca(seed, n, center):
+    rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
+    model = KernelPCA(4, kernel=Linear(), center=center).fit(rows)
+    mean = rows.mean(axis=0) if center else np.zeros(4)
+    _, singular, axes = np.linalg.svd(rows - mean, full_matrices=False)
+    variances = np.zeros(4)
+    variances[: len(singular)] = singular**2 / (n - 1 if center else n)
+    np.testing.assert_allclose(model.eigenvalues_, variances, atol=1e-10)
+    np.testing.assert_allclose(np.abs(model.transform(new))[:, :1], np.abs((new - mean) @ axes[:1].T), atol=1e-6)
+    np.testing.assert_allclose(model.explained_variance_ratio_, variances / variances.sum(), atol=1e-10)
+    outside = new - mean - (new - mean) @ axes[:1].T @ axes[:1]
+    np.testing.assert_allclose(model.reconstruction_error(new, 1), np.sum(outside**2, axis=1), atol=1e-6)
+
+
+@given(SEEDS, st.lists(st.integers(0, 4), min_size=5, max_size=9).filter(lambda times: sum(map(bool, times)) > 3))
+def test_whole_number_weights_are_repeated_rows_up_to_the_divisor(seed, times):
+    rows, times = rows_of(seed, len(times)), np.array(times)
+    weighted = KernelPCA(2, kernel=RBF(0.3)).fit(rows, sample_weight=times)
+    repeated = KernelPCA(2, kernel=RBF(0.3)).fit(rows.repeat(times, axis=0))
+    total = times.sum()
+    # Bessel's correction counts how many observations there are, which repeating changes.
+    ratio = (total - 1) / (total - times @ times / total)
+    np.testing.assert_allclose(weighted.eigenvalues_, ratio * repeated.eigenvalues_, rtol=1e-8)
+    assert weighted.total_weight_ == total
+    np.testing.assert_allclose(
+        weighted.reconstruction_error(rows, 2), repeated.reconstruction_error(rows, 2), atol=1e-7
+    )
+
+
+def test_variances_of_projections_are_the_eigenvalues():
+    rows = rows_of(0, 30)
+    model = KernelPCA(5).fit(rows)
+    projections = model.fit_transform(rows)
+    np.testing.assert_allclose(projections.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.cov(projections.T), np.diag(model.eigenvalues_), atol=1e-10)
+
+
+def test_rows_that_were_learned_are_represented_without_error():
+    rows = rows_of(0, 20)
+    model = KernelPCA(19, kernel=RBF(0.3)).fit(rows)
+    assert model.reconstruction_error(rows).max() < 1e-9
+    assert model.reconstruction_error(rows, 19).max() < 1e-9
+    assert model.reconstruction_error(rows + 10.0).min() > 0.99
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_fraction_takes_the_fewest_axes(center):
+    rows = rows_of(0, 25)
+    shares = np.cumsum(KernelPCA(25, center=center).fit(rows).explained_variance_ratio_)
+    for share in (0.1, 0.5, 0.9, 0.99):
+        model = KernelPCA(share, center=center).fit(rows)
+        assert len(model.eigenvalues_) == np.flatnonzero(shares >= share)[0] + 1
+        assert model.explained_variance_ratio_.sum() >= share - 1e-12
+
+
+def test_axes_beyond_the_rank_are_zero():
+    model = KernelPCA(6, kernel=Linear()).fit(rows_of(0, 30, 2))
+    np.testing.assert_array_equal(model.eigenvalues_[2:], 0.0)
+    assert model.transform(rows_of(1, 3, 2)).shape == (3, 6)
+    assert not model.transform(rows_of(1, 3, 2))[:, 2:].any()
+
+
+@pytest.mark.parametrize("kernel", [RBF(), RBF("median"), Linear(), Polynomial(), Cosine()], ids=repr)
+def test_few_or_equal_rows_give_finite_answers(kernel):
+    few = [[[1.0, 2.0]], [[1.0, 2.0]] * 4, [[0.0]] * 3, [[0.0], [1.0]]]
+    for rows, n_components in product(few, (3, 0.5)):
+        model = KernelPCA(n_components, kernel=kernel).fit(rows)
+        for answer in (model.transform(rows), model.reconstruction_error(rows), model.reconstruction_error(rows, 0)):
+            assert np.isfinite(answer).all()
+        assert np.isfinite(model.explained_variance_ratio_).all()
+
+
+def test_many_equal_eigenvalues_are_no_obstacle():
+    rows = np.vstack([np.repeat(np.zeros((1, 2)), 40, axis=0), 1e3 * rows_of(0, 40, 2)])
+    model = KernelPCA(10, kernel=RBF(1.0)).fit(rows)
+    gram = np.eye(41)[np.r_[np.zeros(40, dtype=int), np.arange(1, 41)]]
+    np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(np.cov(gram.T))[::-1][:10], atol=1e-12)
+
+
+def test_an_indefinite_kernel_gives_finite_answers():
+    rows = rows_of(0, 30, 2)
+    with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
+        model = KernelPCA(5, kernel=Sigmoid(1.0, coef0=-1.0)).fit(rows)
+    for answer in (model.transform(rows), model.reconstruction_error(rows), model.reconstruction_error(rows, 5)):
+        assert np.isfinite(answer).all()
+    assert np.all(model.eigenvalues_ >= 0.0)
+
+
+def test_the_caller_may_write_to_the_rows_later():
+    rows = rows_of(0, 10)
+    model = KernelPCA(3).fit(rows)
+    before = model.transform(np.ones((1, 4)))
+    rows[:] = 0.0
+    np.testing.assert_array_equal(model.transform(np.ones((1, 4))), before)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"n_components": 0}, ValueError, "n_components must be at least 1, got 0"),
+        ({"n_components": 1.5}, ValueError, "n_components, as a share"),
+        ({"n_components": "all"}, TypeError, "n_components must be an integer"),
+        ({"kernel": "gauss"}, ValueError, "kernel must be a Kernel or one of 'linear'"),
+        ({"kernel": RBF}, TypeError, r"got the class RBF; make one: RBF\(\)"),
+        ({"kernel": np.dot}, TypeError, r"wrap it: kernels.Custom\(f\)"),
+        ({"kernel": None}, TypeError, "kernel must be a Kernel or one of"),
+        ({"center": 1}, TypeError, "center must be True or False, got 1"),
+    ],
+)
+def test_nonsense_parameters_are_refused_and_leave_the_model(params, error, message):
+    rows = rows_of(0, 10)
+    model = KernelPCA(3).fit(rows)
+    before = model.transform(rows)
+    with pytest.raises(error, match=rf"KernelPCA\.fit: .*{message}"):
+        model.set_params(**params).fit(rows)
+    np.testing.assert_array_equal(model.transform(rows), before)
+
+
+@pytest.mark.parametrize("bad", [[[np.nan]], [1.0], "rows", None, [[1j]], np.empty((0, 2))], ids=repr)
+def test_bad_rows_are_refused_and_leave_the_model(bad):
+    rows = rows_of(0, 10)
+    model = KernelPCA(3).fit(rows)
+    before = model.transform(rows)
+    for request in (model.fit, model.fit_transform, model.transform, model.reconstruction_error):
+        with pytest.raises((TypeError, ValueError), match=r"KernelPCA\.\w+: "):
+            request(bad)
+    np.testing.assert_array_equal(model.transform(rows), before)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-50, 1e68])
+def test_rows_of_any_scale_have_the_same_axes(scale):
+    rows = rows_of(0, 12)
+    plain, scaled = (KernelPCA(3, kernel=Linear()).fit(X) for X in (rows, scale * rows))
+    np.testing.assert_allclose(scaled.transform(scale * rows) / scale, plain.transform(rows), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(scaled.explained_variance_ratio_, plain.explained_variance_ratio_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e80, 1e200])
+def test_rows_beyond_the_range_of_numbers_are_refused(scale):
+    with pytest.raises(ValueError, match=r"kernel: k\(x, x\) is .* limit is 1e\+139; scale the features down"):
+        KernelPCA(3, kernel=Linear()).fit(scale * rows_of(0, 12))
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e-50, 1e50, 1e100])
+def test_weights_of_any_size_mean_the_same(weight):
+    rows = rows_of(0, 12)
+    plain, model = KernelPCA(3).fit(rows), KernelPCA(3).fit(rows, sample_weight=np.full(12, weight))
+    np.testing.assert_allclose(model.eigenvalues_, plain.eigenvalues_, rtol=1e-9)
+    np.testing.assert_allclose(model.explained_variance_ratio_, plain.explained_variance_ratio_, rtol=1e-9)
+    np.testing.assert_allclose(model.reconstruction_error(rows, 2), plain.reconstruction_error(rows, 2), atol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1e-160, 1e160, 1e300])
+def test_weights_beyond_the_range_of_squares_are_refused(weight):
+    with pytest.raises(ValueError, match=r"KernelPCA\.fit: sample_weight\[0\] .* from 1e-100 to 1e100; repair it"):
+        KernelPCA(3).fit(rows_of(0, 12), sample_weight=np.full(12, weight))

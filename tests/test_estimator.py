@@ -1,0 +1,171 @@
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from streamkpca import (
+    ApproximateKernelPCA,
+    KernelPCA,
+    NotFittedError,
+    SparseKernelPCA,
+    StreamingKernelPCA,
+    kernels,
+)
+from streamkpca.estimator import Estimator, checked_rows
+
+ESTIMATORS = [
+    pytest.param(lambda: KernelPCA(3, kernel=kernels.RBF(0.5)), id="KernelPCA"),
+    pytest.param(lambda: StreamingKernelPCA(3, kernel=kernels.RBF(0.5), block_size=8), id="StreamingKernelPCA"),
+    pytest.param(lambda: SparseKernelPCA(3, kernel=kernels.RBF(0.5)), id="SparseKernelPCA"),
+    pytest.param(lambda: ApproximateKernelPCA(3, kernel=kernels.RBF(0.5)), id="ApproximateKernelPCA"),
+]
+ATTRIBUTES = [
+    "eigenvalues_",
+    "explained_variance_ratio_",
+    "atoms_",
+    "n_atoms_",
+    "kernel_",
+    "total_weight_",
+    "n_features_in_",
+    "feature_names_in_",
+]
+X = np.random.default_rng(0).normal(size=(24, 2))
+
+
+@pytest.fixture(params=ESTIMATORS)
+def model(request):
+    return request.param()
+
+
+def test_queries_of_an_unfitted_model_name_the_remedy(model):
+    for query in (model.transform, model.reconstruction_error, model.score_samples):
+        with pytest.raises(
+            NotFittedError, match=rf"needs a fitted {type(model).__name__}.*call 'fit' or 'partial_fit' first"
+        ):
+            query(X)
+
+
+def test_attributes_of_an_unfitted_model_do_not_exist(model):
+    for attribute in ATTRIBUTES:
+        assert not hasattr(model, attribute)
+        with pytest.raises(NotFittedError, match=f"{attribute} needs a fitted {type(model).__name__}"):
+            getattr(model, attribute)
+
+
+def test_an_unfitted_model_has_no_output_names(model):
+    with pytest.raises(NotFittedError, match="get_feature_names_out needs a fitted"):
+        model.get_feature_names_out()
+
+
+def test_parameters_are_the_constructors_arguments(model):
+    params = model.get_params()
+    assert params["n_components"] == 3
+    assert params["kernel"] == kernels.RBF(0.5)
+    assert model.get_params(deep=False) == params
+    assert type(model)(**params).get_params() == params
+
+
+def test_set_params_sets_and_returns_the_model(model):
+    assert model.set_params(n_components=2, center=False) is model
+    assert model.get_params()["n_components"] == 2
+    assert model.get_params()["center"] is False
+    assert model.set_params() is model
+
+
+def test_an_unknown_parameter_sets_nothing_and_lists_the_known(model):
+    with pytest.raises(ValueError, match=r"set_params: 'gamma' is not a parameter; the parameters are n_components, "):
+        model.set_params(n_components=1, gamma=2.0)
+    assert model.n_components == 3
+
+
+def test_defaults_are_not_printed(model):
+    shown = repr(model)
+    assert re.match(rf"{type(model).__name__}\(n_components=3, kernel=RBF\(gamma=0\.5\)", shown)
+    assert "center" not in shown
+    assert eval(shown, {type(model).__name__: type(model), "RBF": kernels.RBF}).get_params() == model.get_params()
+    assert repr(type(model)()) == f"{type(model).__name__}()"
+
+
+def test_scores_are_minus_the_errors(model):
+    model.fit(X)
+    np.testing.assert_array_equal(model.score_samples(X), -model.reconstruction_error(X))
+    assert np.all(model.score_samples(X) <= 0.0)
+
+
+def test_errors_of_so_many_axes_as_there_are(model):
+    model.fit(X)
+    for n_components, error, message in [
+        (-1, ValueError, "n_components must be at least 0, got -1"),
+        (4, ValueError, "n_components is 4 but the model has 3 axes; ask for fewer, or fit with a larger"),
+        (1.5, TypeError, "n_components must be an integer"),
+        (True, TypeError, "n_components must be an integer"),
+        ("2", TypeError, "n_components must be an integer"),
+    ]:
+        with pytest.raises(error, match=rf"{type(model).__name__}\.reconstruction_error: {message}"):
+            model.reconstruction_error(X, n_components)
+    assert np.all(model.reconstruction_error(X, 0) >= model.reconstruction_error(X, 3) - 1e-12)
+
+
+def test_columns_of_projections_have_names(model):
+    model.fit(X)
+    name = type(model).__name__.lower()
+    assert list(model.get_feature_names_out()) == [f"{name}0", f"{name}1", f"{name}2"]
+    assert list(model.get_feature_names_out(["a", "b"])) == [f"{name}0", f"{name}1", f"{name}2"]
+
+
+def test_names_of_the_first_rows_are_kept(model):
+    for table in (pd.DataFrame, pl.DataFrame):
+        model.fit(table({"a": X[:, 0], "b": X[:, 1]}))
+        assert list(model.feature_names_in_) == ["a", "b"]
+        np.testing.assert_array_equal(model.transform(table({"a": X[:, 0], "b": X[:, 1]})), model.transform(X))
+
+
+def test_other_names_or_another_order_are_refused(model):
+    model.fit(pd.DataFrame(X, columns=["a", "b"]))
+    for columns, message in [
+        (["b", "a"], "should match those that were passed during fit. Pass the columns a, b in this order"),
+        (["a", "c"], "Unexpected: c. Missing: b. Pass the columns a, b"),
+        (["a"], "Missing: b. "),
+        (["a", "b", "c"], "Unexpected: c. "),
+        (["a", "a"], "Missing: b. "),
+    ]:
+        table = pd.DataFrame(np.ones((2, len(columns))), columns=columns)
+        with pytest.raises(ValueError, match=rf"{type(model).__name__}\.transform: The feature names .*{message}"):
+            model.transform(table)
+
+
+def test_names_are_no_matter_to_a_model_without_them(model):
+    model.fit(X)
+    assert not hasattr(model, "feature_names_in_")
+    with pytest.raises(AttributeError, match="no feature_names_in_: its first rows came without column names"):
+        _ = model.feature_names_in_
+    np.testing.assert_array_equal(model.transform(pd.DataFrame(X, columns=["a", "b"])), model.transform(X))
+
+
+def test_answers_cannot_be_written_into_the_model(model):
+    model.fit(X)
+    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(model, name)[0] = 1.0
+
+
+def test_pickling_keeps_every_answer(model):
+    model.fit(X)
+    twin = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(twin.transform(X), model.transform(X))
+    np.testing.assert_array_equal(twin.reconstruction_error(X, 1), model.reconstruction_error(X, 1))
+    assert repr(twin) == repr(model)
+
+
+def test_the_base_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        Estimator()
+
+
+def test_rows_are_checked_against_what_is_known():
+    np.testing.assert_array_equal(checked_rows([[1, 2]], "A.b", 2, None), [[1.0, 2.0]])
+    with pytest.raises(ValueError, match=r"A\.b: X has 2 features, but A is expecting 3"):
+        checked_rows([[1, 2]], "A.b", 3, None)

@@ -1,0 +1,320 @@
+"""Inputs nobody sends on purpose: answers are finite, or there is a clear refusal; never NaN, never a stray warning."""
+
+from contextlib import contextmanager
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
+
+RNG = np.random.default_rng(0)
+BASE = RNG.normal(size=(60, 3))
+EVEN = (np.arange(60) % 2 == 0)[:, None]
+
+ROWS = {
+    "plain": BASE,
+    "one": BASE[:1],
+    "two": BASE[:2],
+    "narrow": BASE[:, :1],
+    "wide": RNG.normal(size=(60, 100)),
+    "duplicates": np.tile(BASE[:1], (60, 1)),
+    "pairs": np.repeat(BASE[:30], 2, axis=0),
+    "zeros": np.zeros((60, 3)),
+    "wide-zeros": np.zeros((60, 12)),
+    "half-zeros": np.where(EVEN, 0.0, BASE),
+    "constant-columns": BASE * [1.0, 0.0, 0.0] + [0.0, 7.0, -7.0],
+    "booleans": (BASE > 0.0).astype(float),
+    "tiny": BASE * 1e-200,
+    "subnormal": BASE * 1e-310,
+    "large": BASE * 1e100,
+    "huge": BASE * 1e150,
+    "overflowing": BASE * 1e200,
+    "largest": np.sign(BASE) * 1.7e308,
+    "offset": BASE + 1e6,
+    "far-offset": BASE + 1e12,
+    "alternating": BASE * np.where(EVEN, 1e8, 1e-8),
+    "wildly-alternating": BASE * np.where(EVEN, 1e150, 1e-150),
+    "zeros-then-rows": np.vstack([np.zeros((30, 3)), BASE]),
+    "constant-then-spread": np.vstack([np.ones((30, 3)), BASE * 1e5]),
+    "tiny-then-plain": np.vstack([BASE * 1e-150, BASE]),
+    "plain-then-tiny": np.vstack([BASE, BASE * 1e-150]),
+    "geometric": BASE * (10.0 ** np.linspace(-30, 30, 60))[:, None],
+}
+KERNELS = {
+    "rbf": RBF(),
+    "median": RBF("median"),
+    "narrowest": RBF(1e300),
+    "widest": RBF(1e-300),
+    "linear": Linear(),
+    "cosine": Cosine(),
+    "polynomial": Polynomial(),
+    "high-degree": Polynomial(9, gamma=1.0),
+    "laplacian": Laplacian(),
+    "matern": Matern(),
+    "rational": RationalQuadratic(),
+    "sum": RBF(1.0) + 1e-3 * Linear(),
+    "exponential": Linear().exp(),
+    "small": 1e-200 * RBF(1.0),
+    "large": 1e200 * RBF(1.0),
+}
+SETTINGS = {
+    "default": {},
+    "smallest-block": {"block_size": 2},
+    "one-atom": {"block_size": 2, "max_atoms": 1},
+    "budget": {"block_size": 16, "max_atoms": 5},
+    "strict-budget": {"block_size": 16, "max_atoms": 5, "tolerance": 0.0, "n_components": 0.9},
+    "exact": {"block_size": 16, "max_atoms": None, "tolerance": 0.0},
+    "tolerance": {"block_size": 16, "max_atoms": None, "noise_variance": None},
+    "uncentred": {"block_size": 16, "max_atoms": 3, "center": False, "refit_every": 1},
+}
+
+
+@contextmanager
+def about(*case):
+    """Name the case in what is raised about it."""
+    try:
+        yield
+    except (Exception, Warning) as error:
+        error.add_note("case: " + ", ".join(map(str, case)))
+        raise
+
+
+def assert_finite(model, rows):
+    answers = {
+        "transform": model.transform(rows),
+        "reconstruction_error": model.reconstruction_error(rows),
+        "reconstruction_error, 0": model.reconstruction_error(rows, 0),
+        "eigenvalues_": model.eigenvalues_,
+        "explained_variance_ratio_": model.explained_variance_ratio_,
+    }
+    assert {name for name, answer in answers.items() if not np.isfinite(answer).all()} == set()
+    assert np.all(model.eigenvalues_ >= 0.0)
+    assert np.all(model.reconstruction_error(rows) >= 0.0)
+
+
+def assert_finite_summary(model):
+    summary = model._stream.summary
+    if summary is None:
+        return
+    moments = summary.moments
+    numbers = [moments.first, moments.second, summary.basis.factor, summary.exposure, moments.energy, moments.lost]
+    assert all(np.isfinite(part).all() for part in numbers)
+    assert np.isfinite(model.unexplained_energy_ratio_)
+
+
+def streamed(model, rows, weights=None, step=7):
+    """Learn in small calls, ask after each, and make sure that a refusal refuses cleanly."""
+    weights = np.ones(len(rows)) if weights is None else weights
+    for i in range(0, len(rows), step):
+        part = slice(i, i + step)
+        if not weights[part].any():
+            continue
+        before = model._stream
+        try:
+            model.partial_fit(rows[part], sample_weight=weights[part])
+        except ValueError as error:
+            assert_refusal(error)
+            assert model._stream is before
+            return False
+        try:
+            assert_finite(model, rows)
+        except ValueError as error:
+            assert_refusal(error)
+            return False
+        assert_finite_summary(model)
+    return True
+
+
+def assert_refusal(error, word=""):
+    """Check that a refusal is the library's own, says where, and gives a remedy: numpy's errors do not."""
+    assert not isinstance(error, np.linalg.LinAlgError)
+    assert ";" in str(error)
+    assert ":" in str(error)
+    assert word in str(error)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
+def test_streams_end_in_finite_answers_or_a_refusal(rows):
+    # Every pair of rows and kernel, under settings that take turns.
+    for i, (kernel, turn) in enumerate(product(KERNELS, (0, 3))):
+        settings = list(SETTINGS)[(list(ROWS).index(rows) + i + turn) % len(SETTINGS)]
+        model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
+        with about(kernel, settings):
+            if streamed(model, ROWS[rows]):
+                assert_finite(model.refit(), ROWS[rows])
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
+def test_batches_end_in_finite_answers_or_a_refusal(rows):
+    batches = [KernelPCA(4), SparseKernelPCA(4), SparseKernelPCA(4, axes="likelihood"), ApproximateKernelPCA(4)]
+    for model, kernel in product(batches, KERNELS):
+        with about(model, kernel):
+            try:
+                assert_finite(model.set_params(kernel=KERNELS[kernel]).fit(ROWS[rows]), ROWS[rows])
+            except ValueError as error:
+                assert_refusal(error)
+
+
+# None of these is beyond float64, so a refusal would be wrong.
+@pytest.mark.parametrize(
+    "rows", sorted(ROWS.keys() - {"overflowing", "largest", "huge", "wildly-alternating", "large"})
+)
+@pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
+def test_what_float64_can_hold_is_not_refused(rows):
+    kernels = ("rbf", "median", "cosine", "laplacian", "matern", "rational", "sum")
+    for kernel, settings in product(kernels, ("budget", "exact")):
+        model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
+        with about(kernel, settings):
+            assert_finite(model.fit(ROWS[rows]), ROWS[rows])
+        assert model.n_samples_seen_ == len(ROWS[rows])
+
+
+WEIGHTS = {
+    "smallest": np.full(60, 5e-324),
+    "tiny": np.full(60, 1e-300),
+    "small": np.full(60, 1e-160),
+    "large": np.full(60, 1e160),
+    "huge": np.full(60, 1e300),
+    "largest": np.full(60, 1e308),
+    "mixed": np.where(EVEN[:, 0], 1e300, 1e-300),
+    "less-mixed": np.where(EVEN[:, 0], 1e100, 1e-100),
+    "heavy-first": np.r_[1e20, np.ones(59)],
+    "heavy-last": np.r_[np.ones(59), 1e20],
+    "zero-last": np.r_[np.ones(20), np.zeros(40)],
+    "zero-first": np.r_[np.zeros(40), np.ones(20)],
+    "only-the-last": np.r_[np.zeros(59), 1.0],
+    "only-the-first": np.r_[1.0, np.zeros(59)],
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
+def test_weights_end_in_finite_answers_or_a_refusal(weights):
+    for kernel, settings, step in product(("rbf", "linear"), SETTINGS, (7, 60)):
+        model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
+        with about(kernel, settings, step):
+            if streamed(model, BASE, WEIGHTS[weights], step=step):
+                assert_finite(model.refit(), BASE)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_first_block_without_weight_is_no_obstacle(settings):
+    weights = np.r_[np.zeros(40), np.ones(20)]
+    for method in ("partial_fit", "fit"):
+        model = StreamingKernelPCA(**({"n_components": 4} | SETTINGS[settings]))
+        getattr(model, method)(BASE, sample_weight=weights)
+        assert_finite(model, BASE)
+        assert_finite_summary(model)
+        assert model.refit().total_weight_ == 20.0
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e-50, 1e50, 1e100])
+def test_equal_weights_mean_the_same(weight):
+    settings = {"n_components": 4, "noise_variance": None} | SETTINGS["exact"]
+    plain = StreamingKernelPCA(**settings).fit(BASE)
+    model = StreamingKernelPCA(**settings).fit(BASE, sample_weight=np.full(60, weight))
+    np.testing.assert_allclose(model.eigenvalues_, plain.eigenvalues_, rtol=1e-8)
+
+
+# Law 10: scaling the kernel scales the eigenvalues, however far.
+@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e-30, 1e30, 1e100, 1e138])
+@pytest.mark.parametrize("settings", ["budget", "exact", "tolerance"])
+def test_a_scaled_kernel_scales_the_eigenvalues(scale, settings):
+    options = {"n_components": 4} | SETTINGS[settings]
+    plain = StreamingKernelPCA(kernel=RBF(0.5), **options).fit(BASE)
+    model = StreamingKernelPCA(kernel=scale * RBF(0.5), **options).fit(BASE)
+    np.testing.assert_array_equal(model.atom_rows_, plain.atom_rows_)
+    np.testing.assert_allclose(model.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e100])
+def test_a_scaled_kernel_scales_the_eigenvalues_of_batches(scale):
+    for make in (KernelPCA, SparseKernelPCA, ApproximateKernelPCA):
+        with about(make):
+            plain, model = make(4, kernel=RBF(0.5)).fit(BASE), make(4, kernel=scale * RBF(0.5)).fit(BASE)
+            np.testing.assert_allclose(model.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-6)
+
+
+def test_a_kernel_scaled_beyond_the_range_of_squares_is_refused():
+    for make in (KernelPCA, SparseKernelPCA, ApproximateKernelPCA, StreamingKernelPCA):
+        with pytest.raises(ValueError, match=r"limit is 1e\+139; scale the features down") as refused:
+            make(4, kernel=1e140 * RBF(0.5)).fit(BASE)
+        assert_refusal(refused.value)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.sampled_from([RBF(), RBF("median"), Linear(), Cosine(), Polynomial(2)]),
+    st.sampled_from([2, 3, 5, 16]),
+    st.sampled_from([None, 1, 2, 7]),
+    st.sampled_from([0.0, 1e-12, 1e-3, 0.9]),
+    st.booleans(),
+)
+def test_small_streams_of_repeated_and_scaled_rows(seed, n, d, kernel, block_size, max_atoms, tolerance, center):
+    rng = np.random.default_rng(seed)
+    pool = rng.normal(size=(1 + seed % 6, d)) * 10.0 ** rng.integers(-6, 7, size=(1 + seed % 6, 1))
+    rows = pool[rng.integers(0, len(pool), n)]
+    weights = rng.choice([0.0, 1.0, 1e-6, 1e6], n)
+    weights[0] = 1.0
+    model = StreamingKernelPCA(
+        3,
+        kernel=kernel,
+        block_size=block_size,
+        max_atoms=max_atoms,
+        tolerance=tolerance,
+        center=center,
+        refit_every=1,
+        noise_variance=None,
+    )
+    assert streamed(model, rows, weights, step=3)
+    assert_finite(model.refit(), rows)
+    assert model.n_atoms_ <= min(max_atoms or n, len(pool))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "polynomial", "cosine", "sum"])
+def test_a_sensor_that_never_changes_is_no_obstacle(kernel):
+    for row in BASE[:40]:
+        rows = np.tile(row, (40, 1))
+        model = StreamingKernelPCA(4, kernel=KERNELS[kernel], block_size=16)
+        assert_finite(model.partial_fit(rows), rows)
+        assert_finite(model.fit(rows), rows)
+        np.testing.assert_allclose(model.eigenvalues_, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("repeats", "spread"), [(20, 20), (30, 60), (60, 40), (300, 40)])
+@pytest.mark.parametrize("noise_variance", [None, "auto"])
+def test_a_frequent_row_among_rows_that_resemble_nothing(repeats, spread, noise_variance):
+    # All variances but one are equal, which is hard on eigensolvers.
+    rows = np.vstack([np.ones((repeats, 3)), RNG.normal(size=(spread, 3)) * 1e5])
+    model = StreamingKernelPCA(kernel=RBF(1.0), max_atoms=None, block_size=16, noise_variance=noise_variance)
+    assert_finite(model.fit(rows), rows)
+    assert model.n_atoms_ == spread + 1
+
+
+def test_refitting_after_every_row_of_a_poor_stream():
+    model = StreamingKernelPCA(3, kernel="linear", block_size=2, max_atoms=2)
+    for row in np.vstack([np.zeros((3, 2)), np.ones((3, 2)), [[0.0, 1.0], [1e-9, 0.0], [1e9, 1e9]]]):
+        model.partial_fit(row[None]).refit()
+        assert_finite(model, np.eye(2))
+
+
+def test_answers_about_rows_far_outside_are_finite_or_refused():
+    model = StreamingKernelPCA(3, kernel=RBF(0.5)).fit(BASE)
+    far = np.array([[1e300, -1e300, 1e300], [1.7e308] * 3, [5e-324, 0.0, -0.0]])
+    assert_finite(model, far)
+    np.testing.assert_allclose(model.reconstruction_error(far[:2]), 1.0)
+    for kernel in (Linear(), Polynomial()):
+        model = StreamingKernelPCA(3, kernel=kernel).fit(BASE)
+        for query in (model.transform, model.reconstruction_error):
+            try:
+                assert np.isfinite(query(far)).all()
+            except ValueError as error:
+                assert_refusal(error)

@@ -1,0 +1,84 @@
+"""What all estimators with few weighted rows answer in the same words."""
+
+import numpy as np
+import pytest
+
+from streamkpca import ApproximateKernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.kernels import RBF
+from streamkpca.snapshot_estimator import SnapshotEstimator
+
+X = np.random.default_rng(0).normal(size=(40, 2))
+ESTIMATORS = [
+    pytest.param(lambda: StreamingKernelPCA(2, kernel=RBF(0.5), block_size=8, max_atoms=9), id="streaming"),
+    pytest.param(lambda: SparseKernelPCA(2, kernel=RBF(0.5)), id="sparse"),
+    pytest.param(lambda: ApproximateKernelPCA(2, kernel=RBF(0.5), max_atoms=9), id="approximate"),
+]
+ATTRIBUTES = ["atom_rows_", "weights_", "active_", "n_active_", "noise_variance_", "unexplained_energy_ratio_"]
+
+
+@pytest.fixture(params=ESTIMATORS)
+def model(request):
+    return request.param()
+
+
+def test_before_the_first_row_there_is_nothing_to_tell(model):
+    for attribute in ATTRIBUTES:
+        assert not hasattr(model, attribute)
+        with pytest.raises(NotFittedError, match=f"{attribute} needs a fitted {type(model).__name__}"):
+            getattr(model, attribute)
+    with pytest.raises(NotFittedError, match=f"sparsity_path needs a fitted {type(model).__name__}"):
+        model.sparsity_path()
+    model.fit(X)
+    assert all(hasattr(model, attribute) for attribute in ATTRIBUTES)
+
+
+def test_a_path_shows_sparsity_against_noise(model):
+    before = model.fit(X).transform(X)
+    path = model.sparsity_path()
+    assert path.weights.shape == (20, model.n_atoms_)
+    np.testing.assert_array_equal(path.n_active, np.count_nonzero(path.weights, axis=1))
+    assert path.n_active[0] <= 2 < path.n_active[-1]
+    assert np.all(np.diff(path.noise_variances) < 0.0)
+    one = model.sparsity_path([path.noise_variances[-1]])
+    active = model.atoms_[one.weights[0] > 0.0]
+    inside = model.kernel_.matrix(X, active)
+    lost = 1.0 - np.einsum("ij,ji->i", inside, np.linalg.lstsq(model.kernel_.matrix(active), inside.T, rcond=1e-12)[0])
+    assert one.mean_reconstruction_errors[0] == pytest.approx(lost.mean(), abs=1e-6)
+    np.testing.assert_array_equal(model.transform(X), before)
+
+
+@pytest.mark.parametrize("noise_variances", [[-1.0], [0.0], ["a"], [], [np.nan], [[0.1]]], ids=repr)
+def test_a_path_of_nonsense_is_refused(noise_variances):
+    model = SparseKernelPCA(2, kernel=RBF(0.5)).fit(X)
+    with pytest.raises((TypeError, ValueError), match="noise_variances must be"):
+        model.sparsity_path(noise_variances)
+
+
+def test_what_is_told_fits_together(model):
+    model.fit(X)
+    np.testing.assert_array_equal(X[model.atom_rows_], model.atoms_)
+    assert model.atom_rows_.dtype == np.int64
+    assert len(model.weights_) == len(model.active_) == model.n_atoms_
+    np.testing.assert_array_equal(model.active_, model.weights_ > 0.0)
+    assert model.active_.dtype == bool
+    assert model.n_active_ == model.active_.sum()
+    assert 0.0 <= model.unexplained_energy_ratio_ < 1.0
+    inside = model.kernel_.matrix(X, model.atoms_)
+    gram = model.kernel_.matrix(model.atoms_)
+    lost = 1.0 - np.einsum("ij,ji->i", inside, np.linalg.lstsq(gram, inside.T, rcond=1e-12)[0])
+    assert model.unexplained_energy_ratio_ == pytest.approx(lost.mean(), abs=1e-6)
+    assert model.noise_variance_ is None or model.noise_variance_ > 0.0
+
+
+def test_where_no_likelihood_was_asked_all_rows_weigh_the_same(model):
+    if "noise_variance" in model.get_params():
+        model.set_params(noise_variance=None)
+    model.fit(X)
+    assert model.noise_variance_ is None
+    assert set(model.weights_.tolist()) == {1.0}
+    assert model.active_.all()
+
+
+def test_the_base_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        SnapshotEstimator()

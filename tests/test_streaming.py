@@ -1,0 +1,452 @@
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+
+from streamkpca import IndefiniteKernelWarning, KernelPCA, StreamingKernelPCA
+from streamkpca.errors import SparsityWarning
+from streamkpca.kernels import RBF, Cosine, Linear, Matern, Polynomial, Sigmoid
+from streamkpca.stream import Stream
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(200, 3))
+PROBE = RNG.normal(size=(7, 3))
+
+
+def made(**params):
+    settings = {"n_components": 3, "max_atoms": 8, "block_size": 16, "refit_every": 48} | params
+    return StreamingKernelPCA(**settings)
+
+
+def exact(**params):
+    return made(**({"max_atoms": None, "tolerance": 0.0, "kernel": RBF(0.4)} | params))
+
+
+def assert_same_answers(left, right):
+    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_", "atom_rows_", "weights_"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
+    np.testing.assert_array_equal(left.transform(PROBE), right.transform(PROBE))
+    np.testing.assert_array_equal(left.reconstruction_error(PROBE), right.reconstruction_error(PROBE))
+    assert left.n_samples_seen_ == right.n_samples_seen_
+
+
+def assert_sound(model, rows):
+    answers = [
+        model.transform(rows),
+        model.reconstruction_error(rows),
+        model.reconstruction_error(rows, 0),
+        model.score_samples(rows),
+        model.eigenvalues_,
+        model.explained_variance_ratio_,
+        model.weights_,
+    ]
+    assert all(np.isfinite(answer).all() for answer in answers)
+    assert np.isfinite(model.unexplained_energy_ratio_)
+    assert np.all(model.eigenvalues_ >= 0.0)
+    assert np.all(np.diff(model.eigenvalues_) <= 0.0)
+    assert model.n_active_ <= model.n_atoms_
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """Count of rows at every scheduled or asked-for publication."""
+    seen = []
+    publish = Stream.publish
+
+    def spy(stream, settings):
+        seen.append(stream.n_rows)
+        return publish(stream, settings)
+
+    monkeypatch.setattr(Stream, "publish", spy)
+    return seen
+
+
+# Input that is accepted
+
+
+@pytest.mark.parametrize(
+    "clothe",
+    [
+        np.ndarray.tolist,
+        np.asfortranarray,
+        lambda rows: np.repeat(rows, 2, axis=1)[:, ::2],
+        lambda rows: rows.astype(">f8"),
+        lambda rows: pd.DataFrame(rows),
+        lambda rows: pd.DataFrame(rows, columns=["a", "b", "c"]),
+        lambda rows: pl.DataFrame(rows, schema=["a", "b", "c"]),
+    ],
+    ids=["list", "fortran", "strided", "big-endian", "pandas", "named", "polars"],
+)
+def test_clothes_do_not_matter(clothe):
+    plain = made().partial_fit(ROWS)
+    model = made().partial_fit(clothe(ROWS[:50])).partial_fit(clothe(ROWS[50:]))
+    assert_same_answers(model, plain)
+    np.testing.assert_array_equal(model.transform(clothe(PROBE)), plain.transform(PROBE))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i1", "i8", "u4", "?"])
+def test_other_number_types_are_what_they_are_as_float64(dtype):
+    rows = np.abs(100 * ROWS).astype(dtype)
+    assert_same_answers(made().partial_fit(rows), made().partial_fit(rows.astype(np.float64)))
+    assert_same_answers(made().fit(rows), made().fit(rows.astype(np.float64)))
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_columns_may_be_of_several_number_types(table):
+    counts = np.arange(200)
+    model = made().partial_fit(table({"count": counts, "value": ROWS[:, 0]}))
+    assert_same_answers_of_two(model, made().partial_fit(np.column_stack([counts, ROWS[:, 0]])))
+    assert list(model.feature_names_in_) == ["count", "value"]
+
+
+def assert_same_answers_of_two(left, right):
+    np.testing.assert_array_equal(left.transform(PROBE[:, :2]), right.transform(PROBE[:, :2]))
+    np.testing.assert_array_equal(left.atom_rows_, right.atom_rows_)
+
+
+def test_read_only_and_mapped_rows_are_left_alone(tmp_path):
+    np.save(tmp_path / "rows.npy", ROWS)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    frozen = ROWS.copy()
+    frozen.flags.writeable = False
+    plain = made().partial_fit(ROWS)
+    assert_same_answers(made().partial_fit(mapped), plain)
+    assert_same_answers(made().partial_fit(frozen), plain)
+    assert_same_answers(made().fit(frozen), made().fit(mapped))
+
+
+@pytest.mark.parametrize("method", ["partial_fit", "fit"])
+def test_the_caller_may_write_to_the_rows_later(method):
+    rows, weights = ROWS.copy(), np.ones(200)
+    model = getattr(made(), method)(rows, sample_weight=weights)
+    before = model.transform(PROBE), model.atoms_.copy()
+    rows[:], weights[:] = 1e9, 0.0
+    model.refit()
+    np.testing.assert_array_equal(model.atoms_, before[1])
+    assert_same_answers(model, getattr(made(), method)(ROWS).refit())
+
+
+def test_y_is_ignored():
+    assert_same_answers(made().partial_fit(ROWS, y="whatever"), made().partial_fit(ROWS))
+    assert_same_answers(made().fit(ROWS, [1, 2]), made().fit(ROWS))
+
+
+def test_rows_with_a_large_offset_are_told_apart():
+    model, shifted = made(kernel=RBF(0.5)).fit(ROWS), made(kernel=RBF(0.5)).fit(ROWS + 1e6)
+    np.testing.assert_array_equal(model.atom_rows_, shifted.atom_rows_)
+    np.testing.assert_allclose(shifted.eigenvalues_, model.eigenvalues_, rtol=1e-6)
+    np.testing.assert_allclose(shifted.transform(PROBE + 1e6), model.transform(PROBE), atol=1e-6)
+
+
+def test_a_kernel_so_narrow_that_nothing_resembles_anything():
+    model = made(kernel=RBF(1e12), max_atoms=None, noise_variance=None, n_components=20).fit(ROWS[:30])
+    np.testing.assert_array_equal(np.sort(model.atom_rows_), np.arange(30))
+    np.testing.assert_allclose(model.eigenvalues_, 1 / 29, rtol=1e-9)
+    assert_sound(model, PROBE)
+    np.testing.assert_allclose(model.reconstruction_error(PROBE), 1.0)
+
+
+@pytest.mark.parametrize("params", [{}, {"max_atoms": None, "tolerance": 0.0}])
+def test_a_kernel_so_wide_that_all_rows_are_alike(params):
+    model = made(kernel=RBF(1e-20), **params).fit(ROWS)
+    assert model.n_atoms_ == 1
+    np.testing.assert_allclose(model.eigenvalues_, 0.0, atol=1e-12)
+    assert_sound(model, PROBE)
+
+
+def test_a_whole_row_of_weight_zero_counts_nothing():
+    weights = np.where(np.arange(200) % 3, 1.0, 0.0)
+    model = exact().partial_fit(ROWS, sample_weight=weights).refit()
+    oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS[weights > 0.0])
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-8)
+    assert not (weights[model.atom_rows_] == 0.0).any()
+    assert model.n_samples_seen_ == 200
+    assert model.total_weight_ == weights.sum()
+
+
+def test_one_number_weighs_every_row():
+    assert_same_answers(made().fit(ROWS, sample_weight=2), made().fit(ROWS, sample_weight=np.full(200, 2.0)))
+
+
+# The stream
+
+
+def test_atom_rows_are_positions_in_the_stream():
+    model = made()
+    for i in range(0, 200, 7):
+        model.partial_fit(ROWS[i : i + 7])
+        np.testing.assert_array_equal(ROWS[model.atom_rows_], model.atoms_)
+        assert model.n_samples_seen_ == min(i + 7, 200)
+        assert model.n_atoms_ <= 8
+    np.testing.assert_array_equal(ROWS[model.fit(ROWS).atom_rows_], model.atoms_)
+
+
+def test_before_the_first_block_answers_come_from_the_rows_so_far():
+    model = exact()
+    for n in (1, 2, 5, 15):
+        model.partial_fit(ROWS[model.n_samples_seen_ if n > 1 else 0 : n])
+        oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS[:n])
+        np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, atol=1e-10)
+        np.testing.assert_allclose(model.reconstruction_error(PROBE), oracle.reconstruction_error(PROBE), atol=1e-9)
+        assert model.transform(PROBE).shape == (7, 3)
+        assert model.n_samples_seen_ == n
+
+
+def test_one_row_is_enough_to_ask():
+    model = made().partial_fit([[1.0, 2.0, 3.0]])
+    assert_sound(model, PROBE)
+    assert not model.transform(PROBE).any()
+    assert model.reconstruction_error([[1.0, 2.0, 3.0]]) == pytest.approx(0.0, abs=1e-12)
+    assert model.n_atoms_ == 1
+
+
+@pytest.mark.parametrize("cut", [1, 3, 16, 17, 200])
+def test_refits_follow_the_rows_not_the_calls(published, cut):
+    model = made()
+    for i in range(0, 200, cut):
+        model.partial_fit(ROWS[i : i + cut])
+    # Blocks end at multiples of 16; the first refits at once, then growth by a quarter, at last every 48 rows.
+    assert published == [16, 32, 48, 64, 80, 112, 144, 192]
+    assert model.total_weight_ == 192.0
+
+
+def test_refit_every_block(published):
+    made(refit_every=1).partial_fit(ROWS)
+    assert published == [16 * i for i in range(1, 13)]
+
+
+def test_between_refits_answers_stay_put():
+    model = made(refit_every=10**6)
+    model.partial_fit(ROWS[:160])
+    answers = model.transform(PROBE)
+    model.partial_fit(ROWS[160:165])
+    np.testing.assert_array_equal(model.transform(PROBE), answers)
+    assert model.n_samples_seen_ == 165
+
+
+def test_refit_takes_in_the_pending_rows_and_leaves_the_stream():
+    # Without the likelihood, whose search for weights begins where the last refit ended; the last axes decide signs.
+    asked, left_alone = made(noise_variance=None), made(noise_variance=None)
+    for i in range(0, 200, 9):
+        asked.partial_fit(ROWS[i : i + 9]).refit()
+        left_alone.partial_fit(ROWS[i : i + 9])
+        assert asked.total_weight_ == asked.n_samples_seen_
+    left, right = asked._stream, left_alone._stream
+    np.testing.assert_array_equal(left.summary.moments.second, right.summary.moments.second)
+    np.testing.assert_array_equal(left.summary.basis.factor, right.summary.basis.factor)
+    np.testing.assert_array_equal(left.summary.atom_rows, right.summary.atom_rows)
+    assert left.n_rows_at_refit == right.n_rows_at_refit
+    np.testing.assert_array_equal(asked.refit().eigenvalues_, left_alone.refit().eigenvalues_)
+    np.testing.assert_array_equal(np.abs(asked.transform(PROBE)), np.abs(left_alone.transform(PROBE)))
+
+
+def test_refit_twice_is_refit_once():
+    model = made(noise_variance=None).partial_fit(ROWS).refit()
+    assert_same_answers(copy.deepcopy(model).refit(), model)
+
+
+def test_projections_do_not_flip_between_refits():
+    model = exact(n_components=2, kernel=Linear(), refit_every=1)
+    rows = ROWS * [5.0, 2.0, 0.5]
+    model.partial_fit(rows[:64])
+    for i in range(64, 200, 16):
+        before = model.transform(PROBE)
+        after = model.partial_fit(rows[i : i + 16]).transform(PROBE)
+        assert np.all(np.sum(before * after, axis=0) > 0.0)
+
+
+def test_exact_answers_are_those_of_batch_kernel_pca():
+    oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS)
+    for model in (exact().partial_fit(ROWS).refit(), exact().fit(ROWS)):
+        np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-8)
+        np.testing.assert_allclose(np.abs(model.transform(PROBE)), np.abs(oracle.transform(PROBE)), atol=1e-7)
+        np.testing.assert_allclose(model.explained_variance_ratio_, oracle.explained_variance_ratio_, rtol=1e-8)
+
+
+def test_fit_forgets_what_was_before():
+    fresh = made().fit(ROWS[:90])
+    assert_same_answers(made().partial_fit(ROWS[:, ::-1]).fit(ROWS[:90]), fresh)
+    assert_same_answers(made().fit(ROWS + 5.0).fit(ROWS[:90]), fresh)
+    assert fresh.n_samples_seen_ == fresh.total_weight_ == 90
+
+
+def test_fit_counts_every_row_once_in_the_final_basis():
+    model = made(noise_variance=None).fit(ROWS)
+    basis, moments = model._stream.summary.basis, model._stream.summary.moments
+    coordinates = basis.project(ROWS).coordinates
+    np.testing.assert_allclose(moments.second, coordinates.T @ coordinates, atol=1e-9)
+    np.testing.assert_allclose(moments.first, coordinates.sum(axis=0), atol=1e-9)
+    assert moments.lost_by_removal == 0.0
+
+
+def test_a_stream_goes_on_after_fit():
+    model = exact().fit(ROWS[:70]).partial_fit(ROWS[70:]).refit()
+    oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS)
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-8)
+    assert model.n_samples_seen_ == 200
+    np.testing.assert_array_equal(ROWS[model.atom_rows_], model.atoms_)
+
+
+def test_fit_transform_is_fit_then_transform():
+    np.testing.assert_array_equal(made().fit_transform(ROWS), made().fit(ROWS).transform(ROWS))
+    weights = np.linspace(0.5, 2.0, 200)
+    np.testing.assert_array_equal(
+        made().fit_transform(ROWS, sample_weight=weights), made().fit(ROWS, sample_weight=weights).transform(ROWS)
+    )
+
+
+def test_the_scale_is_settled_on_the_first_block():
+    model = made().partial_fit(ROWS[:16]).partial_fit(100 * ROWS)
+    assert model.kernel_ == RBF(1 / (3 * ROWS[:16].var()))
+    assert model.kernel == "rbf"
+
+
+# Parameters in mid-stream
+
+
+def test_a_lowered_budget_holds_from_the_next_block_on():
+    model = made().partial_fit(ROWS[:96])
+    assert model.n_atoms_ > 3
+    model.set_params(max_atoms=3).partial_fit(ROWS[96:112])
+    assert model._stream.summary.basis.size <= 3
+    assert model.refit().n_atoms_ <= 3
+    assert_sound(model, ROWS)
+
+
+def test_a_raised_budget_is_used():
+    model = made(max_atoms=2).partial_fit(ROWS[:96]).set_params(max_atoms=20, tolerance=0.0).partial_fit(ROWS[96:])
+    assert 2 < model.refit().n_atoms_ <= 20
+
+
+def test_a_budget_may_come_and_go():
+    model = made(max_atoms=None, tolerance=0.01).partial_fit(ROWS[:96])
+    model.set_params(max_atoms=4).partial_fit(ROWS[96:160])
+    assert model.refit().n_atoms_ <= 4
+    model.set_params(max_atoms=None).partial_fit(ROWS[160:])
+    assert_sound(model.refit(), ROWS)
+
+
+def test_the_number_of_axes_changes_at_the_next_refit():
+    model = made(refit_every=10**6).partial_fit(ROWS)
+    assert model.set_params(n_components=2).transform(PROBE).shape == (7, 3)
+    assert model.refit().transform(PROBE).shape == (7, 2)
+    assert model.set_params(n_components=5).refit().transform(PROBE).shape == (7, 5)
+    np.testing.assert_allclose(model.set_params(center=False).refit().eigenvalues_.sum(), model.eigenvalues_.sum())
+
+
+def test_axes_beyond_the_rank_are_zero():
+    model = made(kernel=Linear(), n_components=6, max_atoms=None, tolerance=0.0).fit(ROWS)
+    np.testing.assert_array_equal(model.eigenvalues_[3:], 0.0)
+    assert not model.transform(PROBE)[:, 3:].any()
+    np.testing.assert_allclose(model.eigenvalues_[:3], np.linalg.eigvalsh(np.cov(ROWS.T))[::-1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_fraction_takes_the_fewest_axes(share):
+    model = exact(n_components=share).fit(ROWS)
+    ratios = KernelPCA(200, kernel=RBF(0.4)).fit(ROWS).explained_variance_ratio_
+    assert len(model.eigenvalues_) == np.flatnonzero(np.cumsum(ratios) >= share)[0] + 1
+    assert model.transform(PROBE).shape == (7, len(model.eigenvalues_))
+
+
+def test_a_fraction_that_cannot_be_had_takes_all_axes():
+    model = made(n_components=0.999, kernel=RBF(5.0), max_atoms=3, noise_variance=None).fit(ROWS)
+    assert len(model.eigenvalues_) == 3
+    assert model.explained_variance_ratio_.sum() < 0.999
+
+
+# Copies
+
+
+COPIES = [
+    pytest.param(copy.copy, id="copy"),
+    pytest.param(copy.deepcopy, id="deepcopy"),
+    pytest.param(lambda model: pickle.loads(pickle.dumps(model)), id="pickle"),
+]
+
+
+@pytest.mark.parametrize("twin_of", COPIES)
+@pytest.mark.parametrize("n", [5, 96, 101])
+def test_copies_go_their_own_way(twin_of, n):
+    model = made().partial_fit(ROWS[:n])
+    twin = twin_of(model)
+    assert repr(twin) == repr(model)
+    assert_same_answers(twin, model)
+    twin.partial_fit(10.0 + ROWS[:40])
+    assert_same_answers(model, made().partial_fit(ROWS[:n]))
+    model.partial_fit(ROWS[n:])
+    assert_same_answers(model, made().partial_fit(ROWS))
+    assert_same_answers(twin, made().partial_fit(ROWS[:n]).partial_fit(10.0 + ROWS[:40]))
+
+
+@pytest.mark.parametrize("twin_of", COPIES)
+def test_copies_of_an_unfitted_model_are_unfitted(twin_of):
+    assert not hasattr(twin_of(made()), "atoms_")
+
+
+def test_clones_have_the_parameters_and_nothing_else():
+    model = made(kernel=RBF(0.3) + 0.1 * Linear()).partial_fit(ROWS)
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    assert not hasattr(twin, "atoms_")
+    assert_same_answers(twin.partial_fit(ROWS), model)
+
+
+def test_snapshot_arrays_are_read_only():
+    model = made().partial_fit(ROWS)
+    for name in ("atoms_", "atom_rows_", "weights_", "eigenvalues_", "explained_variance_ratio_"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(model, name)[0] = 0
+    np.testing.assert_array_equal(model.active_, model.weights_ > 0)
+
+
+def test_queries_do_not_change_the_stream():
+    asked, left_alone = made(), made()
+    for i in range(0, 200, 11):
+        asked.partial_fit(ROWS[i : i + 11])
+        left_alone.partial_fit(ROWS[i : i + 11])
+        assert_sound(asked, PROBE)
+        asked.get_feature_names_out()
+    assert_same_answers(asked, left_alone)
+    assert_same_answers(asked.refit(), left_alone.refit())
+
+
+# Kernels that are not positive definite, and sparsity that cannot be had
+
+
+@pytest.mark.parametrize("params", [{}, {"max_atoms": None}, {"max_atoms": None, "tolerance": 0.0}, {"center": False}])
+def test_an_indefinite_kernel_warns_and_goes_on(params):
+    model = made(kernel=Sigmoid(1.0, coef0=-1.0), **params)
+    with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
+        model.fit(ROWS)
+    assert_sound(model, PROBE)
+
+
+def test_an_indefinite_kernel_streams_to_the_end():
+    model = made(kernel=Sigmoid(2.0, coef0=-2.0))
+    with pytest.warns(IndefiniteKernelWarning):
+        [model.partial_fit(ROWS[i : i + 10]) for i in range(0, 200, 10)]
+    assert_sound(model, PROBE)
+    assert model.n_samples_seen_ == 200
+
+
+def test_a_noise_variance_that_leaves_no_atom_says_so_and_goes_on():
+    model = made(noise_variance=1e6)
+    with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are used"):
+        model.fit(ROWS)
+    assert_sound(model, PROBE)
+    assert model.n_active_ == model.n_atoms_
+
+
+@pytest.mark.parametrize("kernel", [RBF(), RBF("median"), Linear(), Polynomial(), Cosine(), Matern()], ids=repr)
+@pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
+def test_all_kernels_and_ways_to_be_sparse_give_sound_answers(kernel):
+    for params in ({}, {"n_active": 2}, {"axes": "likelihood"}, {"noise_variance": None}):
+        model = made(kernel=kernel, **params)
+        for i in range(0, 100, 13):
+            model.partial_fit(ROWS[i : i + 13])
+            assert_sound(model, PROBE)
