@@ -1,0 +1,37 @@
+"""Sparse kernel PCA on endless streams.
+
+Estimators
+----------
+StreamingKernelPCA : one pass, bounded memory.
+KernelPCA : all rows at once, exact.
+SparseKernelPCA : all rows at once, few of them active by maximum likelihood.
+ApproximateKernelPCA : in the span of few rows, chosen greedily.
+
+Modules
+-------
+kernels : kernel values and their algebra.
+"""
+
+from streamkpca import kernels
+from streamkpca.approximate import ApproximateKernelPCA
+from streamkpca.batch import KernelPCA
+from streamkpca.errors import IndefiniteKernelWarning, NotFittedError, SparsityError, SparsityWarning
+from streamkpca.sparse import SparseKernelPCA
+from streamkpca.sparsity import SparsityPath
+from streamkpca.streaming import StreamingKernelPCA
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ApproximateKernelPCA",
+    "IndefiniteKernelWarning",
+    "KernelPCA",
+    "NotFittedError",
+    "SparseKernelPCA",
+    "SparsityError",
+    "SparsityPath",
+    "SparsityWarning",
+    "StreamingKernelPCA",
+    "__version__",
+    "kernels",
+]

@@ -1,0 +1,165 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import ApproximateKernelPCA, KernelPCA
+from streamkpca.kernels import RBF, Linear, Polynomial
+
+SEEDS = st.integers(0, 10**6)
+KERNEL = RBF(0.3)
+
+
+def rows_of(seed, n, d=3):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def residual_energy(rows, atoms, weights):
+    """Weighted squared distances of rows to the span of atoms, from kernel matrices alone."""
+    cross = KERNEL.matrix(rows, atoms)
+    inside = np.einsum("ij,ji->i", cross, np.linalg.lstsq(KERNEL.matrix(atoms), cross.T, rcond=1e-13)[0])
+    return weights @ (1.0 - inside)
+
+
+@given(SEEDS, st.integers(2, 30), st.integers(1, 8), st.sampled_from(["residual", "original"]))
+def test_singular_values_are_the_energy_that_each_row_added(seed, n, m, criterion):
+    rows, weights = rows_of(seed, n), np.random.default_rng(seed).uniform(0.5, 2.0, n)
+    model = ApproximateKernelPCA(2, kernel=KERNEL, max_atoms=m, criterion=criterion, n_candidates=None)
+    model.fit(rows, sample_weight=weights)
+    assert model.n_atoms_ == model.n_active_ == len(model.singular_values_) == min(n, m)
+    np.testing.assert_array_equal(rows[model.atom_rows_], model.atoms_)
+    left = [weights.sum(), *(residual_energy(rows, model.atoms_[: i + 1], weights) for i in range(model.n_atoms_))]
+    np.testing.assert_allclose(model.singular_values_**2, -np.diff(left), atol=1e-6)
+    assert model.unexplained_energy_ratio_ == pytest.approx(left[-1] / weights.sum(), abs=1e-8)
+
+
+@given(SEEDS, st.integers(5, 30), st.booleans())
+def test_with_every_row_it_is_kernel_pca(seed, n, center):
+    rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
+    model = ApproximateKernelPCA(3, kernel=KERNEL, max_atoms=n, center=center).fit(rows)
+    oracle = KernelPCA(3, kernel=KERNEL, center=center).fit(rows)
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, atol=1e-8)
+    np.testing.assert_allclose(model.explained_variance_ratio_, oracle.explained_variance_ratio_, atol=1e-8)
+    np.testing.assert_allclose(model.reconstruction_error(new), oracle.reconstruction_error(new), atol=1e-6)
+    np.testing.assert_allclose(model.reconstruction_error(new, 3), oracle.reconstruction_error(new, 3), atol=1e-6)
+
+
+@given(SEEDS, st.integers(1, 8))
+def test_variances_are_never_more_than_there_is(seed, m):
+    rows = rows_of(seed, 40)
+    model = ApproximateKernelPCA(m, kernel=KERNEL, max_atoms=m).fit(rows)
+    oracle = KernelPCA(m, kernel=KERNEL).fit(rows)
+    assert np.all(model.eigenvalues_ <= oracle.eigenvalues_ * (1 + 1e-9) + 1e-12)
+
+
+def test_the_first_row_of_the_linear_kernel_is_that_of_the_paper():
+    # X X^T x_j is longest, divided by |x_j|: once for its residual, which is itself, and once for the row.
+    rows = rows_of(0, 50) * [5.0, 1.0, 0.2]
+    scores = np.linalg.norm(rows @ rows.T, axis=0) / np.linalg.norm(rows, axis=1)
+    for criterion in ("residual", "original"):
+        model = ApproximateKernelPCA(1, kernel=Linear(), max_atoms=1, criterion=criterion, n_candidates=None).fit(rows)
+        assert model.atom_rows_.tolist() == [np.argmax(scores)]
+        assert model.singular_values_[0] == pytest.approx(scores.max())
+
+
+@pytest.mark.parametrize("n_candidates", [None, 3, 20])
+@pytest.mark.parametrize(("kernel", "rank"), [(Linear(), 2), (Polynomial(2, gamma=1.0), 6)])
+def test_dependent_rows_span_no_more_than_they_are(kernel, rank, n_candidates):
+    rows = rows_of(0, 50, 2)
+    model = ApproximateKernelPCA(2, kernel=kernel, n_candidates=n_candidates).fit(rows)
+    assert model.n_atoms_ == rank
+    assert model.unexplained_energy_ratio_ < 1e-9
+    np.testing.assert_allclose(model.eigenvalues_, KernelPCA(2, kernel=kernel).fit(rows).eigenvalues_, rtol=1e-8)
+
+
+def test_repeated_rows_are_chosen_once():
+    rows = np.repeat(rows_of(0, 8), 3, axis=0)
+    model = ApproximateKernelPCA(2, kernel=KERNEL, max_atoms=24).fit(rows)
+    assert sorted(model.atom_rows_ // 3) == list(range(8))
+
+
+@pytest.mark.parametrize("tolerance", [0.5, 0.1, 0.01])
+def test_it_stops_at_the_tolerance(tolerance):
+    rows = rows_of(0, 60)
+    model = ApproximateKernelPCA(2, kernel=KERNEL, tolerance=tolerance).fit(rows)
+    assert model.unexplained_energy_ratio_ <= tolerance
+    assert residual_energy(rows, model.atoms_[:-1], np.ones(60)) > tolerance * 60
+
+
+@pytest.mark.parametrize("n_candidates", [None, 7])
+def test_whole_number_weights_are_repeated_rows(n_candidates):
+    rows, times = rows_of(0, 20), 1 + np.arange(20) % 3
+    options = {"kernel": KERNEL, "max_atoms": 20, "n_candidates": n_candidates}
+    weighted = ApproximateKernelPCA(2, **options).fit(rows, sample_weight=times)
+    repeated = ApproximateKernelPCA(2, **options).fit(rows.repeat(times, axis=0))
+    total = times.sum()
+    ratio = (total - 1) / (total - times @ times / total)
+    np.testing.assert_allclose(weighted.eigenvalues_, ratio * repeated.eigenvalues_, rtol=1e-8)
+    if n_candidates is None:
+        np.testing.assert_array_equal(weighted.atoms_, repeated.atoms_)
+
+
+def test_the_seed_decides_the_pools():
+    rows = rows_of(0, 200)
+    fits = [
+        ApproximateKernelPCA(2, kernel=KERNEL, max_atoms=15, n_candidates=10, random_state=seed).fit(rows)
+        for seed in (0, 0, 1)
+    ]
+    assert fits[0].atom_rows_.tolist() == fits[1].atom_rows_.tolist() != fits[2].atom_rows_.tolist()
+
+
+def test_chunks_of_rows_join_without_a_seam():
+    rows = rows_of(0, 1500, 2)
+    model = ApproximateKernelPCA(3, kernel=RBF(0.1), max_atoms=25).fit(rows)
+    oracle = KernelPCA(3, kernel=RBF(0.1)).fit(rows)
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-3)
+
+
+def test_progress_is_told():
+    told = []
+    ApproximateKernelPCA(2, max_atoms=3).fit(rows_of(0, 9), progress=lambda done, most: told.append((done, most)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("kernel", [RBF(), Linear(), Polynomial()], ids=repr)
+def test_few_or_equal_rows_give_finite_answers(kernel):
+    few = [[[1.0, 2.0]], [[1.0, 2.0]] * 4, [[0.0, 0.0]] * 3, [[0.0, 0.0], [1.0, 0.0]]]
+    for rows, options in product(few, ({}, {"n_components": 0.5}, {"n_candidates": None}, {"center": False})):
+        model = ApproximateKernelPCA(**({"kernel": kernel} | options)).fit(rows)
+        for answer in (model.transform(rows), model.reconstruction_error(rows), model.reconstruction_error(rows, 0)):
+            assert np.isfinite(answer).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1"),
+        ({"max_atoms": None}, TypeError, "max_atoms must be an integer"),
+        ({"criterion": "best"}, ValueError, "criterion must be one of 'residual', 'original', got 'best'"),
+        ({"n_candidates": 0}, ValueError, "n_candidates must be at least 1"),
+        ({"n_candidates": 1.5}, TypeError, "n_candidates must be an integer"),
+        ({"tolerance": 1.0}, ValueError, r"tolerance must be a finite number in \[0, 1\)"),
+        ({"random_state": -1}, ValueError, "random_state must be at least 0"),
+        ({"random_state": None}, TypeError, "random_state must be an integer"),
+        ({"n_components": 1.0}, ValueError, "n_components, as a share"),
+        ({"center": 0}, TypeError, "center must be True or False"),
+        ({"kernel": 3}, TypeError, "kernel must be a Kernel or one of"),
+    ],
+)
+def test_nonsense_is_refused_and_leaves_the_model(options, error, message):
+    rows = rows_of(0, 20)
+    model = ApproximateKernelPCA(3, kernel=KERNEL).fit(rows)
+    before = model.transform(rows)
+    with pytest.raises(error, match=rf"ApproximateKernelPCA\.fit: {message}"):
+        model.set_params(**options).fit(rows)
+    np.testing.assert_array_equal(model.transform(rows), before)
+
+
+@pytest.mark.parametrize("bad", [[[np.nan]], [1.0], "rows", None, [[1j]], np.empty((0, 2))], ids=repr)
+def test_bad_rows_are_refused(bad):
+    model = ApproximateKernelPCA(2).fit(rows_of(0, 10))
+    for request in (model.fit, model.transform, model.reconstruction_error, model.score_samples):
+        with pytest.raises((TypeError, ValueError), match=r"ApproximateKernelPCA\.\w+: "):
+            request(bad)

@@ -1,0 +1,189 @@
+"""Promises of the estimators that are easy to break from afar."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from streamkpca import (
+    ApproximateKernelPCA,
+    IndefiniteKernelWarning,
+    KernelPCA,
+    SparseKernelPCA,
+    SparsityError,
+    SparsityWarning,
+    StreamingKernelPCA,
+)
+from streamkpca.kernels import RBF, Linear, Sigmoid
+
+ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
+
+
+def rows_of(seed, n, d):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_rows_that_nearly_depend_on_each_other_make_a_square_factor(seed):
+    # Two hundred rows of one feature are more than an RBF kernel can tell apart.
+    rows = rows_of(seed, 200, 1 + seed % 2)
+    model = SparseKernelPCA(10).fit(rows)
+    assert np.isfinite(model.transform(rows)).all()
+    assert model.explained_variance_ratio_.sum() <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("block_size", [16, 512])
+def test_a_stream_too_young_for_its_number_of_active_atoms_goes_on(block_size):
+    model = StreamingKernelPCA(3, n_active=50, block_size=block_size)
+    with pytest.warns(SparsityWarning, match="n_active=50 is more than the .* candidates there are so far"):
+        answer = model.partial_fit(rows_of(0, 20, 3)).transform(rows_of(1, 5, 3))
+    assert np.isfinite(answer).all()
+    with pytest.warns(SparsityWarning, match="n_active=50"):
+        StreamingKernelPCA(3, n_active=50, max_atoms=60, tolerance=0.5).fit(rows_of(0, 100, 3))
+
+
+def test_a_number_of_active_atoms_beyond_the_budget_is_refused_at_once():
+    with pytest.raises(ValueError, match="n_active=30 atoms cannot be active with max_atoms=20; ask for fewer"):
+        StreamingKernelPCA(n_active=30, max_atoms=20).partial_fit([[1.0]])
+
+
+def test_a_noise_variance_below_rounding_stops_no_stream():
+    model = StreamingKernelPCA(2, kernel=Linear(), noise_variance=1e-20, block_size=32)
+    with pytest.warns(SparsityWarning, match="noise_variance must be at least"):
+        model.partial_fit(rows_of(0, 100, 3))
+    with pytest.warns(SparsityWarning, match="noise_variance must be at least"):
+        assert np.isfinite(model.refit().transform(rows_of(1, 5, 3))).all()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", Linear() + RBF("scale")], ids=repr)
+def test_rows_beyond_the_range_of_an_unsettled_kernel_are_refused_on_arrival(kernel):
+    model = StreamingKernelPCA(2, kernel=kernel, max_atoms=10).partial_fit([[1.0], [2.0]])
+    with pytest.raises(ValueError, match=r"scale the features down|leave such rows out"):
+        model.partial_fit([[1e200], [-1e200]])
+    assert model.partial_fit([[3.0]]).n_samples_seen_ == 3
+    assert np.isfinite(model.transform([[2.0]])).all()
+
+
+def test_a_lowered_budget_holds_at_the_next_refit():
+    model = StreamingKernelPCA(3, max_atoms=40, block_size=64).partial_fit(rows_of(0, 256, 3))
+    assert model.n_atoms_ > 10
+    assert model.set_params(max_atoms=10).refit().n_atoms_ == 10
+
+
+def test_a_generous_budget_costs_nothing_before_it_is_used():
+    rows = rows_of(0, 96, 20)
+    plenty = StreamingKernelPCA(3, max_atoms=10**9, block_size=32).partial_fit(rows)
+    enough = StreamingKernelPCA(3, max_atoms=2_000, block_size=32).partial_fit(rows)
+    assert plenty.n_atoms_ > 0
+    assert enough.n_atoms_ > 0
+
+
+def test_provisional_answers_follow_the_parameters_whatever_was_asked_before():
+    asked, fresh = StreamingKernelPCA(5), StreamingKernelPCA(5)
+    for model in (asked, fresh):
+        model.partial_fit(rows_of(0, 50, 3))
+    asked.transform(rows_of(1, 2, 3))
+    for model in (asked, fresh):
+        model.set_params(n_components=2)
+    np.testing.assert_array_equal(asked.transform(rows_of(1, 2, 3)), fresh.transform(rows_of(1, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_answers_of_a_copy_are_read_only_too(estimator, clone):
+    model = clone(estimator(2).fit(rows_of(0, 20, 2)))
+    for array in (model.atoms_, model.eigenvalues_, model.explained_variance_ratio_):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
+
+
+@pytest.mark.parametrize("model", [StreamingKernelPCA(2, max_atoms=20), SparseKernelPCA(2)], ids=repr)
+def test_the_error_of_reconstruction_from_the_active_rows_is_tippings(model):
+    rows, probe = rows_of(0, 60, 2), rows_of(1, 9, 2)
+    model.set_params(kernel=RBF(0.3)).fit(rows)
+    active = model.atoms_[model.active_]
+    assert 2 <= len(active) < model.n_atoms_
+    to_active, among = RBF(0.3).matrix(probe, active), RBF(0.3).matrix(active)
+    expected = 1.0 - np.einsum("ij,ji->i", to_active, np.linalg.solve(among, to_active.T))
+    np.testing.assert_allclose(model.reconstruction_error(probe, active_only=True), expected, atol=1e-8)
+    assert np.all(model.reconstruction_error(probe) <= expected + 1e-9)
+
+
+@pytest.mark.parametrize("d", [5, 20])
+def test_where_variance_is_spread_evenly_the_weights_are_sparse_all_the_same(d):
+    model = StreamingKernelPCA(2).fit(rows_of(0, 1000, d))
+    assert 2 <= model.n_active_ < model.n_atoms_
+    assert model.noise_variance_ is not None
+
+
+def test_likelihood_axes_explain_no_more_than_there_is():
+    for seed in range(20):
+        rows = rows_of(seed, 40, 2)
+        model = SparseKernelPCA(4, kernel=RBF(0.5), noise_variance=0.02, axes="likelihood", center=False).fit(rows)
+        along = (model.transform(rows) ** 2).mean(axis=0)
+        np.testing.assert_allclose(model.explained_variance_ratio_, along, atol=1e-9)
+        assert model.explained_variance_ratio_.sum() <= 1.0 + 1e-9
+
+
+def test_likelihood_axes_need_a_likelihood():
+    for model in (
+        SparseKernelPCA(noise_variance=None, axes="likelihood"),
+        StreamingKernelPCA(noise_variance=None, axes="likelihood"),
+    ):
+        with pytest.raises(ValueError, match="axes='likelihood' needs a likelihood"):
+            model.fit(rows_of(0, 20, 2))
+
+
+@pytest.mark.parametrize("model", [SparseKernelPCA(), StreamingKernelPCA()], ids=repr)
+def test_nothing_that_varies_has_no_path(model):
+    model.fit(np.ones((5, 2)))
+    with pytest.raises(SparsityError, match="sparsity_path: the rows do not vary"):
+        model.sparsity_path()
+
+
+def test_all_rows_as_candidates_or_a_pool_of_all_choose_alike_to_the_end():
+    rows = rows_of(0, 150, 2)
+    fits = [ApproximateKernelPCA(3, max_atoms=150, kernel=RBF(0.2), n_candidates=n).fit(rows) for n in (None, 150)]
+    every, pool = (model.unexplained_energy_ratio_ for model in fits)
+    assert max(every, pool) < 1e-8
+    assert abs(fits[0].n_atoms_ - fits[1].n_atoms_) <= 0.1 * fits[1].n_atoms_
+
+
+def test_a_large_offset_does_not_silence_small_variances():
+    rows = rows_of(0, 300, 4) + 3e5
+    model = KernelPCA(4, kernel=Linear()).fit(rows)
+    np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(np.cov(rows.T))[::-1], rtol=0.05)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_kernel_that_is_not_positive_definite_is_said(estimator):
+    rows = rows_of(0, 300, 8)
+    with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
+        model = estimator(3, kernel=Sigmoid(0.5, coef0=-3.0)).fit(rows)
+    assert np.isfinite(model.transform(rows)).all()
+
+
+def test_coordinates_of_an_indefinite_kernel_stay_within_its_energy():
+    rows = rows_of(0, 600, 8)
+    with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
+        model = StreamingKernelPCA(3, kernel="sigmoid").fit(rows)
+    assert model.eigenvalues_.max() <= 1.0
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_it_is_the_last_step_of_a_pipeline(estimator):
+    rows = rows_of(0, 60, 3) * [1.0, 100.0, 0.01]
+    pipeline = make_pipeline(StandardScaler(), estimator(2))
+    expected = estimator(2).fit(StandardScaler().fit_transform(rows)).transform(StandardScaler().fit_transform(rows))
+    np.testing.assert_allclose(pipeline.fit(rows).transform(rows), expected, atol=1e-12)
+    np.testing.assert_allclose(pipeline.score_samples(rows).shape, (60,))
+
+
+def test_an_unfitted_model_names_what_was_asked():
+    with pytest.raises(AttributeError, match=r"^score_samples needs a fitted"):
+        StreamingKernelPCA().score_samples([[1.0]])

@@ -1,0 +1,165 @@
+"""Greedy pursuit against the greedy method written down plainly, with the whole residual matrix at every step."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import pursuit as pursuit_module
+from streamkpca.kernels import RBF, Linear, Polynomial
+from streamkpca.pursuit import Pursuit
+
+SEEDS = st.integers(0, 10**6)
+CRITERIA = st.sampled_from(["residual", "original"])
+
+
+def scene(seed, n, d=3):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)), rng.uniform(0.2, 2.0, n)
+
+
+def ran(rows, weights, *, kernel=None, m=5, criterion="residual", target=0.0, n_candidates=None, progress=None):
+    pursuit = Pursuit(RBF(0.3) if kernel is None else kernel, rows, weights, m, criterion)
+    pursuit.run(target, n_candidates, np.random.default_rng(0), progress)
+    return pursuit
+
+
+class Naive:
+    """The residual Gram matrix of all rows, deflated one atom at a time: O(n^2) each, and O(n^3) in all."""
+
+    def __init__(self, K, weights, criterion):
+        self.K, self.R, self.weights, self.criterion = K, K.copy(), weights, criterion
+
+    def gains(self):
+        residual, energy = np.diagonal(self.R), np.diagonal(self.K)
+        usable = (residual > 1e-9 * energy) & (self.weights > 0.0)
+        divisor = residual if self.criterion == "residual" else energy
+        return np.where(usable, self.R**2 @ self.weights / np.where(usable, divisor, 1.0), -np.inf)
+
+    def admit(self, row):
+        self.R = self.R - np.outer(self.R[row], self.R[row]) / self.R[row, row]
+
+
+def assert_greedy(pursuit, K, weights, criterion, pools=None):
+    """Check that every atom was the best candidate of its turn."""
+    naive = Naive(K, weights, criterion)
+    for i, row in enumerate(pursuit.atoms):
+        gains = naive.gains()
+        best = gains if pools is None else gains[pools[i]]
+        assert pools is None or row in pools[i]
+        assert gains[row] >= best.max() * (1 - 1e-6)
+        naive.admit(row)
+    np.testing.assert_allclose(pursuit.residual, np.diagonal(naive.R), atol=1e-6 * np.diagonal(K).max())
+    assert pursuit.unexplained == pytest.approx(weights @ np.diagonal(naive.R), abs=1e-6 * weights @ np.diagonal(K))
+
+
+@given(SEEDS, st.integers(1, 30), st.integers(1, 8), CRITERIA)
+def test_of_all_rows_it_takes_the_best_in_turn(seed, n, m, criterion):
+    rows, weights = scene(seed, n)
+    pursuit = ran(rows, weights, m=m, criterion=criterion)
+    assert len(set(pursuit.atoms)) == len(pursuit.atoms) == min(n, m)
+    assert_greedy(pursuit, RBF(0.3).matrix(rows), weights, criterion)
+
+
+@given(SEEDS, st.integers(2, 30), st.integers(1, 15), st.integers(1, 10), CRITERIA)
+def test_of_a_pool_it_takes_the_best_in_turn(seed, n, m, size, criterion):
+    rows, weights = scene(seed, n)
+    pools, drawn = [], Pursuit._drawn
+
+    def spy(pursuit, count, random):
+        pools.append((len(pursuit.atoms), drawn(pursuit, count, random)))
+        return pools[-1][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pursuit, "_drawn", spy)
+        pursuit = ran(rows, weights, m=m, criterion=criterion, n_candidates=size)
+    assert all(len(set(pool)) == len(pool) <= size for _, pool in pools)
+    assert len(pursuit.atoms) == min(n, m)
+    # A pool serves ten atoms, or until it is used up.
+    begun = [at for at, _ in pools]
+    assert set(begun) >= set(range(0, len(pursuit.atoms), 10))
+    assert all(at % 10 == 0 or set(pools[i - 1][1]) <= set(pursuit.atoms[:at]) for i, at in enumerate(begun))
+    turns = [pools[np.searchsorted(begun, i, side="right") - 1][1] for i in range(len(pursuit.atoms))]
+    assert_greedy(pursuit, RBF(0.3).matrix(rows), weights, criterion, turns)
+
+
+@pytest.mark.parametrize("criterion", ["residual", "original"])
+def test_chunks_change_no_choice(monkeypatch, criterion):
+    rows, weights = scene(1, 40)
+    whole = ran(rows, weights, m=12, criterion=criterion)
+    monkeypatch.setattr(pursuit_module, "_CHUNK", 7)
+    parts = ran(rows, weights, m=12, criterion=criterion)
+    assert parts.atoms == whole.atoms
+    np.testing.assert_allclose(parts.coordinates, whole.coordinates, atol=1e-9)
+
+
+def test_a_pool_of_all_rows_is_all_rows():
+    rows, weights = scene(2, 40)
+    assert ran(rows, weights, m=9, n_candidates=40).atoms == ran(rows, weights, m=9).atoms
+    assert ran(rows, weights, m=9, n_candidates=10**6).atoms == ran(rows, weights, m=9).atoms
+
+
+def test_coordinates_are_those_of_gram_schmidt():
+    rows, weights = scene(3, 20)
+    pursuit = ran(rows, weights, m=6)
+    atoms = rows[pursuit.atoms]
+    factor = np.linalg.cholesky(RBF(0.3).matrix(atoms))
+    expected = np.linalg.solve(factor, RBF(0.3).matrix(atoms, rows)).T
+    np.testing.assert_allclose(pursuit.coordinates, expected, atol=1e-7)
+
+
+@given(SEEDS, st.integers(2, 25), st.floats(0.001, 0.9), st.sampled_from([None, 5]))
+def test_it_stops_when_little_enough_is_left(seed, n, share, n_candidates):
+    rows, weights = scene(seed, n)
+    target = share * weights.sum()
+    pursuit = ran(rows, weights, m=n, target=target, n_candidates=n_candidates)
+    assert pursuit.unexplained <= target
+    naive = Naive(RBF(0.3).matrix(rows), weights, "residual")
+    for row in pursuit.atoms[:-1]:
+        naive.admit(row)
+    assert weights @ np.diagonal(naive.R) > target * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("kernel", "rank"), [(Linear(), 3), (Polynomial(2, gamma=0.5), 10)])
+@pytest.mark.parametrize("n_candidates", [None, 8, 64])
+def test_a_finite_rank_ends_it(kernel, rank, n_candidates):
+    rows, weights = scene(0, 64)
+    assert len(ran(rows, weights, kernel=kernel, m=40, n_candidates=n_candidates).atoms) == rank
+
+
+@pytest.mark.parametrize("n_candidates", [None, 4])
+def test_rows_of_weight_zero_and_repeats_are_not_chosen(n_candidates):
+    rows, weights = scene(4, 12)
+    rows[6:] = rows[:6]
+    weights[[0, 6]] = 0.0
+    pursuit = ran(rows, weights, m=12, n_candidates=n_candidates)
+    assert sorted(row % 6 for row in pursuit.atoms) == [1, 2, 3, 4, 5]
+
+
+def test_rows_without_energy_need_no_atoms():
+    assert ran(np.zeros((5, 2)), np.ones(5), kernel=Linear()).atoms == []
+    assert ran(np.zeros((5, 2)), np.ones(5), kernel=Linear(), n_candidates=2).atoms == []
+
+
+def test_progress_is_told_after_every_choice():
+    told = []
+    ran(*scene(0, 9), m=4, progress=lambda done, most: told.append((done, most)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    told.clear()
+    ran(*scene(0, 3), m=400, n_candidates=2, progress=lambda done, most: told.append((done, most)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("scale", [1e-250, 1e-160, 1e-80, 1e80, 1e138])
+@pytest.mark.parametrize("n_candidates", [None, 12])
+def test_the_choice_does_not_depend_on_the_scale_of_the_kernel(scale, n_candidates):
+    rows, weights = scene(5, 30)
+    plain = ran(rows, weights, m=10, n_candidates=n_candidates)
+    scaled = ran(rows, weights, kernel=scale * RBF(0.3), m=10, n_candidates=n_candidates)
+    assert scaled.atoms == plain.atoms
+    np.testing.assert_allclose(scaled.residual / scale, plain.residual, atol=1e-9)
+
+
+def test_rows_beyond_the_range_of_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"k\(x, x\) is .* limit is 1e\+139; scale the features down"):
+        Pursuit(Linear(), np.array([[1e100]]), np.ones(1), 1, "residual")

@@ -1,0 +1,269 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import (
+    KernelPCA,
+    SparseKernelPCA,
+    SparsityError,
+    SparsityWarning,
+    StreamingKernelPCA,
+)
+from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
+
+SEEDS = st.integers(0, 10**6)
+KERNEL = RBF(0.3)
+
+
+def rows_of(seed, n, d=3):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def assert_same_columns(ours, theirs, eigenvalues, *, tolerance):
+    """Compare projections up to sign where eigenvalues are apart."""
+    gaps = -np.diff(np.concatenate([[np.inf], eigenvalues, [0.0]]))
+    apart = np.minimum(gaps[:-1], gaps[1:]) > 1e-3 * eigenvalues[0]
+    np.testing.assert_allclose(np.abs(ours)[:, apart], np.abs(theirs)[:, apart], atol=tolerance)
+
+
+@given(
+    SEEDS,
+    st.integers(4, 25),
+    st.sampled_from([KERNEL, Laplacian(0.3), Linear(), Cosine(), Polynomial(2, gamma=0.5)]),
+    st.booleans(),
+)
+def test_without_a_noise_variance_it_is_kernel_pca(seed, n, kernel, center):
+    rows, new = rows_of(seed, n), rows_of(seed + 1, 5)
+    weights = np.random.default_rng(seed).uniform(0.5, 2.0, n)
+    model = SparseKernelPCA(3, kernel=kernel, noise_variance=None, center=center).fit(rows, sample_weight=weights)
+    oracle = KernelPCA(3, kernel=kernel, center=center).fit(rows, sample_weight=weights)
+    scale = kernel.diagonal(rows).max()
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, atol=1e-8 * scale)
+    np.testing.assert_allclose(model.explained_variance_ratio_, oracle.explained_variance_ratio_, atol=1e-8)
+    assert_same_columns(
+        model.transform(new), oracle.transform(new), oracle.eigenvalues_, tolerance=1e-6 * np.sqrt(scale)
+    )
+    errors = model.reconstruction_error(new), oracle.reconstruction_error(new)
+    np.testing.assert_allclose(*errors, atol=1e-6 * kernel.diagonal(new).max())
+    assert model.total_weight_ == oracle.total_weight_
+
+
+@given(SEEDS, st.integers(8, 30), st.sampled_from([0.01, 0.05, "auto"]))
+def test_projections_use_the_span_of_the_active_rows_alone(seed, n, noise_variance):
+    rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
+    model = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise_variance).fit(rows)
+    active = rows[model.active_]
+    cross = KERNEL.matrix(new, active)
+    outside = 1.0 - np.einsum("ij,ji->i", cross, np.linalg.lstsq(KERNEL.matrix(active), cross.T, rcond=1e-12)[0])
+    np.testing.assert_allclose(model.reconstruction_error(new), outside, atol=1e-6)
+    # The projection is the same as that of a model of all rows, whose basis is the active ones.
+    assert np.linalg.lstsq(np.c_[cross, np.ones(4)], model.transform(new), rcond=None)[0].shape[1] == 2
+    assert model.n_active_ <= model.active_.sum()
+
+
+@given(SEEDS, st.integers(6, 20), st.sampled_from([0.02, 0.1]))
+def test_with_every_row_an_atom_the_stream_finds_the_same(seed, n, noise_variance):
+    rows = rows_of(seed, n)
+    # Where some row is close to the span of the others, weights may move along it and say the same.
+    if np.linalg.cond(KERNEL.matrix(rows)) > 1e8:
+        return
+    options = {"kernel": KERNEL, "noise_variance": noise_variance}
+    batch = SparseKernelPCA(2, **options).fit(rows)
+    stream = StreamingKernelPCA(2, max_atoms=None, tolerance=0.0, **options).fit(rows)
+    np.testing.assert_array_equal(np.sort(stream.atom_rows_), np.arange(n))
+    weights = np.empty(n)
+    weights[stream.atom_rows_] = stream.weights_
+    np.testing.assert_allclose(weights, batch.weights_, atol=1e-6)
+    np.testing.assert_allclose(stream.eigenvalues_, batch.eigenvalues_, atol=1e-6)
+    new = rows_of(seed + 1, 3)
+    gap = stream.eigenvalues_[0] - stream.eigenvalues_[1]
+    if gap > 1e-3:
+        np.testing.assert_allclose(np.abs(stream.transform(new)), np.abs(batch.transform(new)), atol=1e-4)
+
+
+@given(SEEDS, st.integers(6, 20), st.sampled_from([0.02, 0.1]), st.booleans())
+def test_weights_are_at_a_maximum_of_the_dense_likelihood(seed, n, noise, center):
+    rows = rows_of(seed, n)
+    K = KERNEL.matrix(rows)
+    centre = np.eye(n) - 1.0 / n if center else np.eye(n)
+    Kc = centre @ K @ centre
+    # In coordinates of all rows: phi = Kc^1/2, S = phi^T phi / n.
+    values, vectors = np.linalg.eigh(Kc)
+    keep = values > 1e-10 * values[-1]
+    phi = vectors[:, keep] * np.sqrt(values[keep])
+    S = phi.T @ phi / n
+    try:
+        model = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise, center=center).fit(rows)
+    except SparsityError:
+        # No row lies along more variance than the noise.
+        assert np.all(np.einsum("ij,jk,ik->i", phi, S, phi) <= noise * np.sum(phi**2, axis=1) * (1 + 1e-3))
+        return
+    C = noise * np.eye(keep.sum()) + phi.T @ (model.weights_[:, None] * phi)
+    inverse = np.linalg.inv(C)
+    q = np.einsum("ij,jk,ik->i", phi, inverse @ S @ inverse, phi)
+    s = np.einsum("ij,jk,ik->i", phi, inverse, phi)
+    assert np.all(q - s <= 1e-3 * s)
+    assert np.all(np.abs(q - s)[model.active_] <= 1e-3 * s[model.active_])
+
+
+@given(SEEDS, st.integers(8, 25))
+def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n):
+    rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
+    noise = 0.02
+    model = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise, axes="likelihood", center=False).fit(rows)
+    active, w = rows[model.active_], model.weights_[model.active_]
+    # Eqs. (15) to (17): eigenvectors of W^1/2 K W^1/2, variances those eigenvalues plus the noise.
+    values, vectors = np.linalg.eigh(np.sqrt(np.outer(w, w)) * KERNEL.matrix(active))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    q = min(2, len(w))
+    np.testing.assert_allclose(model.eigenvalues_[:q], values[:q] + noise, rtol=1e-6)
+    expected = KERNEL.matrix(new, active) @ (np.sqrt(w)[:, None] * vectors[:, :q] / np.sqrt(values[:q]))
+    assert_same_columns(model.transform(new)[:, :q], expected, values[:q], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("n_active", [1, 2, 5, 11])
+@pytest.mark.parametrize("axes", ["ritz", "likelihood"])
+def test_exactly_so_many_rows_stay_active(n_active, axes):
+    model = SparseKernelPCA(3, kernel=KERNEL, n_active=n_active, axes=axes).fit(rows_of(0, 60))
+    assert model.n_active_ == model.active_.sum() == n_active
+    assert model.noise_variance_ > 0.0
+    assert model.n_atoms_ == 60
+    assert model.transform(rows_of(1, 4)).shape == (4, 3)
+
+
+def test_automatic_noise_is_the_eigenvalue_after_the_last_axis():
+    rows = rows_of(0, 50)
+    model = SparseKernelPCA(4, kernel=KERNEL).fit(rows)
+    # The likelihood divides by N, not by N - 1.
+    expected = KernelPCA(5, kernel=KERNEL).fit(rows).eigenvalues_[4] * 49 / 50
+    assert model.noise_variance_ == pytest.approx(expected, rel=1e-6)
+    assert 4 <= model.n_active_ < 50
+
+
+@pytest.mark.parametrize("options", [{}, {"noise_variance": None}, {"axes": "likelihood"}, {"n_active": 3}], ids=repr)
+def test_whole_number_weights_are_repeated_rows(options):
+    rows, times = rows_of(0, 15), np.arange(15) % 4
+    weighted = SparseKernelPCA(2, kernel=KERNEL, **options).fit(rows, sample_weight=times)
+    repeated = SparseKernelPCA(2, kernel=KERNEL, **options).fit(rows.repeat(times, axis=0))
+    total = times.sum()
+    # Bessel's correction counts how many observations there are; the likelihood's own variances have none.
+    ratio = 1.0 if options.get("axes") == "likelihood" else (total - 1) / (total - times @ times / total)
+    np.testing.assert_allclose(weighted.eigenvalues_, ratio * repeated.eigenvalues_, rtol=1e-4)
+    np.testing.assert_allclose(
+        weighted.reconstruction_error(rows, 2), repeated.reconstruction_error(rows, 2), atol=1e-4
+    )
+    assert weighted.total_weight_ == repeated.total_weight_ == total
+
+
+def test_of_equal_rows_one_is_active():
+    rows = np.repeat(rows_of(0, 12), 3, axis=0)
+    model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
+    active = rows[model.active_]
+    assert len(np.unique(active, axis=0)) == len(active) == model.n_active_
+    single = SparseKernelPCA(3, kernel=KERNEL).fit(rows[::3])
+    assert model.noise_variance_ == pytest.approx(single.noise_variance_, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("axes", "noise_variance"),
+    [("ritz", None), ("ritz", "auto"), ("ritz", 0.1), ("likelihood", "auto"), ("likelihood", 0.1)],
+)
+def test_dependent_rows_span_no_more_than_they_are(axes, noise_variance):
+    rows = rows_of(0, 50, 2) * [3.0, 1.0]
+    model = SparseKernelPCA(2, kernel=Linear(), noise_variance=noise_variance, axes=axes).fit(rows)
+    assert model.n_active_ == model.active_.sum() >= 2
+    np.testing.assert_allclose(model.reconstruction_error(rows), 0.0, atol=1e-9)
+    np.testing.assert_allclose(
+        np.linalg.norm(rows - rows.mean(axis=0), axis=1), np.linalg.norm(model.transform(rows), axis=1), atol=1e-6
+    )
+    if axes == "ritz":
+        np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(np.cov(rows.T))[::-1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [RBF(), Linear(), Polynomial()], ids=repr)
+def test_few_or_equal_rows_give_finite_answers(kernel):
+    few = [[[1.0, 2.0]], [[1.0, 2.0]] * 4, [[0.0, 0.0]] * 3, [[0.0, 0.0], [1.0, 0.0]]]
+    for rows, options in product(few, ({}, {"n_components": 0.5}, {"noise_variance": None}, {"axes": "likelihood"})):
+        model = SparseKernelPCA(**({"kernel": kernel} | options)).fit(rows)
+        for answer in (model.transform(rows), model.reconstruction_error(rows), model.reconstruction_error(rows, 0)):
+            assert np.isfinite(answer).all()
+
+
+def test_blocks_join_without_a_seam():
+    # More rows than are taken into the basis at a time.
+    rows = np.random.default_rng(0).normal(size=(1100, 2))
+    model = SparseKernelPCA(3, kernel=RBF(0.1)).fit(rows)
+    oracle = KernelPCA(3, kernel=RBF(0.1)).fit(rows)
+    assert model.n_active_ < 30
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=0.05)
+    assert np.all(model.eigenvalues_ <= oracle.eigenvalues_ * (1 + 1e-8))
+
+
+def test_a_path_shows_sparsity_against_noise():
+    rows = rows_of(0, 40)
+    model = SparseKernelPCA(2, kernel=KERNEL).fit(rows)
+    before = model.transform(rows)
+    path = model.sparsity_path()
+    assert path.weights.shape == (20, 40)
+    assert path.n_active[0] <= 2 < path.n_active[-1]
+    noise = path.noise_variances[12]
+    alone = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise).fit(rows)
+    assert path.mean_reconstruction_errors[12] == pytest.approx(alone.reconstruction_error(rows).mean(), rel=0.05)
+    one = model.sparsity_path([noise])
+    np.testing.assert_allclose(one.weights[0], alone.weights_, atol=1e-6)
+    assert one.mean_reconstruction_errors[0] == pytest.approx(alone.reconstruction_error(rows).mean(), rel=1e-6)
+    np.testing.assert_array_equal(model.transform(rows), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"noise_variance": 50.0}, SparsityError, "noise_variance=50 leaves no atom active.*choose a smaller one"),
+        ({"n_active": 21}, SparsityError, "n_active=21 is more than the 20 candidates there are"),
+        ({"n_active": 3, "noise_variance": 0.1}, ValueError, r"SparseKernelPCA\.fit: .*both decide"),
+        (
+            {"noise_variance": "best"},
+            ValueError,
+            r"SparseKernelPCA\.fit: noise_variance must be a positive number, 'auto' or None",
+        ),
+        ({"axes": None}, TypeError, r"SparseKernelPCA\.fit: axes must be one of"),
+        ({"n_components": 0}, ValueError, r"SparseKernelPCA\.fit: n_components must be at least 1"),
+        ({"center": "yes"}, TypeError, r"SparseKernelPCA\.fit: center must be True or False"),
+        ({"kernel": "gauss"}, ValueError, r"SparseKernelPCA\.fit: kernel must be a Kernel or one of"),
+        ({"kernel": KERNEL.on(7)}, ValueError, "uses column 7 but got rows with 3 features"),
+    ],
+)
+def test_nonsense_is_refused_and_leaves_the_model(options, error, message):
+    rows = rows_of(0, 20)
+    model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
+    before = model.transform(rows), model.sparsity_path([0.1]).weights
+    with pytest.raises(error, match=message):
+        model.set_params(**options).fit(rows)
+    np.testing.assert_array_equal(model.transform(rows), before[0])
+    assert model.active_.sum() > 0
+
+
+@pytest.mark.parametrize("bad", [[[np.nan]], [1.0], "rows", None, [[1j]], np.empty((0, 2))], ids=repr)
+def test_bad_rows_are_refused(bad):
+    model = SparseKernelPCA(2).fit(rows_of(0, 10))
+    for request in (model.fit, model.transform, model.reconstruction_error, model.score_samples):
+        with pytest.raises((TypeError, ValueError), match=r"SparseKernelPCA\.\w+: "):
+            request(bad)
+
+
+def test_a_number_that_cannot_be_had_is_said():
+    with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=40 of 50"):
+        model = SparseKernelPCA(2, kernel=Linear(), n_active=40).fit(rows_of(0, 50, 2))
+    assert 0 < model.active_.sum() < 40
+
+
+def test_the_caller_may_write_to_the_rows_later():
+    rows = rows_of(0, 20)
+    model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
+    before = model.transform(rows_of(1, 4)), model.sparsity_path([0.1]).weights
+    rows[:] = 0.0
+    np.testing.assert_array_equal(model.transform(rows_of(1, 4)), before[0])
+    np.testing.assert_array_equal(model.sparsity_path([0.1]).weights, before[1])
