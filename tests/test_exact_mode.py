@@ -1,0 +1,155 @@
+"""Law 1: without tolerance and budget the stream is batch kernel PCA."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from comparisons import EXACT, assert_same_columns, given_in_pieces, mean_energy
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import KernelCase, cuts, generators, kernel_cases, rbf_cases, rows, streaming_model, weights_for
+
+from streamkpca import KernelPCA, kernels
+
+Array = npt.NDArray[np.float64]
+
+
+def rank_is_clear(X: Array, kernel: kernels.Kernel) -> bool:
+    """Whether rows are dependent or not, with nothing in between that double precision cannot tell apart."""
+    gram, energy = kernel.matrix(X), kernel.diagonal(X)
+    length = np.sqrt(np.where(energy > 0.0, energy, 1.0))
+    eigenvalues = np.linalg.eigvalsh(gram / length[:, None] / length)
+    return not ((np.abs(eigenvalues) > 1e-13 * len(X)) & (eigenvalues < 1e-6)).any()
+
+
+@given(st.data(), rows(min_rows=2, max_rows=40), kernel_cases(), st.booleans(), st.sampled_from([2, 7, 16, 64]))
+def test_exact_mode_is_batch_kernel_pca(
+    data: st.DataObject, X: Array, case: KernelCase, center: bool, block_size: int
+) -> None:
+    assume(rank_is_clear(X, case.kernel))
+    weights, n = data.draw(weights_for(len(X))), len(X)
+    batch = KernelPCA(n, kernel=case.kernel, center=center).fit(X, sample_weight=weights)
+    model = streaming_model(n, kernel=case.kernel, center=center, block_size=block_size, **EXACT)
+    model.partial_fit(X, sample_weight=weights).refit()
+    scale, counted = mean_energy(X, weights, case.kernel), slice(None) if weights is None else weights > 0.0
+    X = X[counted]
+    largest = max(scale, float(case.kernel.diagonal(X).max()))
+
+    np.testing.assert_allclose(model.eigenvalues_, batch.eigenvalues_, rtol=0, atol=1e-8 * scale)
+    ours, theirs = model.transform(X), batch.transform(X)
+    assert_same_columns(ours, theirs, batch.eigenvalues_, largest, tolerance=1e-8)
+    # Inner products of projections are the same whether or not eigenvalues lie close together.
+    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, rtol=0, atol=1e-8 * largest)
+    np.testing.assert_allclose(
+        model.reconstruction_error(X), batch.reconstruction_error(X), rtol=0, atol=1e-8 * largest
+    )
+    for q in (0, n):
+        np.testing.assert_allclose(
+            model.reconstruction_error(X, q), batch.reconstruction_error(X, q), rtol=0, atol=1e-8 * largest
+        )
+
+
+@pytest.mark.parametrize("gamma", [0.02, 0.3])
+@pytest.mark.parametrize("seed", range(4))
+def test_exact_mode_is_batch_kernel_pca_for_smooth_kernels(gamma: float, seed: int) -> None:
+    """Eigenvalues fall below rounding without a gap: the order in which a block's rows enter decides the error."""
+    X = np.random.default_rng(seed).normal(size=(40, 1))
+    batch = KernelPCA(6, kernel=kernels.RBF(gamma)).fit(X)
+    model = streaming_model(6, kernel=kernels.RBF(gamma), block_size=64, **EXACT).partial_fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, batch.eigenvalues_, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(model.reconstruction_error(X, 6), batch.reconstruction_error(X, 6), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_projections_survive_a_large_offset(seed: int) -> None:
+    """With one feature and a linear kernel a projection is x less the mean, whatever the mean is."""
+    X = np.random.default_rng(seed).normal(size=(5, 1)) + 1e6
+    for model in (KernelPCA(1, kernel=kernels.Linear()), streaming_model(1, kernel=kernels.Linear(), **EXACT)):
+        projected, expected = model.fit(X).transform(X), X - X.mean()
+        if projected[0] * expected[0] < 0.0:
+            projected = -projected
+        np.testing.assert_allclose(projected, expected, rtol=0, atol=1e-8 * 1e6)
+
+
+@given(generators(), st.sampled_from([8, 50, 512]))
+def test_exact_mode_is_batch_kernel_pca_for_new_rows(rng: np.random.Generator, block_size: int) -> None:
+    X, new, kernel = rng.normal(size=(60, 5)), rng.normal(size=(20, 5)), kernels.RBF(0.3)
+    batch = KernelPCA(8, kernel=kernel).fit(X)
+    model = streaming_model(8, kernel=kernel, block_size=block_size, **EXACT).partial_fit(X).refit()
+    assert_same_columns(model.transform(new), batch.transform(new), batch.eigenvalues_, 1.0, tolerance=1e-8)
+    for q in (None, 0, 60):
+        batch.set_params(n_components=60).fit(X)
+        model.set_params(n_components=60).refit()
+        np.testing.assert_allclose(
+            model.reconstruction_error(new, q), batch.reconstruction_error(new, q), rtol=0, atol=1e-8
+        )
+
+
+@given(generators(), st.sampled_from(["rbf", "poly", "linear"]))
+@settings(max_examples=20)
+def test_exact_mode_is_kernel_pca_of_scikit_learn(rng: np.random.Generator, name: str) -> None:
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    X, new = rng.normal(size=(50, 4)), rng.normal(size=(10, 4))
+    kernel = {"rbf": kernels.RBF(0.2), "poly": kernels.Polynomial(3, gamma=0.2, coef0=1.0), "linear": kernels.Linear()}
+    theirs = decomposition.KernelPCA(4, kernel=name, gamma=0.2, degree=3, coef0=1.0, eigen_solver="dense").fit(X)
+    model = streaming_model(4, kernel=kernel[name], block_size=16, **EXACT).partial_fit(X).refit()
+    scale = max(mean_energy(X, None, kernel[name]), float(kernel[name].diagonal(new).max()))
+    np.testing.assert_allclose(model.eigenvalues_, theirs.eigenvalues_ / 49, rtol=0, atol=1e-8 * scale)
+    assert_same_columns(model.transform(new), theirs.transform(new), theirs.eigenvalues_ / 49, scale, tolerance=1e-8)
+
+
+@given(st.data(), st.sampled_from([16, 64, 512]))
+@settings(max_examples=8)
+def test_digits_as_a_stream_equal_scikit_learn(data: st.DataObject, block_size: int) -> None:
+    X = pytest.importorskip("sklearn.datasets").load_digits().data[:200]
+    exact = pytest.importorskip("sklearn.decomposition").KernelPCA(11, kernel="rbf", gamma=0.02).fit(X)
+    model = streaming_model(10, kernel=kernels.RBF(0.02), block_size=block_size, **EXACT)
+    given_in_pieces(model, X, None, data.draw(cuts(200))).refit()
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_[:10] / 199, rtol=0, atol=1e-8)
+    ours, theirs = model.transform(X), exact.transform(X)[:, :10]
+    theirs = theirs * np.where((ours * theirs).sum(axis=0) < 0.0, -1.0, 1.0)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-8)
+
+
+@given(rows(min_rows=30, offsets=False), st.integers(1, 3), st.sampled_from([4, 16, 64]))
+def test_basis_stops_at_the_rank(X: Array, degree: int, block_size: int) -> None:
+    d = X.shape[1]
+    for kernel, rank in [
+        (kernels.Linear(), d),
+        (kernels.Polynomial(degree, gamma=1.0, coef0=1.0), math.comb(d + degree, degree)),
+    ]:
+        model = streaming_model(2, kernel=kernel, block_size=block_size, **EXACT)
+        for _ in range(3):
+            model.partial_fit(X)
+        assert model.refit().n_atoms_ <= rank
+
+
+@pytest.mark.parametrize("d", [1, 3, 5])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_basis_reaches_the_rank(d: int, degree: int) -> None:
+    X = np.random.default_rng(d).normal(size=(500, d))
+    kernel = kernels.Polynomial(degree, gamma=1.0, coef0=1.0)
+    for n in (200, 500):
+        model = streaming_model(2, kernel=kernel, block_size=50, **EXACT).partial_fit(X[:n]).refit()
+        assert model.n_atoms_ == math.comb(d + degree, degree)
+
+
+@given(generators(), rbf_cases(), st.booleans())
+def test_integer_weights_are_repeated_rows(rng: np.random.Generator, case: KernelCase, center: bool) -> None:
+    X, counts = rng.normal(size=(24, 3)), rng.integers(1, 4, 24)
+    weighted, repeated = (
+        streaming_model(5, kernel=case.kernel, center=center, block_size=10, **EXACT) for _ in range(2)
+    )
+    weighted.partial_fit(X, sample_weight=counts).refit()
+    repeated.partial_fit(np.repeat(X, counts, axis=0)).refit()
+    n = counts.sum()
+    assert weighted.total_weight_ == repeated.total_weight_ == n
+    # Bessel's correction is where they differ by design: a weight is not known to count independent rows.
+    correction = (n - counts @ counts / n) / (n - 1) if center else 1.0
+    np.testing.assert_allclose(weighted.eigenvalues_ * correction, repeated.eigenvalues_, rtol=0, atol=1e-8)
+    assert_same_columns(weighted.transform(X), repeated.transform(X), repeated.eigenvalues_, 1.0, tolerance=1e-8)
+    for q in (None, 0):
+        np.testing.assert_allclose(
+            weighted.reconstruction_error(X, q), repeated.reconstruction_error(X, q), rtol=0, atol=1e-8
+        )

@@ -1,0 +1,177 @@
+"""The streaming model against the slow and obvious one: the same atoms, moments, axes and answers."""
+
+from typing import Any
+
+import naive
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
+
+from streamkpca import kernels
+
+Array = npt.NDArray[np.float64]
+
+SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
+
+
+def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[str, Any], **more: Any) -> Any:
+    model = streaming_model(4, kernel=case.kernel, **settings, **more)
+    return model.partial_fit(X, sample_weight=weights).refit()
+
+
+def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: bool) -> None:
+    """Atoms, eigenvalues, projections, errors and lost energy, to 1e-8 of the mean energy."""
+    assert model.atom_rows_.tolist() == oracle.atoms
+    mean_energy = oracle.energy / oracle.weights.sum()
+    lost = 1.0 - oracle.recorded_energy / oracle.energy
+    assert model.unexplained_energy_ratio_ == pytest.approx(lost, abs=1e-8)
+
+    q = min(4, len(oracle.atoms) - 1)
+    axes = oracle.axes(q, center=center)
+    np.testing.assert_allclose(model.eigenvalues_[:q], axes.eigenvalues, rtol=0, atol=1e-8 * mean_energy)
+
+    scale = max(mean_energy, float(np.max(model.kernel_.diagonal(new))))
+    np.testing.assert_allclose(
+        model.reconstruction_error(new), axes.reconstruction_error(new), rtol=0, atol=1e-8 * scale
+    )
+    if not q:
+        return
+    neighbours = np.append(np.inf, np.append(axes.eigenvalues, model.eigenvalues_[q : q + 1].sum()))
+    gaps = -np.diff(neighbours)
+    apart = (gaps[:-1] > 1e-3 * mean_energy) & (gaps[1:] > 1e-3 * mean_energy)
+    ours, theirs = model.transform(new)[:, :q], axes.transform(new)
+    theirs = theirs * np.where((ours * theirs).sum(axis=0) < 0.0, -1.0, 1.0)
+    np.testing.assert_allclose(ours[:, apart], theirs[:, apart], rtol=0, atol=1e-8 * np.sqrt(scale))
+    if gaps[-1] > 1e-3 * mean_energy:
+        np.testing.assert_allclose(
+            model.reconstruction_error(new, q), axes.reconstruction_error(new, q), rtol=0, atol=1e-8 * scale
+        )
+
+
+def budgets() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "max_atoms": st.integers(1, 10),
+            "tolerance": st.sampled_from([1e-6, 1e-3, 0.05]),
+            "block_size": st.sampled_from([8, 16, 32]),
+        }
+    )
+
+
+def tolerances() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "max_atoms": st.none(),
+            "tolerance": st.sampled_from([1e-3, 0.02, 0.2]),
+            "block_size": st.sampled_from([4, 8, 32]),
+        }
+    )
+
+
+@given(st.data(), drifting_rows(), rbf_cases(), budgets(), st.booleans())
+def test_agrees_within_a_budget(
+    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
+) -> None:
+    weights = data.draw(weights_for(len(X)))
+    model = streamed(X, weights, case, settings, center=center)
+    a = np.ones(len(X)) if weights is None else weights
+    oracle = naive.learn(X, a, case.function, **settings)
+    assert_agree(model, oracle, X[:20] + 0.1, center=center)
+
+
+@given(st.data(), drifting_rows(), rbf_cases(), tolerances(), st.booleans())
+def test_agrees_without_a_budget(
+    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
+) -> None:
+    weights = data.draw(weights_for(len(X)))
+    model = streamed(X, weights, case, settings, center=center)
+    a = np.ones(len(X)) if weights is None else weights
+    oracle = naive.learn(X, a, case.function, **settings)
+    assert_agree(model, oracle, X[:20] + 0.1, center=center)
+
+
+@pytest.mark.parametrize("max_atoms", [5, None])
+@pytest.mark.parametrize(
+    "case",
+    [LINEAR, KernelCase(kernels.Polynomial(2, gamma=0.5, coef0=1.0), naive.polynomial(2, 0.5, 1.0))],
+    ids=["linear", "polynomial"],
+)
+def test_agrees_for_kernels_of_finite_rank(case: KernelCase, max_atoms: int | None) -> None:
+    settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
+    X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
+    oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
+    assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True)
+
+
+@given(generators(), st.booleans())
+def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None:
+    X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
+    weights = rng.uniform(0.5, 2.0, 100)
+    model = streaming_model(4, kernel=case.kernel, center=center, **SETTINGS)
+    model.fit(X, sample_weight=weights)
+    oracle = naive.learn(X, weights, case.function, two_passes=True, **SETTINGS)
+    assert_agree(model, oracle, X[:20] + 0.1, center=center)
+
+    # The stream goes on from there: every atom has now been exposed to all rows.
+    later = rng.normal(size=(48, 2)) + 2.0
+    for start in range(0, 48, 16):
+        oracle.advance(later[start : start + 16], np.ones(16))
+    assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
+
+
+@given(generators())
+def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> None:
+    X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
+    model = streaming_model(4, kernel=case.kernel, **SETTINGS)
+    oracle = naive.NaiveStream(case.function, 2, max_atoms=6, tolerance=1e-3)
+    for part, max_atoms in enumerate([6, 2, 9]):
+        model.set_params(max_atoms=max_atoms)
+        oracle.max_atoms = max_atoms
+        for start in range(48 * part, 48 * part + 48, 16):
+            model.partial_fit(X[start : start + 16])
+            oracle.advance(X[start : start + 16], np.ones(16))
+            assert_agree(model.refit(), oracle, X[:20] + 0.1, center=True)
+            assert model.n_atoms_ <= max_atoms
+
+
+def test_agrees_after_every_block_of_a_stream_that_swaps_often() -> None:
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(320, 3)) + np.repeat(rng.normal(scale=4.0, size=(4, 3)), 80, axis=0)
+    case = KernelCase(kernels.RBF(0.1), naive.rbf(0.1))
+    model = streaming_model(4, kernel=case.kernel, **SETTINGS)
+    oracle = naive.NaiveStream(case.function, 3, max_atoms=6, tolerance=1e-3)
+    for start in range(0, 320, 16):
+        oracle.advance(X[start : start + 16], np.ones(16))
+        model.partial_fit(X[start : start + 16])
+        assert_agree(model.refit(), oracle, X[::16], center=True)
+    assert oracle.n_removed >= 10
+
+
+def test_agrees_on_searches_that_were_put_off() -> None:
+    """A stream without news is searched ever less often, one whose residual jumps at once."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(170 * 8, 2))
+    X[160 * 8 :] += 6.0
+    case = KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
+    settings = {"max_atoms": 2, "tolerance": 1e-3, "block_size": 8}
+    calm = naive.learn(X[: 160 * 8], np.ones(160 * 8), case.function, **settings)
+    assert_agree(streamed(X[: 160 * 8], None, case, settings), calm, X[:20], center=True)
+    assert calm.pause == 32
+    oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
+    assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)
+    assert oracle.atoms[-1] >= 160 * 8
+
+
+def test_agrees_with_pending_rows() -> None:
+    X, case = np.random.default_rng(2).normal(size=(75, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
+    model = streaming_model(4, kernel=case.kernel, **SETTINGS).partial_fit(X).refit()
+    oracle = naive.learn(X[:64], np.ones(64), case.function, **SETTINGS)
+    assert_agree(model, oracle.with_pending(X[64:], np.ones(11)), X, center=True)
+
+    # The pending rows were lent to a copy: the stream itself ends as if nobody had asked.
+    rest = np.random.default_rng(4).normal(size=(5, 2))
+    oracle.advance(np.concatenate([X[64:], rest]), np.ones(16))
+    assert_agree(model.partial_fit(rest).refit(), oracle, X, center=True)

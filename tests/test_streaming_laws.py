@@ -1,0 +1,255 @@
+"""Laws of the streaming model, over kernels, cuts, weights and budgets."""
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from comparisons import EXACT, given_in_pieces
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import (
+    KernelCase,
+    budgets,
+    cuts,
+    drifting_rows,
+    generators,
+    kernel_cases,
+    rbf_cases,
+    rows,
+    streaming_model,
+    untied_budgets,
+    weights_for,
+)
+
+from streamkpca import kernels
+
+Array = npt.NDArray[np.float64]
+
+USPS = Path(__file__).parents[1] / ".." / "shared" / "data" / "usps" / "usps.npz"
+
+
+def bits(value: Any) -> Any:
+    """Everything that a value is made of, arrays as bytes."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, float):
+        return value.hex()
+    if is_dataclass(value) and not isinstance(value, kernels.Kernel):
+        return {field.name: bits(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "__dict__") and not isinstance(value, kernels.Kernel):
+        return {name: bits(part) for name, part in vars(value).items()}
+    return value
+
+
+def state(model: Any) -> Any:
+    """Return what the future depends on: the summary, the snapshot, the rows that wait, the schedule."""
+    stream = model._stream
+    waiting = slice(stream.n_pending)
+    return {
+        "summary": bits(stream.summary),
+        "scheduled": bits(stream.scheduled),
+        "published": bits(stream.published),
+        "rows": bits(stream._buffer[waiting]),
+        "weights": bits(stream._buffer_weights[waiting]),
+        "refit": stream.n_rows_at_refit,
+    }
+
+
+# Law 2: the tolerance is kept
+
+
+@given(
+    st.data(), rows(max_rows=80), kernel_cases(), st.sampled_from([1e-6, 1e-4, 0.01, 0.3]), st.sampled_from([2, 8, 32])
+)
+def test_tolerance_is_kept(data: st.DataObject, X: Array, case: KernelCase, tolerance: float, block_size: int) -> None:
+    weights = data.draw(weights_for(len(X)))
+    a = np.ones(len(X)) if weights is None else weights
+    model = streaming_model(2, kernel=case.kernel, max_atoms=None, tolerance=tolerance, block_size=block_size)
+    for start in range(0, len(X), block_size):
+        piece = slice(start, start + block_size)
+        if not a[piece].any():
+            continue
+        model.partial_fit(X[piece], sample_weight=a[piece]).refit()
+        assert model.unexplained_energy_ratio_ <= tolerance + 1e-10
+    energy = a @ case.kernel.diagonal(X)
+    assert a @ model.reconstruction_error(X) <= (tolerance + 1e-10) * energy
+
+
+# Law 3: cuts do not matter
+
+
+@given(st.data(), rows(max_rows=70), kernel_cases(), budgets())
+def test_cuts_do_not_matter(data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]) -> None:
+    weights = data.draw(st.none() | generators().map(lambda rng: rng.uniform(0.1, 3.0, len(X))))
+    whole, cut = (streaming_model(3, kernel=case.kernel, refit_every=16, **budget) for _ in range(2))
+    given_in_pieces(whole, X, weights, [len(X)])
+    given_in_pieces(cut, X, weights, data.draw(cuts(len(X))))
+    assert state(cut) == state(whole)
+    assert bits(cut.refit()._stream.published) == bits(whole.refit()._stream.published)
+
+
+@given(st.data(), drifting_rows())
+def test_cuts_do_not_matter_while_scales_settle(data: st.DataObject, X: Array) -> None:
+    whole, cut = (streaming_model(3, max_atoms=8, block_size=16) for _ in range(2))
+    given_in_pieces(whole, X, None, [len(X)])
+    given_in_pieces(cut, X, None, data.draw(cuts(len(X))))
+    assert cut.kernel_ == whole.kernel_
+    assert state(cut) == state(whole)
+
+
+# Weight is what a row counts
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("budget", [{"max_atoms": 4}, EXACT])
+def test_rows_without_weight_teach_nothing(budget: dict[str, Any], center: bool) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    weights = np.repeat([0.0, 1.0], 20)
+    weighted, without = (
+        streaming_model(2, kernel=kernels.RBF(0.5), center=center, block_size=5, **budget) for _ in range(2)
+    )
+    weighted.partial_fit(X, sample_weight=weights).refit()
+    without.partial_fit(X[20:]).refit()
+    assert weighted.atom_rows_.tolist() == (20 + without.atom_rows_).tolist()
+    np.testing.assert_allclose(weighted.eigenvalues_, without.eigenvalues_, rtol=1e-12)
+    np.testing.assert_allclose(weighted.transform(X), without.transform(X), atol=1e-12)
+
+
+# Law 8: a row's answer does not depend on its neighbours
+
+
+@given(st.data(), rows(min_rows=2, offsets=False), kernel_cases(), untied_budgets())
+def test_answers_do_not_depend_on_neighbours(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]
+) -> None:
+    model = streaming_model(2, kernel=case.kernel, **budget).partial_fit(X)
+    chosen = data.draw(st.lists(st.integers(0, len(X) - 1), min_size=1, max_size=8))
+    scale = float(case.kernel.diagonal(X).max())
+    np.testing.assert_allclose(
+        model.transform(X)[chosen], model.transform(X[chosen]), rtol=0, atol=1e-10 * np.sqrt(scale)
+    )
+    for q in (None, 0, 2):
+        together = model.reconstruction_error(X, q)[chosen]
+        alone = np.concatenate([model.reconstruction_error(X[[row]], q) for row in chosen])
+        np.testing.assert_allclose(together, alone, rtol=0, atol=1e-10 * scale)
+
+
+# Law 9: energy is conserved
+
+
+def assert_energy_is_conserved(summary: Any) -> None:
+    moments = summary.moments
+    account = np.trace(moments.second) + moments.lost
+    assert account == pytest.approx(moments.energy, rel=1e-10, abs=0.0)
+    assert moments.lost_on_arrival >= -1e-10 * moments.energy
+    assert moments.lost_by_removal >= -1e-10 * moments.energy
+
+
+@given(st.data(), rows(max_rows=80), kernel_cases(), budgets())
+def test_energy_is_conserved(data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]) -> None:
+    weights = data.draw(weights_for(len(X)))
+    model, size = streaming_model(2, kernel=case.kernel, **budget), budget["block_size"]
+    a = np.ones(len(X)) if weights is None else weights
+    for start in range(0, len(X) - size + 1, size):
+        if not a[start : start + size].any():
+            continue
+        model.partial_fit(X[start : start + size], sample_weight=a[start : start + size])
+        assert_energy_is_conserved(model._stream.summary)
+        if model.max_atoms is not None:
+            assert model._stream.summary.basis.size <= model.max_atoms
+    model.fit(X, sample_weight=weights)
+    assert_energy_is_conserved(model._stream.summary)
+    assert model._stream.summary.moments.energy == pytest.approx(a @ case.kernel.diagonal(X), rel=1e-10)
+    # After two passes the account is that of the final basis, measured anew.
+    energy, lost = a @ case.kernel.diagonal(X), a @ model.reconstruction_error(X)
+    assert model.unexplained_energy_ratio_ * energy == pytest.approx(lost, abs=1e-9 * energy)
+
+
+# Law 10: scale and shift
+
+
+@given(drifting_rows(), rbf_cases(), untied_budgets(), st.sampled_from([0.25, 4.0, 2.0**20]))
+def test_scaling_the_kernel_scales_the_answers(
+    X: Array, case: KernelCase, budget: dict[str, Any], factor: float
+) -> None:
+    # Powers of four have exact roots: no choice between rows hangs on rounding.
+    plain = streaming_model(2, kernel=case.kernel, **budget).partial_fit(X).refit()
+    scaled = streaming_model(2, kernel=factor * case.kernel, **budget).partial_fit(X).refit()
+    assert scaled.atom_rows_.tolist() == plain.atom_rows_.tolist()
+    np.testing.assert_allclose(scaled.eigenvalues_, factor * plain.eigenvalues_, rtol=0, atol=1e-8 * factor)
+    np.testing.assert_allclose(scaled.score_samples(X), factor * plain.score_samples(X), rtol=0, atol=1e-8 * factor)
+    first, second = plain.eigenvalues_
+    if first - second > 1e-3:
+        np.testing.assert_allclose(
+            scaled.transform(X)[:, 0], np.sqrt(factor) * plain.transform(X)[:, 0], rtol=0, atol=1e-8 * np.sqrt(factor)
+        )
+
+
+@given(drifting_rows(), untied_budgets(), st.sampled_from([-3.0, 1024.0, 2.0**20]))
+def test_shifting_rows_changes_nothing_for_stationary_kernels(X: Array, budget: dict[str, Any], shift: float) -> None:
+    # Rows on a fine grid: the shift itself must not round.
+    X = np.round(X * 2**24) / 2**24
+    for kernel in (kernels.RBF(0.3), kernels.Matern(1.5, length_scale=2.0), kernels.Laplacian(0.3)):
+        plain = streaming_model(2, kernel=kernel, **budget).partial_fit(X).refit()
+        shifted = streaming_model(2, kernel=kernel, **budget).partial_fit(X + shift).refit()
+        assert shifted.atom_rows_.tolist() == plain.atom_rows_.tolist()
+        np.testing.assert_allclose(shifted.eigenvalues_, plain.eigenvalues_, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(shifted.score_samples(X + shift), plain.score_samples(X), rtol=0, atol=1e-8)
+
+
+# Law 11: reading never writes
+
+
+@given(st.data(), rows(min_rows=4), kernel_cases(), budgets())
+def test_reading_never_writes(data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]) -> None:
+    asked, left_alone = (streaming_model(2, kernel=case.kernel, **budget) for _ in range(2))
+    middle = data.draw(st.integers(1, len(X) - 1))
+    asked.partial_fit(X[:middle])
+    left_alone.partial_fit(X[:middle])
+    before = state(asked)
+    asked.transform(X)
+    asked.reconstruction_error(X, 1)
+    asked.score_samples(X)
+    asked.get_feature_names_out()
+    for name in ("atoms_", "atom_rows_", "weights_", "active_", "n_atoms_", "n_active_", "eigenvalues_"):
+        getattr(asked, name)
+    assert state(asked) == before
+    asked.partial_fit(X[middle:])
+    left_alone.partial_fit(X[middle:])
+    assert state(asked) == state(left_alone)
+
+
+@given(st.data(), rows(min_rows=4), kernel_cases(), budgets())
+def test_a_refit_leaves_the_stream_where_it_is(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]
+) -> None:
+    asked, left_alone = (streaming_model(2, kernel=case.kernel, **budget) for _ in range(2))
+    middle = data.draw(st.integers(1, len(X) - 1))
+    asked.partial_fit(X[:middle]).refit().partial_fit(X[middle:])
+    left_alone.partial_fit(X[:middle]).partial_fit(X[middle:])
+    assert bits(asked._stream.summary) == bits(left_alone._stream.summary)
+    assert bits(asked._stream.scheduled) == bits(left_alone._stream.scheduled)
+
+
+# Real digits
+
+
+@pytest.mark.parametrize(("order", "most"), [("as they came", 0.116), ("sorted by digit", 0.120)])
+def test_usps_digits_are_explained_in_one_pass(order: str, most: float) -> None:
+    if not USPS.exists():
+        pytest.skip("needs ../shared/data/usps/usps.npz beside the repository")
+    with np.load(USPS) as data:
+        X, digits = data["X_train"].astype(float), data["y_train"]
+    if order == "sorted by digit":
+        X = X[np.argsort(digits, kind="stable")]
+    model = streaming_model(10, kernel=kernels.RBF(0.00206), max_atoms=100)
+    for start in range(0, len(X), 512):
+        model.partial_fit(X[start : start + 512])
+        if model._stream.summary is not None:
+            assert model._stream.summary.basis.size <= 100
+    model.refit()
+    assert model.n_atoms_ == 100
+    assert model.reconstruction_error(X).mean() <= most
