@@ -1,0 +1,21 @@
+"""Entry of the command ``streamkpca`` and of ``python -m streamkpca``."""
+
+import sys
+from importlib.util import find_spec
+
+_NEEDED = ("click", "rich", "pyarrow", "matplotlib")
+
+
+def main() -> None:
+    """Run the command, or say in one line what must be installed for it."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        sys.stderr.write(f'streamkpca: the command needs {", ".join(missing)}; pip install "streamkpca[cli]"\n')
+        sys.exit(2)
+    from streamkpca.cli import cli
+
+    cli(prog_name="streamkpca")
+
+
+if __name__ == "__main__":
+    main()

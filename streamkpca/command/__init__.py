@@ -1,0 +1,1 @@
+"""What the command line is made of; nothing here is part of the library's interface."""

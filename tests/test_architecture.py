@@ -1,0 +1,217 @@
+"""The house: who lives on which floor, who may call whom, what the import of the package loads."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamkpca
+
+PACKAGE = Path(streamkpca.__file__).parent
+
+# Import only downwards. A package's own __init__ stands above all that it gathers, below the command.
+FLOORS = {
+    0: ["_blas", "_jit", "errors"],
+    1: ["validation", "basis_loops", "distance_loops", "kernel_loops", "selection_loops", "weight_loops"],
+    2: [
+        "kernels.planes",
+        "kernels.scales",
+        "kernels.programs",
+        "kernels.core",
+        "kernels.algebra",
+        "kernels.distance",
+        "kernels.product",
+        "kernels",
+        "kernels.expressions",
+        "gaussian_model",
+        "factor",
+    ],
+    3: ["basis", "moments", "weight_optimisers"],
+    4: ["residual_gram", "selection", "pursuit", "spectrum", "likelihood"],
+    5: ["summary", "snapshot", "sparsity"],
+    6: ["weighting", "estimator"],
+    7: ["refit", "snapshot_estimator"],
+    8: ["stream"],
+    9: ["approximate", "batch", "sparse", "streaming"],
+    10: ["__init__"],
+    11: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
+    12: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
+    13: ["command.reports", "command.demo"],
+    14: ["command.runs"],
+    15: ["cli"],
+    16: ["__main__"],
+}
+# Doors between rooms of one floor, each (who imports, what).
+DOORS = {
+    # Kernels: matrices of pairs, programs over them, the value, the algebra, the kernels themselves, the gathering.
+    ("kernels.programs", "kernels.planes"),
+    ("kernels.core", "kernels.planes"),
+    ("kernels.core", "kernels.programs"),
+    ("kernels.algebra", "kernels.core"),
+    ("kernels.algebra", "kernels.planes"),
+    ("kernels.algebra", "kernels.programs"),
+    ("kernels.distance", "kernels.algebra"),
+    ("kernels.distance", "kernels.planes"),
+    ("kernels.distance", "kernels.programs"),
+    ("kernels.distance", "kernels.scales"),
+    ("kernels.product", "kernels.algebra"),
+    ("kernels.product", "kernels.planes"),
+    ("kernels.product", "kernels.programs"),
+    ("kernels.product", "kernels.scales"),
+    ("kernels", "kernels.algebra"),
+    ("kernels", "kernels.distance"),
+    ("kernels", "kernels.planes"),
+    ("kernels", "kernels.product"),
+    ("kernels", "kernels.programs"),
+    ("kernels.expressions", "kernels"),
+    # The search for atoms looks at residuals.
+    ("selection", "residual_gram"),
+    # Tables: columns, then the kinds of files, then the gathering.
+    ("tables.array_tables", "tables.columns"),
+    ("tables.csv_tables", "tables.columns"),
+    ("tables", "tables.array_tables"),
+    ("tables", "tables.columns"),
+    ("tables", "tables.csv_tables"),
+}
+# Rooms that are only entered by the command, and may load its libraries at once.
+COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
+OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich"}
+REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
+
+FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
+
+
+def room_of(path):
+    """Name a room; a package's __init__ is named like the package, that of the whole stays __init__."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+PATHS = {room_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {room: ast.parse(path.read_text(encoding="utf-8")) for room, path in PATHS.items()}
+LOOPS = [room for room in TREES if room.endswith("_loops")]
+
+
+def imported(tree, *, at_once=False):
+    """Names of modules that a module imports: everywhere, or only what it loads at once."""
+    nodes = tree.body if at_once else list(ast.walk(tree))
+    if at_once:
+        typing_only = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+        assert all(isinstance(part, ast.ImportFrom | ast.Import) for node in typing_only for part in node.body)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            if node.module == "streamkpca":
+                yield from (f"streamkpca.{alias.name}" for alias in node.names)
+            else:
+                yield str(node.module)
+
+
+def libraries_of(tree, *, at_once=False):
+    return {name.partition(".")[0] for name in imported(tree, at_once=at_once)}
+
+
+def rooms_of(tree):
+    names = [name.removeprefix("streamkpca.") for name in imported(tree) if name.startswith("streamkpca.")]
+    # ``from streamkpca import StreamingKernelPCA`` enters by the front door.
+    return {name if name in TREES else "__init__" for name in names}
+
+
+def is_jit(decorator):
+    return isinstance(decorator, ast.Name) and decorator.id == "jit"
+
+
+def jitted(tree):
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return [function for function in functions if any(map(is_jit, function.decorator_list))]
+
+
+def test_every_room_has_a_floor_and_every_floor_its_rooms():
+    assert set(FLOOR_OF) == set(TREES)
+    assert sum(map(len, FLOORS.values())) == len(FLOOR_OF)
+
+
+def test_rooms_import_only_downwards():
+    entries = {(room, other) for room, tree in TREES.items() for other in rooms_of(tree)}
+    assert {(room, other) for room, other in entries if FLOOR_OF[other] > FLOOR_OF[room]} == set()
+    assert {(room, other) for room, other in entries if FLOOR_OF[other] == FLOOR_OF[room]} <= DOORS
+
+
+def test_every_door_is_used():
+    assert {(room, other) for room, other in DOORS if other not in rooms_of(TREES[room])} == set()
+
+
+def test_doors_on_a_floor_lead_in_no_circle():
+    remaining = set(DOORS)
+    while remaining:
+        rooms = {room for room, _ in remaining}
+        leaves = {(room, other) for room, other in remaining if other not in rooms}
+        assert leaves, f"a circle among {sorted(rooms)}"
+        remaining -= leaves
+
+
+def test_jitted_code_lives_in_loops_only():
+    assert {room for room, tree in TREES.items() if jitted(tree)} == set(LOOPS)
+    assert {room for room, tree in TREES.items() if "streamkpca._jit" in imported(tree)} == set(LOOPS)
+    assert {room for room, tree in TREES.items() if "numba" in imported(tree)} == {"_jit"}
+
+
+@pytest.mark.parametrize("room", LOOPS)
+def test_loops_call_nothing_of_another_file(room):
+    assert rooms_of(TREES[room]) <= {"_jit"}
+    allowed_modules = {"math", "typing", "numpy", "numpy.typing", "streamkpca._jit"}
+    assert set(imported(TREES[room])) <= allowed_modules
+    for function in jitted(TREES[room]):
+        nested = [node for node in ast.walk(function) if isinstance(node, ast.Raise | ast.ClassDef | ast.Try)]
+        assert not nested, f"{function.name} raises or defines a class"
+
+
+def test_every_room_of_arithmetic_has_a_test_file_of_its_own():
+    rooms = {room for floor in range(FLOOR_OF["__init__"]) for room in FLOORS[floor] if "." not in room}
+    missing = {room for room in rooms if not (Path(__file__).parent / f"test_{room.lstrip('_')}.py").exists()}
+    assert missing == {"gaussian_model", "weight_optimisers"}, "these two are tested with test_likelihood.py"
+
+
+def test_optional_libraries_are_not_loaded_at_once():
+    for room in set(TREES) - COMMAND:
+        assert libraries_of(TREES[room], at_once=True).isdisjoint(OPTIONAL), room
+
+
+def test_only_declared_libraries_are_imported():
+    for room, tree in TREES.items():
+        assert libraries_of(tree) - set(sys.stdlib_module_names) <= REQUIRED | OPTIONAL, room
+
+
+def test_scikit_learn_and_data_frames_are_never_imported():
+    for room, tree in TREES.items():
+        assert libraries_of(tree).isdisjoint({"sklearn", "pandas", "polars"}), room
+
+
+def test_no_file_outgrows_two_ideas():
+    lengths = {room: len(path.read_text(encoding="utf-8").splitlines()) for room, path in PATHS.items()}
+    assert {room: length for room, length in lengths.items() if length > 400} == {}
+
+
+def test_importing_the_package_loads_nothing_optional_and_no_command():
+    code = (
+        "import sys, streamkpca\n"
+        f"optional = {sorted(OPTIONAL)!r}\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(loaded & set(optional)))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('streamkpca.')))\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    optional, own = map(ast.literal_eval, answer.stdout.splitlines())
+    assert optional == []
+    above = {f"streamkpca.{room}" for room, floor in FLOOR_OF.items() if floor > FLOOR_OF["__init__"]}
+    assert above.isdisjoint(own)
+
+
+def test_all_names_what_can_be_had():
+    assert len(set(streamkpca.__all__)) == len(streamkpca.__all__)
+    for name in streamkpca.__all__:
+        assert getattr(streamkpca, name) is not None

@@ -1,0 +1,400 @@
+"""The command as a shell user meets it: results, exit codes, one-line errors, Ctrl-C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import csv, parquet
+
+from streamkpca import StreamingKernelPCA, __version__
+from streamkpca.cli import cli
+from streamkpca.command.results import ResultWriter
+from streamkpca.command.terminal import Interruption, show_progress
+
+COMMAND = [sys.executable, "-m", "streamkpca"]
+SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    return np.round(np.tanh(rng.normal(size=(600, 2)) @ rng.normal(size=(2, 4))), 6)
+
+
+@pytest.fixture
+def files(tmp_path, X):
+    names = [f"c{j}" for j in range(4)]
+    np.savetxt(tmp_path / "plain.csv", X, delimiter=",", fmt="%.6f")
+    np.savetxt(tmp_path / "named.csv", X, delimiter=",", fmt="%.6f", header=",".join(names), comments="")
+    np.save(tmp_path / "x.npy", X)
+    np.savez_compressed(tmp_path / "x.npz", rows=X, train=X[:400], test=X[400:], label=np.arange(200) < 20)
+    parquet.write_table(pa.table(dict(zip(names, X.T, strict=True))), tmp_path / "x.parquet")
+    return tmp_path
+
+
+def run(*args, stdin=None):
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def shell(*args, **options):
+    return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, **options)
+
+
+def fact(output, name):
+    return re.search(rf"^{name} +(.*)$", output, re.MULTILINE).group(1)
+
+
+def refused(result, *parts):
+    """Check that one line on standard error says why, and nothing else happened."""
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("streamkpca: ")
+    for part in parts:
+        assert part in line
+
+
+@pytest.fixture(scope="module")
+def expected(X):
+    options = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
+    return StreamingKernelPCA(3, **options).partial_fit(X).refit()
+
+
+@pytest.mark.parametrize("source", ["plain.csv", "named.csv", "x.npy", "x.npz", "x.parquet"])
+@pytest.mark.parametrize("chunk", ["7", "4096"])
+def test_fit_learns_what_the_library_learns(files, X, expected, source, chunk):
+    out = files / "out.parquet"
+    array = ["--array", "rows"] if source == "x.npz" else []
+    result = run("fit", files / source, *SMALL, *array, "--chunk-rows", chunk, "--save", out)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    assert fact(result.stdout, "rows") == "600"
+    assert fact(result.stdout, "columns") == "4"
+    assert fact(result.stdout, "kernel") == repr(expected.kernel_)
+    table = parquet.read_table(out).to_pandas()
+    assert table.columns.tolist() == ["row", "novelty", "component_0", "component_1", "component_2"]
+    np.testing.assert_array_equal(table["row"], np.arange(600))
+    np.testing.assert_allclose(table["novelty"], expected.reconstruction_error(X), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(table.iloc[:, 2:], expected.transform(X), rtol=1e-9, atol=1e-12)
+    assert not list(files.glob("*.part"))
+
+
+def test_fit_prints_every_component(files, expected):
+    result = run("fit", files / "x.npy", *SMALL)
+    for i, (value, share) in enumerate(zip(expected.eigenvalues_, expected.explained_variance_ratio_, strict=True)):
+        assert re.search(rf"^ *{i} +{value:.4g} +{share:.2%} ", result.stdout, re.MULTILINE)
+
+
+def test_fit_reads_several_files_as_one_stream(files, X, expected):
+    np.savetxt(files / "head.csv", X[:250], delimiter=",", fmt="%.6f")
+    np.save(files / "tail.npy", X[250:])
+    out = files / "out.csv"
+    result = run("fit", files / "head.csv", files / "tail.npy", *SMALL, "--save", out)
+    assert result.exit_code == 0, result.stderr
+    table = csv.read_csv(out).to_pandas()
+    np.testing.assert_allclose(table["novelty"], expected.reconstruction_error(X), rtol=1e-9, atol=1e-14)
+
+
+def test_fit_takes_rows_from_a_pipe(files, expected):
+    with (files / "named.csv").open() as rows:
+        result = shell("fit", "-", *SMALL, stdin=rows)
+    assert result.returncode == 0, result.stderr
+    assert fact(result.stdout, "rows") == "600"
+    assert fact(result.stdout, "kernel") == repr(expected.kernel_)
+    assert result.stderr == ""
+
+
+def test_rows_of_a_pipe_are_projected_as_they_are_learned(files, X):
+    out = files / "out.parquet"
+    text = (files / "plain.csv").read_bytes()
+    result = run("fit", "-", *SMALL, "--chunk-rows", 100, "--save", out, stdin=text)
+    assert result.exit_code == 0, result.stderr
+    model = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128)
+    novelty = [model.partial_fit(part).reconstruction_error(part) for part in np.split(X, 6)]
+    np.testing.assert_allclose(
+        parquet.read_table(out)["novelty"].to_numpy(), np.concatenate(novelty), rtol=1e-9, atol=1e-14
+    )
+
+
+def test_a_kernel_expression_and_the_other_options_reach_the_model(files):
+    kernel = "2.0 * RBF(gamma=0.5) + Linear().on([0, 1])"
+    result = run(
+        "fit", files / "x.npy", "--kernel", kernel, "--max-atoms", "none", "--tolerance", "0.01", "--no-center",
+        "--noise-variance", "auto", "--components", "2", "--columns", "3,1", "--drop", "9",
+    )  # fmt: skip
+    refused(result, "no column '9'")
+    result = run(
+        "fit", files / "x.npy", "--kernel", kernel, "--max-atoms", "none", "--tolerance", "0.01", "--no-center",
+        "--noise-variance", "auto", "--components", "2", "--columns", "3,1",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert fact(result.stdout, "columns") == "2"
+    assert "RBF(gamma=0.5)" in fact(result.stdout, "kernel")
+    assert "of at most" not in fact(result.stdout, "atoms")
+
+
+def test_score_finds_the_rows_unlike_those_learned(files, X):
+    strange = X[400:].copy()
+    strange[:20] = X[400:420, ::-1] + 2
+    np.savez(files / "s.npz", train=X[:400], test=strange, label=np.arange(200) < 20)
+    out = files / "out.csv"
+    result = run(
+        "score", files / "s.npz", "--array", "test", "--train", files / "s.npz", "--train-array", "train",
+        "--labels", "label", "--top", "20", "--save", out, *SMALL,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert fact(result.stdout, "area under ROC curve") == "1.000"
+    assert fact(result.stdout, "average precision") == "1.000 (chance 0.100)"
+    rows = re.findall(r"^ +(\d+) +[\d.e-]+$", result.stdout, re.MULTILINE)
+    assert sorted(map(int, rows)) == list(range(20))
+    table = csv.read_csv(out).to_pandas()
+    np.testing.assert_array_equal(table["label"], np.arange(200) < 20)
+    model = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128)
+    novelty = model.partial_fit(X[:400]).refit().reconstruction_error(strange)
+    np.testing.assert_allclose(table["novelty"], novelty, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("train_has_labels", [True, False])
+def test_score_leaves_a_label_column_out_of_both_files(files, X, train_has_labels):
+    rows = "\n".join(",".join(map(repr, row)) + f",{i % 2}" for i, row in enumerate(X[400:].tolist()))
+    (files / "new.csv").write_text("c0,c1,c2,c3,bad\n" + rows)
+    (files / "old.csv").write_text("c0,c1,c2,c3,bad\n" + rows)
+    train = files / ("old.csv" if train_has_labels else "named.csv")
+    result = run("score", files / "new.csv", "--train", train, "--labels", "bad", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    assert fact(result.stdout, "anomalous rows") == "100 (50.00%)"
+
+
+def test_score_reads_a_pipe_but_does_not_learn_from_one(files):
+    text = (files / "plain.csv").read_bytes()
+    result = run("score", "-", "--train", files / "plain.csv", *SMALL, stdin=text)
+    assert result.exit_code == 0, result.stderr
+    assert "Novelty of -" in result.stdout
+    refused(run("score", files / "plain.csv", "--train", "-"), "--train -", "write it to a file")
+
+
+def test_the_demo_learns_says_it_is_simulated_and_writes_its_files(tmp_path):
+    result = run("demo", "--rows", "3000", "--seed", "5", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert "simulated plant, not real data" in result.stdout
+    assert fact(result.stdout, "area under ROC curve") > "0.8"
+    table = parquet.read_table(tmp_path / "out" / "projections.parquet")
+    assert table.num_rows == 3000
+    assert table.column_names[:3] == ["row", "label", "novelty"]
+    picture = (tmp_path / "out" / "picture.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 50_000
+    assert result.stderr == ""
+
+
+def test_a_demo_too_short_for_faults_says_so(tmp_path):
+    result = run("demo", "--rows", "700", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "none yet" in fact(result.stdout, "faults")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ["standard input", "empty"]),
+        ("a,b\n", ["standard input", "no rows"]),
+        ("t,x\n10:00,1\n", ["line 2", "'t' holds text", "--drop t"]),
+        ("a,b\n1,2\n1,\n", ["line 3", "'b' has no value"]),
+        ("a,b\n1,2\n1,2,3\n", ["line 3", "expected 2 fields"]),
+        ("a,b\n1,inf\n", ["line 2", "infinite"]),
+    ],
+)
+def test_bad_rows_are_refused_in_one_line(text, parts):
+    refused(run("fit", "-", stdin=text), *parts)
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["absent.csv"], ["absent.csv: no such file"]),
+        (["x.npy", "narrow.csv"], ["narrow.csv", "expected 4 columns", "got 2"]),
+        (["x.npz"], ["say which array with --array: rows, train, test, label"]),
+        (["x.npy", "--array", "rows"], ["leave --array out"]),
+        (["x.npy", "--kernel", "nonsense"], ["nonsense", "rbf"]),
+        (["x.npy", "--kernel", "RBF(gamma=-1)"], ["gamma"]),
+        (["x.npy", "--kernel", "RBF().on([7])"], ["7"]),
+        (["x.npy", "--components", "0"], ["n_components", "0"]),
+        (["x.npy", "--components", "many"], ["--components", "Try --help"]),
+        (["x.npy", "--max-atoms", "few"], ["--max-atoms", "neither a whole number nor 'none'"]),
+        (["x.npy", "--noise-variance", "low"], ["--noise-variance", "neither a number nor 'auto' or 'none'"]),
+        (["x.npy", "--tolerance", "nan"], ["tolerance"]),
+        (["x.npy", "--save", "out.txt"], [".parquet or .csv"]),
+        (["named.csv", "--save", "named.csv"], ["is read as input", "another name"]),
+        (["x.npy", "--save", "absent/out.csv"], ["absent/out.csv", "No such file"]),
+        (["-", "-"], ["only once"]),
+        (["x.npy", "--nonsense"], ["--nonsense", "Try --help"]),
+        ([], ["FILE", "Try --help"]),
+    ],
+)
+def test_wrong_use_is_refused_in_one_line(files, monkeypatch, args, parts):
+    (files / "narrow.csv").write_text("1,2\n")
+    monkeypatch.chdir(files)
+    refused(run("fit", *args), *parts)
+    assert not list(files.glob("*.part"))
+
+
+def test_a_bad_row_leaves_no_results_behind(files):
+    with (files / "plain.csv").open("a") as file:
+        file.write("1,2,3,oops\n")
+    result = run("fit", "-", *SMALL, "--save", files / "o.csv", stdin=(files / "plain.csv").read_bytes())
+    refused(result, "line 601", "oops")
+    assert not list(files.glob("o.csv*"))
+
+
+def test_warnings_are_one_line(files):
+    result = shell("fit", files / "x.npy", "--kernel", "Sigmoid(gamma=5, coef0=-3)", *SMALL)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr
+    assert all(line.startswith("streamkpca: warning: ") for line in result.stderr.splitlines())
+
+
+def test_version_and_help():
+    assert __version__ in run("--version").stdout
+    for command in ([], ["demo"], ["fit"], ["score"]):
+        result = run(*command, "--help")
+        assert result.exit_code == 0
+        assert "Usage" in result.stdout
+    assert run().exit_code == 2
+
+
+def interrupted(process, begun):
+    """Press Ctrl-C once work has begun, and return what the process said."""
+    deadline = time.monotonic() + 60
+    while not begun() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def has_bytes(path):
+    return path.exists() and path.stat().st_size > 0
+
+
+def default_interrupt():
+    # Tests may themselves run in the background, where Ctrl-C is ignored and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_ctrl_c_on_a_slow_pipe_tells_how_far_it_got(files):
+    read_end, write_end = os.pipe()
+    out = files / "out.csv"
+    process = subprocess.Popen(
+        [*COMMAND, "fit", "-", *SMALL, "--chunk-rows", "600", "--save", str(out)], stdin=read_end,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default_interrupt,
+    )  # fmt: skip
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as pipe:
+        pipe.write((files / "plain.csv").read_bytes())
+        pipe.flush()
+        # The pipe stays open and silent: the process waits for more when Ctrl-C comes.
+        code, stdout, stderr = interrupted(process, lambda: has_bytes(files / "out.csv.part"))
+    assert code == 130, stderr
+    assert stderr.splitlines() == ["streamkpca: interrupted after 600 rows"]
+    assert fact(stdout, "rows") == "600"
+    assert len(out.read_text().splitlines()) == 601
+
+
+def test_ctrl_c_during_the_demo(tmp_path):
+    args = ["demo", "--rows", "50000000", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default_interrupt
+    )
+    code, stdout, stderr = interrupted(process, lambda: has_bytes(tmp_path / "projections.parquet.part"))
+    assert code == 130, stderr
+    assert re.fullmatch(r"streamkpca: interrupted after [\d,]+ of 50,000,000 rows\n", stderr)
+    assert "Learned" in stdout
+    assert (tmp_path / "picture.png").exists()
+
+
+def test_a_reader_that_leaves_is_no_error(files):
+    process = subprocess.Popen(
+        [*COMMAND, "fit", str(files / "x.npy"), *SMALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+
+
+def test_without_the_extra_one_line_names_the_remedy(monkeypatch):
+    code = (
+        "import sys; sys.modules['rich'] = None\nfrom streamkpca.__main__ import main\nsys.argv = ['x', 'demo']\nmain()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr == 'streamkpca: the command needs rich; pip install "streamkpca[cli]"\n'
+
+
+def press_ctrl_c(hands, *, times):
+    for _ in range(times):
+        hands.receive(signal.SIGINT, None)
+
+
+def test_ctrl_c_waits_for_shielded_work():
+    hands, done = Interruption(), []
+
+    def work():
+        with hands.shielded():
+            press_ctrl_c(hands, times=1)
+            done.append("all of it")
+        done.append("more")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["all of it"]
+    with pytest.raises(KeyboardInterrupt):
+        press_ctrl_c(hands, times=1)
+
+
+def test_a_second_ctrl_c_gives_up_at_once():
+    hands = Interruption()
+    with pytest.raises(click.Abort), hands.shielded():
+        press_ctrl_c(hands, times=2)
+
+
+def test_ctrl_c_is_taken_over_and_given_back():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        hands = Interruption()
+        with hands.armed():
+            assert signal.getsignal(signal.SIGINT) == hands.receive
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption().armed():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_progress_is_silent_without_a_terminal(capfd):
+    with show_progress("learning", 10) as report:
+        report(5, 5, 1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_result_writer_that_wrote_nothing_leaves_nothing(tmp_path):
+    with ResultWriter(tmp_path / "a.parquet"):
+        assert (tmp_path / "a.parquet.part").exists()
+    assert not list(tmp_path.iterdir())
