@@ -1,0 +1,135 @@
+"""The examples run from any folder, print what they promise and save pictures that show something."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streamkpca
+
+pytest.importorskip("matplotlib", reason="the examples draw; needs the extra plots")
+pytest.importorskip("sklearn", reason="the examples compare with scikit-learn; needs the extra sklearn")
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SERVERS = Path(__file__).parents[2] / "shared" / "data" / "smd"
+
+
+def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / script), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def numbers(output: str, line: str) -> list[float]:
+    """Read the numbers of the first line that begins so; percentages become shares."""
+    rest = next(text for text in output.splitlines() if text.startswith(line))[len(line) :]
+    words = rest.replace(",", "").replace("(", " ").replace(")", " ").split()
+    return [
+        float(word.rstrip("%")) / (100 if word.endswith("%") else 1)
+        for word in words
+        if word.rstrip("%").replace(".", "", 1).isdigit()
+    ]
+
+
+def check_picture(path: Path) -> None:
+    from matplotlib.image import imread
+
+    pixels = imread(path)
+    assert min(pixels.shape[:2]) > 400
+    assert 0.02 < (pixels[..., :3].min(axis=2) < 0.9).mean() < 0.6
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    folder = tmp_path_factory.mktemp("digits")
+    done = run(folder, "digits_stream.py", "--out", "pictures")
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder / "pictures" / "digits_stream.png"
+
+
+def test_digits_draw_a_picture(digits: tuple[str, Path]) -> None:
+    check_picture(digits[1])
+
+
+def test_digits_eigenvalues_agree(digits: tuple[str, Path]) -> None:
+    table = np.array([numbers(digits[0], f"{i:>9} ") for i in range(10)])
+    sparse, full, exact, peer = table[:, :4].T
+    np.testing.assert_array_equal(exact, peer)
+    # Recorded projections only shorten rows, and a smaller span shortens them more; printed to five places.
+    assert np.all(sparse <= full + 1e-5)
+    assert np.all(full <= exact + 1e-5)
+
+
+def test_digits_axes_agree(digits: tuple[str, Path]) -> None:
+    in_axes = numbers(digits[0], "digits in the axes")
+    captured = numbers(digits[0], "variance on the axes, of that on the exact")
+    cosine = numbers(digits[0], "smallest cosine of the axes with the exact")
+    assert in_axes[0] < in_axes[1] == 200 < in_axes[2] == 1797
+    # Measured: 99.1 % and .9993. 200 of 1,797 digits leave a tenth of the energy out, of which the first ten axes hold
+    # little; the bounds leave room for another but equally good choice of atoms.
+    assert captured[1] > 0.98
+    assert cosine[1] > 0.99
+    # Measured: 90.3 % and .934, with 39 digits in the axes.
+    assert captured[0] > 0.85
+    assert cosine[0] > 0.85
+
+
+def save_machine(path: Path, rng: np.random.Generator, n: int = 3000) -> None:
+    """Save a machine whose sensors follow one load, a constant among them, until one sensor comes loose."""
+    load = np.sin(np.arange(2 * n) / 50)
+    sensors = [0.5 + 0.3 * load, 0.4 - 0.2 * load, 0.5 + 0.2 * load**2]
+    rows = np.column_stack(sensors) + rng.normal(scale=0.005, size=(2 * n, 3))
+    rows = np.column_stack([rows, np.full(2 * n, 0.25)])
+    label = np.zeros(n, dtype=np.uint8)
+    label[1000:1100] = label[2000:2010] = 1
+    rows[n:][label > 0, 1] += 0.25
+    np.savez(path, train=rows[:n].astype(np.float32), test=rows[n:].astype(np.float32), test_label=label)
+
+
+def test_server_monitoring_finds_a_loose_sensor(tmp_path: Path) -> None:
+    save_machine(tmp_path / "machine.npz", np.random.default_rng(0))
+    done = run(tmp_path, "server_monitoring.py", "machine.npz", "--atoms", "64")
+    assert done.returncode == 0, done.stderr
+    # The loose sensor stands 50 noise deviations off the curve that the others draw.
+    assert numbers(done.stdout, "area under the ROC curve")[0] > 0.99
+    assert numbers(done.stdout, "average precision")[0] > 0.95
+    assert numbers(done.stdout, "labelled segments with an alarm") == [2, 2]
+    assert numbers(done.stdout, "other rows with an alarm")[0] < 0.02
+    check_picture(tmp_path / "machine_novelty.png")
+
+
+def test_server_monitoring_takes_another_kernel(tmp_path: Path) -> None:
+    save_machine(tmp_path / "machine.npz", np.random.default_rng(0), n=2500)
+    done = run(tmp_path, "server_monitoring.py", "machine.npz", "--kernel", "RBF(gamma=0.25)", "--atoms", "16")
+    assert done.returncode == 0, done.stderr
+    assert "RBF(gamma=0.25)" in done.stdout
+    assert numbers(done.stdout, "atoms") == [16]
+
+
+def test_server_monitoring_refuses_other_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", train=np.zeros((2, 2)))
+    done = run(tmp_path, "server_monitoring.py", "other.npz")
+    assert done.returncode == 1
+    assert "has no array test, test_label, it has train; pass a machine" in done.stderr
+
+
+@pytest.mark.parametrize("machine", ["machine-1-6", "machine-2-1", "machine-3-4"])
+def test_server_monitoring_beats_chance_on_real_servers(tmp_path: Path, machine: str) -> None:
+    if not SERVERS.exists():
+        pytest.skip(f"the Server Machine Dataset is not part of the project; {SERVERS} is not there")
+    done = run(tmp_path, "server_monitoring.py", str(SERVERS / f"{machine}.npz"))
+    assert done.returncode == 0, done.stderr
+    # Measured: .908, .724, .968 and 5.4, 4.9, 17 times chance.
+    assert numbers(done.stdout, "area under the ROC curve")[0] > 0.65
+    precision, chance = numbers(done.stdout, "average precision")
+    assert precision > 3.5 * chance
