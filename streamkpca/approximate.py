@@ -8,13 +8,13 @@ import numpy.typing as npt
 
 from streamkpca.basis import Basis
 from streamkpca.errors import not_fitted
-from streamkpca.estimator import checked_rows
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.moments import Moments
+from streamkpca.parameters import check_choice, check_integer, check_real
 from streamkpca.pursuit import Criterion, Pursuit
 from streamkpca.refit import refit
 from streamkpca.snapshot_estimator import BatchSnapshotEstimator
-from streamkpca.validation import as_sample_weight, check_choice, check_integer, check_real, feature_names
+from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
 Array = npt.NDArray[np.float64]

@@ -9,12 +9,13 @@ from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpstrf
 
 from streamkpca.basis import check_energy, warn_indefinite
-from streamkpca.estimator import Estimator, Names, checked_rows
+from streamkpca.estimator import Estimator
 from streamkpca.factor import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.parameters import check_flag, check_n_components
 from streamkpca.snapshot import ReadOnlyArrays, in_chunks
 from streamkpca.spectrum import RANK_TOLERANCE, leading_eigenpairs, wanted_axes
-from streamkpca.validation import as_sample_weight, check_flag, check_n_components, feature_names
+from streamkpca.validation import Names, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.validation import as_rows, check_integer, feature_names
+from streamkpca.parameters import check_integer
+from streamkpca.validation import Names, checked_rows
 
 Array = npt.NDArray[np.float64]
-Names = npt.NDArray[np.object_]
 
 
 class Answers(Protocol):
@@ -325,38 +325,3 @@ class Estimator(ABC):
         # The width is that of the answers in hand: another thread may be fitting other rows.
         _, names = self._known_width(method)
         return checked_rows(X, f"{type(self).__name__}.{method}", answers.atoms.shape[1], names)
-
-
-def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None) -> Array:
-    """Turn X into rows that match what is known of the features.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-    where : str
-        Who asks, for the error text.
-    n_features : int or None
-        Width, if known.
-    names : ndarray of str or None
-        Column names, if known.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not finite real rows of that width, or columns of other names or in another order.
-    """
-    given = feature_names(X)
-    if names is not None and given is not None and not np.array_equal(given, names):
-        unexpected = [name for name in given if name not in names]
-        missing = [name for name in names if name not in given]
-        raise ValueError(
-            f"{where}: The feature names should match those that were passed during fit. "
-            + (f"Unexpected: {', '.join(unexpected)}. " if unexpected else "")
-            + (f"Missing: {', '.join(missing)}. " if missing else "")
-            + f"Pass the columns {', '.join(names)} in this order"
-        )
-    return as_rows(X, where=where, n_features=n_features)

@@ -16,7 +16,7 @@ from streamkpca.gaussian_model import (
     statistics,
     unit_weights,
 )
-from streamkpca.validation import check_choice, check_integer, check_real
+from streamkpca.parameters import check_choice, check_integer, check_real
 from streamkpca.weight_optimisers import coordinate, expectation_maximisation, fixed_point
 
 Optimiser = Literal["coordinate", "em", "fixed_point"]

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.errors import not_fitted
-from streamkpca.estimator import Estimator, Names
+from streamkpca.estimator import Estimator
 from streamkpca.moments import Moments
 from streamkpca.snapshot import Snapshot
 from streamkpca.sparsity import SparsityPath
+from streamkpca.validation import Names
 from streamkpca.weighting import Candidates, trace_sparsity
 
 Array = npt.NDArray[np.float64]

@@ -5,13 +5,12 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.estimator import checked_rows
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.moments import Moments
 from streamkpca.refit import refit
 from streamkpca.snapshot_estimator import BatchSnapshotEstimator
 from streamkpca.summary import Summary
-from streamkpca.validation import as_sample_weight, feature_names
+from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
 Array = npt.NDArray[np.float64]

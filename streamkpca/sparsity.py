@@ -9,7 +9,7 @@ from scipy.linalg import eigvalsh, qr
 
 from streamkpca.gaussian_model import Array, checked_moment, make_problem
 from streamkpca.likelihood import WeightFit, fit_weights
-from streamkpca.validation import check_integer, check_real
+from streamkpca.parameters import check_integer, check_real
 
 _LEAST_SHARE = 1e-10
 _COARSE_STEP, _FINE_STEP = 0.5, 0.97

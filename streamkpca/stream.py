@@ -8,13 +8,13 @@ import numpy.typing as npt
 
 from streamkpca.basis import check_energy
 from streamkpca.errors import SparsityError, SparsityWarning
-from streamkpca.estimator import Names
 from streamkpca.factor import squared_norms
 from streamkpca.kernels import Kernel
 from streamkpca.moments import Moments
 from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
 from streamkpca.summary import Summary
+from streamkpca.validation import Names
 from streamkpca.weighting import Candidates, RefitSettings
 
 Array = npt.NDArray[np.float64]

@@ -8,13 +8,13 @@ import numpy.typing as npt
 
 from streamkpca._blas import one_blas_thread
 from streamkpca.errors import not_fitted
-from streamkpca.estimator import Names, checked_rows
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.moments import Moments
+from streamkpca.parameters import check_integer, check_real
 from streamkpca.snapshot import Snapshot
 from streamkpca.snapshot_estimator import SnapshotEstimator
 from streamkpca.stream import Stream, StreamSettings
-from streamkpca.validation import as_sample_weight, check_integer, check_real, feature_names
+from streamkpca.validation import Names, as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
 Array = npt.NDArray[np.float64]

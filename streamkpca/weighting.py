@@ -11,9 +11,9 @@ from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.factor import independent_span, squared_norms
 from streamkpca.likelihood import fit_weights
 from streamkpca.moments import Moments
+from streamkpca.parameters import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
 from streamkpca.sparsity import SparsityPath, automatic_noise_variance, noise_variance_for, sparsity_path
 from streamkpca.spectrum import RANK_TOLERANCE, covariance_divisor, leading_eigenpairs, principal_axes, total_variance
-from streamkpca.validation import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ PACKAGE = Path(streamkpca.__file__).parent
 # Import only downwards. A package's own __init__ stands above all that it gathers, below the command.
 FLOORS = {
     0: ["_blas", "_jit", "errors"],
-    1: ["validation", "basis_loops", "distance_loops", "kernel_loops", "selection_loops", "weight_loops"],
+    1: ["parameters", "validation", "basis_loops", "distance_loops", "kernel_loops", "selection_loops", "weight_loops"],
     2: [
         "kernels.planes",
         "kernels.scales",

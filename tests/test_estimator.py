@@ -14,7 +14,8 @@ from streamkpca import (
     StreamingKernelPCA,
     kernels,
 )
-from streamkpca.estimator import Estimator, checked_rows
+from streamkpca.estimator import Estimator
+from streamkpca.validation import checked_rows
 
 ESTIMATORS = [
     pytest.param(lambda: KernelPCA(3, kernel=kernels.RBF(0.5)), id="KernelPCA"),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.validation import check_integer
+from streamkpca.parameters import check_integer
 
 Array = npt.NDArray[np.float64]
 

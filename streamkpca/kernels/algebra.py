@@ -10,7 +10,7 @@ from streamkpca import kernel_loops as loops
 from streamkpca.kernels.core import KernelValue
 from streamkpca.kernels.planes import Array, Columns, Factor, RowFunction
 from streamkpca.kernels.programs import Listing
-from streamkpca.validation import check_integer, check_real, is_real
+from streamkpca.parameters import check_integer, check_real, is_real
 
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 

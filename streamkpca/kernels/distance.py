@@ -10,7 +10,7 @@ from streamkpca.kernels.algebra import Kernel
 from streamkpca.kernels.planes import Array, Base, Columns, Plane
 from streamkpca.kernels.programs import Listing
 from streamkpca.kernels.scales import RULES, checked_width, typical_distance
-from streamkpca.validation import check_real
+from streamkpca.parameters import check_real
 
 # exp(-t) is 0 long before; an infinite t would give infinity times 0.
 _FAR = 1e3

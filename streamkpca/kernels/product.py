@@ -8,7 +8,7 @@ from streamkpca.kernels.algebra import Kernel
 from streamkpca.kernels.planes import Array, Base, Columns, Plane
 from streamkpca.kernels.programs import Listing
 from streamkpca.kernels.scales import checked_width, typical_distance
-from streamkpca.validation import check_integer, check_real
+from streamkpca.parameters import check_integer, check_real
 
 
 @dataclass(frozen=True)

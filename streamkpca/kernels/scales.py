@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import distance_loops as loops
-from streamkpca.validation import check_choice, check_real
+from streamkpca.parameters import check_choice, check_real
 
 Array = npt.NDArray[np.float64]
 
