@@ -14,7 +14,7 @@ from streamkpca.factor import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.parameters import check_flag, check_n_components
 from streamkpca.snapshot import ReadOnlyArrays, in_chunks
-from streamkpca.spectrum import RANK_TOLERANCE, leading_eigenpairs, wanted_axes
+from streamkpca.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
 from streamkpca.validation import Names, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -171,9 +171,6 @@ class KernelPCA(Estimator):
     def _width(self) -> tuple[int, Names | None] | None:
         return None if self._published is None else (self._published[0].atoms.shape[1], self._published[1])
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._published is not None
-
 
 def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int | float, center: bool) -> _ExactAxes:
     """Diagonalise sqrt(a_i a_j) (phi_i - mu, phi_j - mu), whose eigenvectors u give the axes.
@@ -207,8 +204,7 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
     projection[:, :rank] = root[:, None] * vectors[:, :rank] / np.sqrt(eigenvalues[:rank])
     # Exactly, the coefficients of a centred axis sum to zero; what rounding leaves would be multiplied by the offset.
     projection -= np.outer(mean_coefficients, projection.sum(axis=0))
-    largest = np.take_along_axis(projection, np.argmax(np.abs(projection), axis=0)[None], axis=0)[0]
-    projection *= np.where(largest < 0.0, -1.0, 1.0)
+    projection *= deciding_signs(projection)
     variances = np.zeros(q)
     if divisor > RANK_TOLERANCE * total:
         variances[:rank] = eigenvalues[:rank] / divisor

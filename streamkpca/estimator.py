@@ -299,6 +299,9 @@ class Estimator(ABC):
             )
         return names
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._width() is not None
+
     def __sklearn_tags__(self) -> Any:
         # Only scikit-learn asks, so it is loaded, and this library goes on without importing it.
         utils = sys.modules["sklearn.utils"]

@@ -58,6 +58,10 @@ class Moments:
         """Mean of the rows in the basis, shape (m,); zeros where all weights are zero."""
         return self.first / self.total_weight if self.total_weight else self.first
 
+    def centre(self, *, center: bool) -> Array:
+        """Return the point that axes go through: the mean, or the origin without centring; shape (m,)."""
+        return self.mean if center else np.zeros_like(self.first)
+
     @property
     def mean_energy(self) -> float:
         """Energy a unit of weight; zero where all weights are zero."""

@@ -7,7 +7,7 @@ from streamkpca.factor import independent_span, restrict_factor, solve_transpose
 from streamkpca.kernels import Kernel
 from streamkpca.moments import Moments
 from streamkpca.snapshot import Snapshot
-from streamkpca.spectrum import likelihood_axes, principal_axes, total_variance
+from streamkpca.spectrum import deciding_signs, likelihood_axes, principal_axes, total_variance
 from streamkpca.weighting import Candidates, RefitSettings, find_weights
 
 Array = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ def refit(
     if settings.axes == "likelihood" and noise_variance is not None:
         spectrum = likelihood_axes(
             weights[active],
-            candidates.coordinates[active] - (moments.mean if settings.center else 0.0),
+            candidates.coordinates[active] - moments.centre(center=settings.center),
             rotation,
             inside,
             noise_variance,
@@ -117,7 +117,4 @@ def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot |
     likeness = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
         likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
-    if not likeness.size:
-        return np.ones(projection.shape[1])
-    decisive = np.take_along_axis(likeness, np.argmax(np.abs(likeness), axis=0)[None], axis=0)[0]
-    return np.where(decisive < 0.0, -1.0, 1.0)
+    return deciding_signs(likeness)

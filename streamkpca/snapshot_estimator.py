@@ -116,6 +116,3 @@ class BatchSnapshotEstimator(SnapshotEstimator):
 
     def _width(self) -> tuple[int, Names | None] | None:
         return None if self._published is None else (self._published[0].atoms.shape[1], self._published[3])
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._published is not None

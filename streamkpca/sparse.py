@@ -5,11 +5,12 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.basis import Basis
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.moments import Moments
 from streamkpca.refit import refit
+from streamkpca.selection import choose_by_tolerance
 from streamkpca.snapshot_estimator import BatchSnapshotEstimator
-from streamkpca.summary import Summary
 from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
@@ -134,12 +135,12 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         rows = checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows)
-        # A stream without budget and tolerance takes in all independent rows, the largest pivots of each block first.
-        summary = Summary(kernel, rows.shape[1])
+        # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
+        basis = Basis(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
-            summary.advance(chunk, np.ones(len(chunk)), max_atoms=None, tolerance=0.0)
-        basis = summary.basis
+            independent = choose_by_tolerance(basis, basis.project(chunk), np.ones(len(chunk)), 0.0).admitted
+            basis.extend(chunk[independent])
         block = basis.project(rows)
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)

@@ -96,7 +96,7 @@ def principal_axes(moments: Moments, n_components: int | float, *, center: bool,
     .. [1] B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem",
        Neural Computation 10, 1998.
     """
-    mean = moments.mean if center else np.zeros_like(moments.first)
+    mean = moments.centre(center=center)
     divisor = covariance_divisor(moments, center=center)
     m = len(mean)
     if m == 0 or divisor == 0.0:
@@ -150,7 +150,7 @@ def likelihood_axes(
        not centre; here the axes of a centred model are those of its part in the active span, for the centre itself
        takes all kernels to evaluate.
     """
-    mean = moments.mean if center else np.zeros_like(moments.first)
+    mean = moments.centre(center=center)
     scaled = np.sqrt(weights)[:, None] * features
     inside = scaled @ rotation.T
     # Phi^T W Phi and W^1/2 Phi Phi^T W^1/2 share their eigenvalues; the first gives the axes themselves.
@@ -193,6 +193,24 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
         eigenvalues, vectors = eigh(matrix, driver="evd", check_finite=False)
         eigenvalues, vectors = eigenvalues[first:], vectors[:, first:]
     return eigenvalues[::-1], vectors[:, ::-1]
+
+
+def deciding_signs(columns: Array) -> Array:
+    """Return the sign of each column's largest entry in absolute value.
+
+    Parameters
+    ----------
+    columns : ndarray of shape (m, q)
+
+    Returns
+    -------
+    ndarray of shape (q,)
+        -1 or 1; 1 for columns of zeros, and where there are no rows.
+    """
+    if not columns.size:
+        return np.ones(columns.shape[1])
+    decisive = np.take_along_axis(columns, np.argmax(np.abs(columns), axis=0)[None], axis=0)[0]
+    return np.where(decisive < 0.0, -1.0, 1.0)
 
 
 def covariance_divisor(moments: Moments, *, center: bool) -> float:

@@ -324,6 +324,3 @@ class StreamingKernelPCA(SnapshotEstimator):
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer that pending rows are appended to.
         return copy.deepcopy(self)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._stream is not None

@@ -253,6 +253,6 @@ def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> boo
 
 def _centred(candidates: Candidates, moments: Moments, *, center: bool) -> tuple[Array, Array]:
     """Return what the likelihood sees: the candidates' coordinates and the rows' covariance, around the same point."""
-    mean = moments.mean if center else np.zeros_like(moments.first)
+    mean = moments.centre(center=center)
     covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
     return candidates.coordinates - mean, covariance

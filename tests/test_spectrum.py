@@ -9,6 +9,7 @@ from streamkpca.moments import Moments
 from streamkpca.spectrum import (
     Spectrum,
     covariance_divisor,
+    deciding_signs,
     leading_eigenpairs,
     likelihood_axes,
     principal_axes,
@@ -230,3 +231,9 @@ def test_likelihood_axes_are_those_of_the_weighted_gram_matrix(seed, p, k, q, ce
     along = weights @ ((rows - mean) @ spectrum.axes) ** 2 / divisor
     np.testing.assert_allclose(spectrum.explained, along, atol=1e-9)
     assert spectrum.explained_variance_ratio.sum() <= 1.0 + 1e-9
+
+
+def test_signs_are_those_of_the_largest_entries():
+    columns = np.array([[1.0, -3.0, 0.0, -2.0], [-2.0, 2.0, 0.0, 1.0]])
+    assert deciding_signs(columns).tolist() == [-1.0, -1.0, 1.0, -1.0]
+    assert deciding_signs(np.empty((0, 2))).tolist() == [1.0, 1.0]
