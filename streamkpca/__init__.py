@@ -7,6 +7,10 @@ KernelPCA : all rows at once, exact.
 SparseKernelPCA : all rows at once, few of them active by maximum likelihood.
 ApproximateKernelPCA : in the span of few rows, chosen greedily.
 
+Functions
+---------
+merge : one model of many that have learned from different rows.
+
 Modules
 -------
 kernels : kernel values and their algebra.
@@ -16,6 +20,7 @@ from streamkpca import kernels
 from streamkpca.approximate import ApproximateKernelPCA
 from streamkpca.batch import KernelPCA
 from streamkpca.errors import IndefiniteKernelWarning, NotFittedError, SparsityError, SparsityWarning
+from streamkpca.merging import merge
 from streamkpca.sparse import SparseKernelPCA
 from streamkpca.sparsity import SparsityPath
 from streamkpca.streaming import StreamingKernelPCA
@@ -34,4 +39,5 @@ __all__ = [
     "StreamingKernelPCA",
     "__version__",
     "kernels",
+    "merge",
 ]

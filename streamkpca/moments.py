@@ -6,6 +6,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.losses import Losses
+
 Array = npt.NDArray[np.float64]
 
 
@@ -25,14 +27,14 @@ class Moments:
         s = sum a_n c_n.
     second : ndarray of shape (m, m)
         M = sum a_n c_n c_n^T.
-    lost_on_arrival : float
-        Energy of what rows had outside the span when they came.
-    lost_by_removal : float
-        Energy that the recorded rows had along directions that went with removed atoms.
+    losses : Losses
+        What projections gave up.
+    largest_energy : float
+        Largest k(x, x) of a row that counted when it came.
 
     Notes
     -----
-    Energy is conserved: trace(M) + lost = E. Every operation keeps this account, up to rounding.
+    Energy is conserved: trace(M) + losses.total = E. Every operation keeps this account, up to rounding.
     """
 
     total_weight: float
@@ -40,18 +42,13 @@ class Moments:
     energy: float
     first: Array
     second: Array
-    lost_on_arrival: float
-    lost_by_removal: float
+    losses: Losses
+    largest_energy: float
 
     @classmethod
     def zero(cls, m: int = 0) -> Self:
         """Return the moments of no row at all in a basis of m atoms."""
-        return cls(0.0, 0.0, 0.0, np.zeros(m), np.zeros((m, m)), 0.0, 0.0)
-
-    @property
-    def lost(self) -> float:
-        """Energy that projections gave up."""
-        return self.lost_on_arrival + self.lost_by_removal
+        return cls(0.0, 0.0, 0.0, np.zeros(m), np.zeros((m, m)), Losses(), 0.0)
 
     @property
     def mean(self) -> Array:
@@ -92,12 +89,20 @@ class Moments:
             energy=self.energy + block_energy,
             first=self.first + weights @ coordinates,
             second=self.second + block,
-            lost_on_arrival=self.lost_on_arrival + block_energy - float(np.trace(block)),
+            losses=self.losses.arrived(block_energy - float(np.trace(block))),
+            largest_energy=max(self.largest_energy, float(energy[weights > 0.0].max(initial=0.0))),
         )
 
     def grown(self, count: int) -> Self:
         """Make room for new atoms: nothing is recorded along their directions yet."""
-        return replace(self, first=np.pad(self.first, (0, count)), second=np.pad(self.second, ((0, count), (0, count))))
+        if count == 0:
+            return self
+        return replace(
+            self,
+            first=np.pad(self.first, (0, count)),
+            second=np.pad(self.second, ((0, count), (0, count))),
+            losses=self.losses.span_grown(),
+        )
 
     def rotated(self, rotation: Array) -> Self:
         """Move to the basis that is left after atoms were removed, O(m^3).
@@ -114,4 +119,54 @@ class Moments:
         second = rotation @ self.second @ rotation.T
         second = 0.5 * (second + second.T)
         lost = float(np.trace(self.second)) - float(np.trace(second))
-        return replace(self, first=rotation @ self.first, second=second, lost_by_removal=self.lost_by_removal + lost)
+        return replace(self, first=rotation @ self.first, second=second, losses=self.losses.removed(lost))
+
+    def decayed(self, factor: float) -> Self:
+        """Let all rows count `factor` times what they did.
+
+        Parameters
+        ----------
+        factor : float
+            From 0 to 1.
+
+        Returns
+        -------
+        Moments
+        """
+        return replace(
+            self,
+            total_weight=self.total_weight * factor,
+            total_squared_weight=self.total_squared_weight * factor**2,
+            energy=self.energy * factor,
+            first=self.first * factor,
+            second=self.second * factor,
+            losses=self.losses.decayed(factor),
+        )
+
+    def merged(self, other: Self, coordinates: Array) -> Self:
+        """Add the moments of other rows, recorded in another basis, O(m^2 m2).
+
+        Parameters
+        ----------
+        other : Moments
+            In a basis of m2 vectors.
+        coordinates : ndarray of shape (m2, m)
+            That basis' vectors, projected onto this one.
+
+        Returns
+        -------
+        Moments
+        """
+        second = coordinates.T @ other.second @ coordinates
+        second = 0.5 * (second + second.T)
+        # Vectors that were dependent but for rounding are not in the union to their last digit.
+        beyond = float(np.trace(other.second)) - float(np.trace(second))
+        return type(self)(
+            total_weight=self.total_weight + other.total_weight,
+            total_squared_weight=self.total_squared_weight + other.total_squared_weight,
+            energy=self.energy + other.energy,
+            first=self.first + other.first @ coordinates,
+            second=self.second + second,
+            losses=self.losses.merged(other.losses.removed(beyond)),
+            largest_energy=max(self.largest_energy, other.largest_energy),
+        )

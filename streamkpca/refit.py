@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.certificates import eigenvalue_bounds
 from streamkpca.factor import independent_span, restrict_factor, solve_transposed
 from streamkpca.kernels import Kernel
 from streamkpca.moments import Moments
@@ -69,6 +70,12 @@ def refit(
         )
     else:
         spectrum = principal_axes(inside, settings.n_components, center=settings.center, variance=variance)
+    # Bounds are about the rows, whatever the axes are: they start from the variances along the best axes of the span.
+    best = (
+        spectrum
+        if settings.axes == "ritz"
+        else principal_axes(inside, len(spectrum.eigenvalues), center=settings.center, variance=variance)
+    )
     active_atoms = candidates.rows[used]
     # Novelty is measured against all that the stream is explained by: with 32 of 256 atoms active the average
     # precision on a simulated plant's faults fell from .75 to .30. A batch has no atoms but the active ones.
@@ -91,10 +98,11 @@ def refit(
         projection=projection,
         offset=spectrum.mean @ axes,
         eigenvalues=spectrum.eigenvalues,
+        eigenvalue_bounds=eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
         explained_variance_ratio=spectrum.explained_variance_ratio,
         noise_variance=noise_variance,
         total_weight=moments.total_weight,
-        unexplained_energy_ratio=max(moments.lost, 0.0) / moments.energy if moments.energy > 0.0 else 0.0,
+        unexplained_energy_ratio=max(moments.losses.total, 0.0) / moments.energy if moments.energy > 0.0 else 0.0,
     )
 
 

@@ -67,6 +67,8 @@ class Snapshot(ReadOnlyArrays):
         Projection of the centre.
     eigenvalues : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x).
+    eigenvalue_bounds : ndarray of shape (q, 2)
+        Between what the eigenvalues of kernel PCA of all rows lie.
     explained_variance_ratio : ndarray of shape (q,)
         Shares of the variance in the whole feature space.
     noise_variance : float or None
@@ -94,6 +96,7 @@ class Snapshot(ReadOnlyArrays):
     projection: Array
     offset: Array
     eigenvalues: Array
+    eigenvalue_bounds: Array
     explained_variance_ratio: Array
     noise_variance: float | None
     total_weight: float

@@ -1,7 +1,9 @@
 """The state of a stream: blocks, the refit schedule, publishing."""
 
+import secrets
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +15,12 @@ from streamkpca.kernels import Kernel
 from streamkpca.moments import Moments
 from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
-from streamkpca.summary import Summary
+from streamkpca.stream_settings import StreamSettings
+from streamkpca.summary import LEAST_TOTAL_WEIGHT, Summary, possible_factor
 from streamkpca.validation import Names
-from streamkpca.weighting import Candidates, RefitSettings
+from streamkpca.weighting import Candidates
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class StreamSettings:
-    """Checked parameters."""
-
-    kernel: Kernel
-    max_atoms: int | None
-    tolerance: float
-    block_size: int
-    refit_every: int
-    refit: RefitSettings
 
 
 class Stream:
@@ -40,9 +31,16 @@ class Stream:
     the first `n_pending`, where no older copy looks.
     """
 
+    _buffer: Array
+    _buffer_weights: Array
+
     def __init__(self, settings: StreamSettings, n_features: int, names: Names | None) -> None:
         self.kernel = settings.kernel
         self.block_size = settings.block_size
+        self.reservoir_size = settings.reservoir_size
+        # A seed that nobody names is drawn once, and then belongs to the stream.
+        named = settings.random_state
+        self.seed = secrets.randbits(63) if named is None else named
         self.n_features = n_features
         self.names = names
         self.summary: Summary | None = None
@@ -57,6 +55,43 @@ class Stream:
     def n_rows(self) -> int:
         """Rows given, pending ones included."""
         return self.n_pending + (self.summary.n_rows if self.summary else 0)
+
+    def check_continued(self, settings: StreamSettings, where: str) -> None:
+        """Refuse parameters that the rows so far were not worked off with."""
+        began = (self.kernel, self.block_size, self.reservoir_size)
+        if (settings.kernel, settings.block_size, settings.reservoir_size) != began:
+            raise ValueError(
+                f"{where}: kernel, block_size and reservoir_size cannot change within a stream; it began with "
+                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}; "
+                "set them back or start anew with fit"
+            )
+
+    def check_mergeable(
+        self, other: Self, settings: StreamSettings, other_settings: StreamSettings, where: str
+    ) -> None:
+        """Refuse a stream of other features, another kernel, or another clock."""
+        if self.n_features != other.n_features:
+            raise ValueError(
+                f"{where} expected a model of {self.n_features} features but got one of {other.n_features}; "
+                "merge models of the same columns"
+            )
+        if self.names is not None and other.names is not None and self.names.tolist() != other.names.tolist():
+            raise ValueError(
+                f"{where} expected a model of the features {self.names.tolist()} but got {other.names.tolist()}; "
+                "merge models of the same columns in the same order"
+            )
+        if settings.half_life != other_settings.half_life:
+            raise ValueError(
+                f"{where} expected a model with half_life={settings.half_life} but got "
+                f"half_life={other_settings.half_life}; rows that fade by different clocks cannot be added up"
+            )
+        own, others = (stream.summary.basis.kernel if stream.summary else stream.kernel for stream in (self, other))
+        settled = own.is_settled and others.is_settled
+        if own != others if settled else self.kernel != other.kernel:
+            raise ValueError(
+                f"{where} expected a model with the kernel {own!r} but got {others!r}; give all models the same, scale "
+                "included: settle it on some rows once and pass kernel=first.kernel_ on"
+            )
 
     def take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
         """Append rows; every block that fills advances the summary, and refits it when that is due."""
@@ -73,8 +108,7 @@ class Stream:
             if self.n_pending == self.block_size:
                 self.flush(settings)
                 if publish and self._refit_is_due(settings):
-                    self.scheduled = self.published = self.publish(settings)
-                    self.n_rows_at_refit = self.n_rows
+                    self.publish_now(settings)
 
     def flush(self, settings: StreamSettings) -> None:
         """Advance the summary by the pending rows."""
@@ -82,6 +116,40 @@ class Stream:
             self.summary = self._advanced(settings)
             self.n_pending = 0
             self._new_buffer()
+
+    def forget(self, factor: float) -> None:
+        """Let all rows given so far count `factor` times what they did."""
+        self.provisional = None
+        pending = float(self._pending()[1].sum())
+        recorded = self.summary.moments.total_weight if self.summary else 0.0
+        factor = possible_factor(factor, recorded + pending, LEAST_TOTAL_WEIGHT)
+        if self.summary:
+            self.summary = self.summary.copy()
+            self.summary.forget(factor)
+        # A buffer of its own: older copies of this stream look at the rows that are there.
+        self._buffer_weights = self._buffer_weights.copy()
+        self._buffer_weights[: self.n_pending] *= factor
+
+    def merge(self, other: Self, settings: StreamSettings, other_settings: StreamSettings) -> None:
+        """Take in what another stream has learned, its pending rows included."""
+        self.provisional = None
+        if self.summary is None and other.summary is None and not self.kernel.is_settled:
+            # Nothing has settled the kernel's scale yet: rows are all that there is.
+            self.take(*other._pending(), settings, publish=False)
+            return
+        kernel = self._settled_kernel() if self.summary else other._settled_kernel()
+        summary = self._advanced(settings, kernel)
+        summary.merge(other._advanced(other_settings, kernel))
+        if settings.max_atoms is not None:
+            summary.shrink(settings.max_atoms)
+        self.summary = summary
+        self.n_pending = 0
+        self._new_buffer()
+
+    def publish_now(self, settings: StreamSettings) -> None:
+        """Publish outside the schedule, which begins anew from here."""
+        self.scheduled = self.published = self.publish(settings)
+        self.n_rows_at_refit = self.n_rows
 
     def publish(self, settings: StreamSettings) -> Snapshot:
         """Make a snapshot of all rows, pending ones included, and leave the stream where it is.
@@ -99,6 +167,10 @@ class Stream:
                 return self.scheduled
             every_atom = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
             return refit(kernel, atoms, moments, every_atom)
+
+    def completed(self, settings: StreamSettings) -> Summary:
+        """Return a summary of all rows, pending ones included, and leave the stream where it is."""
+        return self._advanced(settings)
 
     def state(self, settings: StreamSettings) -> tuple[Kernel, Candidates, Moments]:
         """Return what a refit sees, pending rows included."""
@@ -125,16 +197,29 @@ class Stream:
         elif not kernel.is_stationary:
             check_energy(kernel.program.diagonal(rows))
 
-    def _advanced(self, settings: StreamSettings) -> Summary:
-        rows, weights = self._buffer[: self.n_pending], self._buffer_weights[: self.n_pending]
+    def _pending(self) -> tuple[Array, Array]:
+        return self._buffer[: self.n_pending], self._buffer_weights[: self.n_pending]
+
+    def _settled_kernel(self) -> Kernel:
+        return self.summary.basis.kernel if self.summary else self.kernel.settled(self._pending()[0])
+
+    def _advanced(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+        rows, weights = self._pending()
         if self.summary is None:
-            summary = Summary(self.kernel.settled(rows), self.n_features)
+            kernel = kernel or self._settled_kernel()
+            summary = Summary(kernel, self.n_features, reservoir_size=self.reservoir_size, seed=self.seed)
         else:
             summary = self.summary.copy()
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
         if self.n_pending:
-            summary.advance(rows, weights, max_atoms=settings.max_atoms, tolerance=settings.tolerance)
+            summary.advance(
+                rows,
+                weights,
+                max_atoms=settings.max_atoms,
+                tolerance=settings.tolerance,
+                half_life=settings.half_life,
+            )
         return summary
 
     def _refit_is_due(self, settings: StreamSettings) -> bool:

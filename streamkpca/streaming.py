@@ -1,26 +1,20 @@
 """Kernel PCA of an endless stream."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Literal, Self
-
-import numpy as np
-import numpy.typing as npt
 
 from streamkpca._blas import one_blas_thread
 from streamkpca.errors import not_fitted
-from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.moments import Moments
-from streamkpca.parameters import check_integer, check_real
-from streamkpca.snapshot import Snapshot
-from streamkpca.snapshot_estimator import SnapshotEstimator
-from streamkpca.stream import Stream, StreamSettings
-from streamkpca.validation import Names, as_sample_weight, checked_rows, feature_names
-from streamkpca.weighting import Candidates, RefitSettings
-
-Array = npt.NDArray[np.float64]
+from streamkpca.kernels import Kernel
+from streamkpca.parameters import check_real
+from streamkpca.stream import Stream
+from streamkpca.stream_estimator import StreamEstimator
+from streamkpca.stream_settings import StreamSettings
+from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 
 
-class StreamingKernelPCA(SnapshotEstimator):
+class StreamingKernelPCA(StreamEstimator):
     """Kernel PCA of a stream, in one pass and bounded memory.
 
     Rows of the stream itself become the basis (atoms). A row enters when it explains others well, and within a budget
@@ -51,12 +45,18 @@ class StreamingKernelPCA(SnapshotEstimator):
         "ritz": the best axes in the span of the active atoms. "likelihood": those of the likelihood's own model.
     center : bool, default=True
         Subtract the mean in feature space.
+    half_life : float or None, default=None
+        Rows after which a row counts half; None for never. Atoms of the past are swapped out as their rows fade.
     block_size : int, default=512
         Rows that are worked off together. Results depend on it, but not on how calls cut the stream. Atoms are chosen
         by how well they explain the rest of their block, so within a budget a block should have some dozens of rows.
     refit_every : int, default=4096
         Rows between refits of the axes; while the stream is young, every growth by a quarter refits too. Refits
         happen at the end of a block.
+    reservoir_size : int, default=512
+        Rows of a random sample of the stream, which `captured_energy` and `novelty_threshold` read; 0 for none.
+    random_state : int or None, default=0
+        Seed of that sample; None for a new one each time. Nothing else is random.
 
     Attributes
     ----------
@@ -72,6 +72,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         How many there are.
     eigenvalues_ : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x); with ``axes="likelihood"`` those of the likelihood's model.
+    eigenvalue_bounds_ : ndarray of shape (q, 2)
+        Between what the eigenvalues of kernel PCA of all rows lie, whatever was lost.
     explained_variance_ratio_ : ndarray of shape (q,)
         Shares of the variance in the whole feature space: what the atoms do not span counts against them.
     unexplained_energy_ratio_ : float
@@ -84,6 +86,12 @@ class StreamingKernelPCA(SnapshotEstimator):
         Weight of the rows behind the published axes.
     n_samples_seen_ : int
         Rows given, those after the last refit included.
+    residual_trend_ : float
+        How strongly the present stream is explained worse than before: from 0, as before, to 1, a signal.
+    drift_detected_ : bool
+        Whether that was signalled lately.
+    last_drift_row_ : int or None
+        Number of rows given when it was signalled last.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Present where the first rows were a DataFrame with string column names.
@@ -132,8 +140,11 @@ class StreamingKernelPCA(SnapshotEstimator):
         n_active: int | None = None,
         axes: Literal["ritz", "likelihood"] = "ritz",
         center: bool = True,
+        half_life: float | None = None,
         block_size: int = 512,
         refit_every: int = 4096,
+        reservoir_size: int = 512,
+        random_state: int | None = 0,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -143,10 +154,11 @@ class StreamingKernelPCA(SnapshotEstimator):
         self.n_active = n_active
         self.axes = axes
         self.center = center
+        self.half_life = half_life
         self.block_size = block_size
         self.refit_every = refit_every
-
-    _stream: Stream | None = None
+        self.reservoir_size = reservoir_size
+        self.random_state = random_state
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the next rows of the stream.
@@ -184,11 +196,7 @@ class StreamingKernelPCA(SnapshotEstimator):
             stream = Stream(settings, rows.shape[1], feature_names(X))
         else:
             rows = checked_rows(X, where, stream.n_features, stream.names)
-            if (settings.kernel, settings.block_size) != (stream.kernel, stream.block_size):
-                raise ValueError(
-                    f"{where}: kernel and block_size cannot change within a stream; it began with "
-                    f"kernel={stream.kernel!r}, block_size={stream.block_size}; set them back or start anew with fit"
-                )
+            stream.check_continued(settings, where)
             stream = copy.copy(stream)
         # Zeros alone are no nonsense here: the same rows could have come in one call with others.
         weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
@@ -235,9 +243,8 @@ class StreamingKernelPCA(SnapshotEstimator):
             stream.summary.recount()
             for start in range(0, len(rows), settings.block_size):
                 block = slice(start, start + settings.block_size)
-                stream.summary.record(rows[block], weights[block])
-            stream.scheduled = stream.published = stream.publish(settings)
-            stream.n_rows_at_refit = stream.n_rows
+                stream.summary.record(rows[block], weights[block], half_life=settings.half_life)
+            stream.publish_now(settings)
         self._stream = stream
         return self
 
@@ -268,58 +275,100 @@ class StreamingKernelPCA(SnapshotEstimator):
         self._stream = stream
         return self
 
-    @property
-    def n_samples_seen_(self) -> int:
-        """Rows given, those after the last refit included."""
-        if self._stream is None:
-            raise not_fitted("StreamingKernelPCA", "n_samples_seen_")
-        return self._stream.n_rows
+    def forget(self, factor: float) -> Self:
+        """Let all rows seen so far count `factor` times what they did: forgetting by a clock of the user's own.
 
-    def _answers(self) -> Snapshot | None:
-        stream = self._stream
-        if stream is None:
-            return None
-        if stream.published is not None:
-            return stream.published
-        with one_blas_thread():
-            return stream.read_provisional(self._settings("StreamingKernelPCA"))
+        Parameters
+        ----------
+        factor : float
+            Above 0, at most 1.
 
-    def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._stream is None else (self._stream.n_features, self._stream.names)
+        Returns
+        -------
+        StreamingKernelPCA
+            This model. Published axes stay; those to come lean to the rows to come.
 
-    def _learned(self) -> tuple[Candidates, Moments] | None:
-        if self._stream is None:
-            return None
-        _, atoms, moments = self._stream.state(self._settings("StreamingKernelPCA"))
-        return atoms, moments
+        Raises
+        ------
+        TypeError, ValueError
+            The factor is not such a number.
+
+        Notes
+        -----
+        Calls add up: k times 1/2 is 2^-k. Where that would leave less than any row can weigh, shares stay as they are.
+        """
+        factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True, where="StreamingKernelPCA.forget")
+        if self._stream is not None:
+            stream = copy.copy(self._stream)
+            stream.forget(factor)
+            self._stream = stream
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Take in what another model has learned from other rows.
+
+        Parameters
+        ----------
+        other : StreamingKernelPCA
+            With the same kernel, scale included, the same features and the same `half_life`. It stays as it is.
+
+        Returns
+        -------
+        StreamingKernelPCA
+            This model, with new axes published.
+
+        Raises
+        ------
+        TypeError
+            The other is no such model.
+        ValueError
+            It is this model itself, or kernels, features or half-lives differ. Nothing is changed then.
+
+        Notes
+        -----
+        The bases are united and the moments expressed in the union, which is exact; then the weakest atoms go until
+        `max_atoms` is kept. Without a budget and with ``tolerance=0`` the result is that of all rows in one stream.
+        Counts, weights and energies add; positions in the other's stream are counted on from the end of this one. Both
+        streams end now: with a half-life their newest rows count the same. O(m^3) for m atoms in all.
+
+        Let shards agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. While neither
+        has filled a block, merging a scale that is not settled appends the other's rows.
+        """
+        stream, settings = self._merged_with([other], "StreamingKernelPCA.merge")
+        if stream is not None:
+            with one_blas_thread():
+                stream.publish_now(settings)
+            self._stream = stream
+        return self
+
+    def _merged_with(self, others: Sequence[Self], where: str) -> tuple[Stream | None, StreamSettings]:
+        """Merge streams without publishing; this model stays as it is."""
+        settings = self._settings(where)
+        stream = copy.copy(self._stream)
+        for other in others:
+            self._check_other(other, where)
+            if other._stream is None:
+                continue
+            other_settings = other._settings(where)
+            if stream is None:
+                stream = Stream(settings, other._stream.n_features, other._stream.names)
+            stream.check_continued(settings, where)
+            stream.check_mergeable(other._stream, settings, other_settings, where)
+            with one_blas_thread():
+                stream.merge(other._stream, settings, other_settings)
+        return stream, settings
+
+    def _check_other(self, other: object, where: str) -> None:
+        if not isinstance(other, StreamingKernelPCA):
+            raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows")
+        if other is self:
+            raise ValueError(
+                f"{where}: a model cannot be merged with itself: its rows would count twice; "
+                "give the rows twice the sample_weight if that is meant"
+            )
 
     def _settings(self, where: str) -> StreamSettings:
-        max_atoms, tolerance = self.max_atoms, self.tolerance
-        if max_atoms is not None:
-            max_atoms = check_integer("max_atoms", max_atoms, least=1, where=where)
-        tolerance = check_real("tolerance", tolerance, least=0.0, most=1.0, open_above=True, where=where)
-        if max_atoms is not None and isinstance(self.n_active, int) and self.n_active > max_atoms:
-            raise ValueError(
-                f"{where}: n_active={self.n_active} atoms cannot be active with max_atoms={max_atoms}; "
-                "ask for fewer, or raise max_atoms"
-            )
-        # Who asks for every row wants batch kernel PCA: nothing is to be pruned unless a noise variance is named.
-        exact = max_atoms is None and tolerance == 0.0 and self.axes != "likelihood"
-        return StreamSettings(
-            kernel=kernel_from(self.kernel, where=where),
-            max_atoms=max_atoms,
-            tolerance=tolerance,
-            block_size=check_integer("block_size", self.block_size, least=2, where=where),
-            refit_every=check_integer("refit_every", self.refit_every, least=1, where=where),
-            refit=RefitSettings.checked(
-                n_components=self.n_components,
-                center=self.center,
-                noise_variance=None if exact and self.noise_variance == "auto" else self.noise_variance,
-                n_active=self.n_active,
-                axes=self.axes,
-                where=where,
-            ),
-        )
+        return StreamSettings.checked(**self.get_params(deep=False), where=where)
 
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer that pending rows are appended to.

@@ -228,7 +228,8 @@ def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
     model, untouched = fitted_models()[which], fitted_models()[which]
     original = {name: getattr(model, name) for name in change}
     message = (
-        r"partial_fit: kernel and block_size cannot change .*kernel=RBF\(gamma='scale'\), block_size=16; set them back"
+        r"partial_fit: kernel, block_size and reservoir_size cannot change .*"
+        r"kernel=RBF\(gamma='scale'\), block_size=16, reservoir_size=512; set them back"
     )
     assert_refused(model.set_params(**change), lambda m: m.partial_fit(MORE), ValueError, message)
     model.set_params(**original).partial_fit(MORE)

@@ -101,7 +101,14 @@ def assert_finite_summary(model):
     if summary is None:
         return
     moments = summary.moments
-    numbers = [moments.first, moments.second, summary.basis.factor, summary.exposure, moments.energy, moments.lost]
+    numbers = [
+        moments.first,
+        moments.second,
+        summary.basis.factor,
+        summary.exposure,
+        moments.energy,
+        moments.losses.total,
+    ]
     assert all(np.isfinite(part).all() for part in numbers)
     assert np.isfinite(model.unexplained_energy_ratio_)
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
-from streamkpca.stream import Stream, StreamSettings
+from streamkpca.stream import Stream
+from streamkpca.stream_settings import StreamSettings
 from streamkpca.weighting import RefitSettings
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
@@ -16,6 +17,7 @@ WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
 
 def settings_of(*, noise_variance=None, **changes):
     defaults = {"kernel": RBF(0.5), "max_atoms": 6, "tolerance": 1e-3, "block_size": 8, "refit_every": 32}
+    defaults |= {"half_life": None, "reservoir_size": 16, "random_state": 0}
     return StreamSettings(**(defaults | changes), refit=RefitSettings(2, True, noise_variance=noise_variance))
 
 

@@ -280,7 +280,7 @@ def test_fit_counts_every_row_once_in_the_final_basis():
     coordinates = basis.project(ROWS).coordinates
     np.testing.assert_allclose(moments.second, coordinates.T @ coordinates, atol=1e-9)
     np.testing.assert_allclose(moments.first, coordinates.sum(axis=0), atol=1e-9)
-    assert moments.lost_by_removal == 0.0
+    assert moments.losses.by_removal == 0.0
 
 
 def test_a_stream_goes_on_after_fit():

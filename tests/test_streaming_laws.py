@@ -143,11 +143,11 @@ def test_answers_do_not_depend_on_neighbours(
 
 def assert_energy_is_conserved(summary: Any) -> None:
     moments = summary.moments
-    account = np.trace(moments.second) + moments.lost
+    account = np.trace(moments.second) + moments.losses.total
     assert account == pytest.approx(moments.energy, rel=1e-10, abs=0.0)
     # Not negative but for rounding, which grows with the conditioning of the atoms.
-    assert moments.lost_on_arrival >= -1e-8 * moments.energy
-    assert moments.lost_by_removal >= -1e-8 * moments.energy
+    assert moments.losses.on_arrival >= -1e-8 * moments.energy
+    assert moments.losses.by_removal >= -1e-8 * moments.energy
 
 
 @given(st.data(), rows(max_rows=80), kernel_cases(), budgets())

@@ -25,7 +25,7 @@ def summary_of(blocks, *, max_atoms=None, tolerance=0.05, kernel=None):
 
 def assert_conserved(summary):
     moments = summary.moments
-    assert np.trace(moments.second) + moments.lost == pytest.approx(moments.energy, rel=1e-10)
+    assert np.trace(moments.second) + moments.losses.total == pytest.approx(moments.energy, rel=1e-10)
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(2, 10), st.sampled_from([None, 1, 3, 8]))
@@ -44,7 +44,7 @@ def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
         everything = np.vstack([rows for rows, _ in seen])
         np.testing.assert_array_equal(everything[summary.atom_rows], summary.basis.atoms)
         if max_atoms is None:
-            assert summary.moments.lost <= 0.05 * summary.moments.energy
+            assert summary.moments.losses.total <= 0.05 * summary.moments.energy
 
 
 @given(SEEDS, st.integers(2, 6))
@@ -81,7 +81,7 @@ def test_recounting_keeps_the_atoms_and_forgets_the_rest():
     for block in blocks:
         summary.record(*block)
     assert_conserved(summary)
-    assert summary.moments.lost_by_removal == 0.0
+    assert summary.moments.losses.by_removal == 0.0
     assert summary.n_rows == 24
 
 
@@ -95,7 +95,7 @@ def test_a_summary_shrinks_to_a_lowered_budget():
     summary.advance(*blocks[3], max_atoms=4, tolerance=0.05)
     assert summary.basis.size <= 4
     assert_conserved(summary)
-    assert summary.moments.lost_by_removal > 0.0
+    assert summary.moments.losses.by_removal > 0.0
 
 
 def test_a_copy_goes_its_own_way():
@@ -128,7 +128,7 @@ def test_rows_of_weight_zero_leave_no_trace(max_atoms):
 def test_rows_without_energy_need_no_atoms():
     summary = summary_of([(np.zeros((6, 3)), np.ones(6))], kernel=Linear(), tolerance=0.0)
     assert summary.basis.size == 0
-    assert summary.moments.energy == summary.moments.lost == 0.0
+    assert summary.moments.energy == summary.moments.losses.total == 0.0
     assert summary.moments.total_weight == 6.0
 
 

@@ -1,0 +1,100 @@
+"""Change: a test of whether the present stream is explained worse than before."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+# Drifts of less than half a standard deviation are let pass; at ten, a stream of independent blocks is accused falsely
+# about once in 10^5 blocks (Siegmund's approximation of the average run length, exp(2 k (h + 1.166)) / (2 k^2)).
+_ALLOWANCE = 0.5
+_THRESHOLD = 10.0
+# One block alone, however bad, is an outlier and no change.
+_LARGEST_STEP = 4.0
+# Blocks before the level is known, and before old ones are forgotten.
+_FIRST_BLOCKS = 8
+_MEMORY = 64
+# Shares of energy below this are rounding.
+_LEAST_DEVIATION = 1e-9
+
+
+@dataclass(frozen=True)
+class ResidualTrend:
+    """Page's cumulative sum test on the share of each block's energy that the atoms leave unexplained.
+
+    Parameters
+    ----------
+    n_blocks : int
+        Blocks since the level began.
+    level, variance : float
+        Mean and variance of the blocks' unexplained shares.
+    rise, fall : float
+        Cumulative sums of the standardised deviations, upwards and downwards.
+    signalled : bool
+        Whether the last level ended with a rise.
+
+    Notes
+    -----
+    With z the block's deviation from the level in standard deviations, rise <- max(0, rise + z - 1/2) [1]_; it signals
+    at 10. The standard deviation is that between blocks, or what the spread within a block predicts if that is larger.
+    A fall ends the level too, quietly: atoms were found that explain the stream better.
+
+    References
+    ----------
+    .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; with the level estimated from the stream as
+       in D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
+    """
+
+    n_blocks: int = 0
+    level: float = 0.0
+    variance: float = 0.0
+    rise: float = 0.0
+    fall: float = 0.0
+    signalled: bool = False
+
+    @property
+    def strength(self) -> float:
+        """How near the rise is to a signal: 0 as before, 1 a signal."""
+        return self.rise / _THRESHOLD
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a rise was signalled and its new level is not known yet."""
+        return self.signalled and self.n_blocks < _FIRST_BLOCKS
+
+    def observe(self, share: float, standard_error: float) -> Self:
+        """Take in a block.
+
+        Parameters
+        ----------
+        share : float
+            Unexplained share of the block's energy.
+        standard_error : float
+            Of that share, from the spread of the block's rows.
+
+        Returns
+        -------
+        ResidualTrend
+            Where it begins a new level (`n_blocks` is 1), the old one has ended.
+        """
+        deviation = max(math.sqrt(self.variance), standard_error, _LEAST_DEVIATION)
+        step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
+        if self.n_blocks < _FIRST_BLOCKS:
+            return self._learned(share)
+        rise = max(0.0, self.rise + step - _ALLOWANCE)
+        fall = max(0.0, self.fall - step - _ALLOWANCE)
+        if max(rise, fall) >= _THRESHOLD:
+            return type(self)(n_blocks=1, level=share, signalled=rise >= _THRESHOLD)
+        # An outlier moves the level no further than the largest step.
+        return replace(self._learned(self.level + step * deviation), rise=rise, fall=fall)
+
+    def _learned(self, share: float) -> Self:
+        """Average in a block's share; from 64 blocks on the old ones fade."""
+        n_blocks = self.n_blocks + 1
+        gain = 1.0 / min(n_blocks, _MEMORY)
+        difference = share - self.level
+        return replace(
+            self,
+            n_blocks=n_blocks,
+            level=self.level + gain * difference,
+            variance=(1.0 - gain) * (self.variance + gain * difference**2),
+        )

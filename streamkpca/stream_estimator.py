@@ -1,0 +1,166 @@
+"""What a stream can be asked: its answers, its certificates, its drift."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._blas import one_blas_thread
+from streamkpca.certificates import captured_energy, novelty_threshold
+from streamkpca.errors import not_fitted
+from streamkpca.moments import Moments
+from streamkpca.parameters import check_real
+from streamkpca.snapshot import Snapshot
+from streamkpca.snapshot_estimator import SnapshotEstimator
+from streamkpca.stream import Stream
+from streamkpca.stream_settings import StreamSettings
+from streamkpca.summary import Summary
+from streamkpca.validation import Names
+from streamkpca.weighting import Candidates
+
+Array = npt.NDArray[np.float64]
+
+
+class StreamEstimator(SnapshotEstimator):
+    """Base of the streaming estimator: everything that reads and never writes."""
+
+    _stream: Stream | None = None
+
+    @abstractmethod
+    def _settings(self, where: str) -> StreamSettings:
+        """Check the parameters."""
+
+    def captured_energy(self, confidence: float = 0.95) -> Array:
+        """Certify how much of the stream the atoms explain.
+
+        Parameters
+        ----------
+        confidence : float, default=0.95
+            Probability, over the draws of the random sample, with which the interval holds the truth.
+
+        Returns
+        -------
+        ndarray of shape (2,)
+            Ends of an interval for the share of the stream's energy sum a_n k(x_n, x_n) that lies in the span of the
+            published atoms; a single point while the sample holds every row.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            The confidence is not strictly between 0 and 1, or there is no sample.
+
+        Notes
+        -----
+        Energy that was not recorded when it came, `unexplained_energy_ratio_`, may well lie in the span of the atoms
+        by now: that figure is about the summary's past, this one about its atoms. Rows that became atoms count, as they
+        are rows of the stream. No assumption is made on the rows, and whatever the sample's size the confidence is
+        kept [1]_. O(r m (d + m)) for r rows of the sample.
+
+        References
+        ----------
+        .. [1] I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", Journal of the
+           Royal Statistical Society B 86, 2024.
+        """
+        share = self._open_share("captured_energy", "confidence", confidence)
+        summary = self._sampled("captured_energy")
+        return captured_energy(self._snapshot("captured_energy"), summary.reservoir, summary.moments, share)
+
+    def novelty_threshold(self, quantile: float = 0.99) -> float:
+        """Find the reconstruction error above which a row is novel.
+
+        Parameters
+        ----------
+        quantile : float, default=0.99
+            Share of rows like those of the stream that shall stay below; under forgetting, like those of late.
+
+        Returns
+        -------
+        float
+            In units of k(x, x): compare with `reconstruction_error(X)`, or its negative with `score_samples(X)`. The
+            largest error of the sample where that is too small for the quantile: r rows resolve r / (r + 1).
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            The quantile is not strictly between 0 and 1, or there is no sample.
+
+        Notes
+        -----
+        A split-conformal level from the random sample, atoms left out: they are explained by themselves.
+        """
+        share = self._open_share("novelty_threshold", "quantile", quantile)
+        summary = self._sampled("novelty_threshold")
+        return novelty_threshold(self._snapshot("novelty_threshold"), summary.reservoir, share)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Rows given, those after the last refit included."""
+        return self._given("n_samples_seen_").n_rows
+
+    @property
+    def residual_trend_(self) -> float:
+        """How strongly the present stream is explained worse than before: 0 as before, 1 a signal.
+
+        Page's cumulative sum of what blocks leave unexplained before they are searched for atoms, in units of the
+        level at which it signals. Blocks below `tolerance` are as good as explained.
+        """
+        summary = self._given("residual_trend_").summary
+        return 0.0 if summary is None else summary.trend.strength
+
+    @property
+    def drift_detected_(self) -> bool:
+        """Whether a drift was signalled and the stream's new level is not known yet, which takes eight blocks."""
+        summary = self._given("drift_detected_").summary
+        return summary is not None and summary.trend.is_fresh
+
+    @property
+    def last_drift_row_(self) -> int | None:
+        """Number of rows given when a drift was signalled last; None for never."""
+        summary = self._given("last_drift_row_").summary
+        return None if summary is None else summary.last_drift
+
+    def _given(self, request: str) -> Stream:
+        if self._stream is None:
+            raise not_fitted(type(self).__name__, request)
+        return self._stream
+
+    def _sampled(self, request: str) -> Summary:
+        """Return a summary of all rows that has a sample of them."""
+        where = f"{type(self).__name__}.{request}"
+        stream = self._given(request)
+        with one_blas_thread():
+            summary = stream.completed(self._settings(where))
+        if not len(summary.reservoir):
+            reason = "reservoir_size is 0" if stream.reservoir_size == 0 else "no row had a weight above 0"
+            raise ValueError(
+                f"{where}: expected a random sample of the stream but there is none: {reason}; "
+                "start a stream with reservoir_size=512, and rows that count"
+            )
+        return summary
+
+    def _open_share(self, method: str, name: str, value: Any) -> float:
+        where = f"{type(self).__name__}.{method}"
+        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
+
+    def _answers(self) -> Snapshot | None:
+        stream = self._stream
+        if stream is None:
+            return None
+        if stream.published is not None:
+            return stream.published
+        with one_blas_thread():
+            return stream.read_provisional(self._settings(type(self).__name__))
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        return None if self._stream is None else (self._stream.n_features, self._stream.names)
+
+    def _learned(self) -> tuple[Candidates, Moments] | None:
+        if self._stream is None:
+            return None
+        _, atoms, moments = self._stream.state(self._settings(type(self).__name__))
+        return atoms, moments
