@@ -38,7 +38,7 @@ class ResidualGram:
 
     Notes
     -----
-    O(B^2 (d + m)) to make, O(B (B + places)) for each direction added or removed.
+    O(B^2 (d + m)) to make, O(B (B + places)) for each direction added.
     """
 
     def __init__(self, basis: Basis, block: Projected, weights: Array, places: int) -> None:
@@ -81,14 +81,20 @@ class ResidualGram:
         independent, relative = self._candidates()
         return np.where(independent, self._squares / relative * self._unit, -np.inf)
 
-    def cautious_gains(self) -> Array:
-        """Energy a unit of weight that other rows would win from each row, less one standard error, shape (B,).
+    def cautious_gains(self, total_weight: float) -> Array:
+        """Energy a unit of weight that the stream would win from each row, less one standard error, shape (B,).
+
+        Parameters
+        ----------
+        total_weight : float
+            Weight N of the stream, this block included.
 
         Notes
         -----
-        The row itself is left out of its gain: an outlier explains itself and nothing else, and must not buy a place.
-        With x_i = R_ij^2 / R_jj the gain is the weighted mean of x over i != j, and its standard error is
-        sqrt(var(x) sum a_i^2) / sum a_i, which is sd / sqrt(B - 1) for equal weights.
+        The block's other rows speak for the stream, the row itself only for its own share a_j / N of it: an outlier
+        explains itself and nothing else, and is worth no more than that. With x_i = R_ij^2 / R_jj the others' part is
+        the weighted mean of x over i != j, and its standard error is sqrt(var(x) sum a_i^2) / sum a_i, which is
+        sd / sqrt(B - 1) for equal weights.
         """
         independent, relative = self._candidates()
         others = self._weights.sum() - self._weights
@@ -98,7 +104,8 @@ class ResidualGram:
         mean = (self._squares / relative - self._weights * relative) / others
         square = (self._fourths / relative**2 - self._weights * relative**2) / others
         error = np.sqrt(np.maximum(square - mean**2, 0.0) * np.maximum(squared_others, 0.0)) / others
-        return np.where(independent, (mean - error) * self._unit, -np.inf)
+        share = self._weights * relative / total_weight
+        return np.where(independent, (mean - error + share) * self._unit, -np.inf)
 
     def best(self, gains: Array) -> tuple[int, float]:
         """Find the row of the largest gain that is independent beyond rounding.
@@ -121,7 +128,31 @@ class ResidualGram:
             self._free[row] = False
             gains[row] = -np.inf
 
-    def admit(self, row: int, place: int) -> Array:
+    def leading(self, gains: Array, count: int) -> Positions:
+        """Find the rows of the largest positive gains that are independent beyond rounding.
+
+        Parameters
+        ----------
+        gains : ndarray of shape (B,)
+            From `gains` or `cautious_gains`; overwritten.
+        count : int
+            How many, at the most.
+
+        Returns
+        -------
+        ndarray of int64
+            Their positions, the largest gain first.
+        """
+        rows: list[int] = []
+        while len(rows) < count:
+            row, gain = self.best(gains)
+            if gain <= 0.0:
+                break
+            rows.append(row)
+            gains[row] = -np.inf
+        return np.array(rows, dtype=np.int64)
+
+    def admit(self, row: int, place: int) -> None:
         """Let a row's direction join the span.
 
         Parameters
@@ -130,11 +161,6 @@ class ResidualGram:
             Position p.
         place : int
             A free place for it.
-
-        Returns
-        -------
-        ndarray of shape (B,)
-            The rows' coordinates along the new direction, R_p / sqrt(R_pp).
         """
         along: Array = self._gram[row] / np.sqrt(self._gram[row, row])
         share = along / along[row]
@@ -143,25 +169,6 @@ class ResidualGram:
         self._place_energy[place] = self._energy[row]
         self._free[row] = False
         self._change(along, -1.0)
-        return along
-
-    def release(self, place: int, share: Array, length: float) -> None:
-        """Let the direction that only one atom spans leave.
-
-        Parameters
-        ----------
-        place : int
-            Where the atom is.
-        share : ndarray of shape (places,)
-            Coefficients of all dual vectors along that of the atom, its own being 1.
-        length : float
-            Length of the atom's dual vector.
-        """
-        along = self.interpolation[:, place].copy()
-        subtract_outer(self.interpolation, along, share)
-        self.interpolation[:, place] = 0.0
-        self._place_energy[place] = 0.0
-        self._change(along / length, 1.0)
 
     def _leaves_lengths(self, row: int) -> bool:
         """Say whether no row would get a negative squared distance to the span, beyond rounding, by admitting one.

@@ -1,6 +1,6 @@
 """Who comes and who goes: the search for atoms in a block.
 
-Both searches return a `Choice` and change nothing; the summary carries it out.
+All searches return a `Choice` and change nothing; the summary carries it out.
 """
 
 from dataclasses import dataclass
@@ -9,17 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.basis import Basis, Projected
+from streamkpca.exchange import Exchange, Tenure
 from streamkpca.factor import inverse_factor
 from streamkpca.moments import Moments
+from streamkpca.reservoir import Reservoir
 from streamkpca.residual_gram import ResidualGram
-from streamkpca.selection_loops import insert_direction, remove_direction
+from streamkpca.selection_loops import remove_direction
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# A swap must pay: a candidate's gain has to exceed this many times the loss rate of the weakest atom. At 1 the choice
-# follows the noise of one block and every swap forgets recorded moments.
-SWAP_FACTOR = 1.2
+# Rows of a block that come before the jury at a time.
+_SHORTLIST = 16
 
 
 @dataclass(frozen=True)
@@ -74,32 +75,30 @@ def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, toleranc
     return Choice(np.array(admitted, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-def choose_within_budget(
+def choose_for_free_places(
     basis: Basis,
-    moments: Moments,
-    exposure: Array,
     block: Projected,
     weights: Array,
     *,
     max_atoms: int,
     tolerance: float,
+    total_weight: float,
+    mean_energy: float,
 ) -> Choice:
-    """Choose rows that are worth their place, in exchange for the weakest atoms once all places are taken.
+    """Choose rows that are worth a free place.
 
     Parameters
     ----------
     basis : Basis
-    moments : Moments
-        Of the stream before this block.
-    exposure : ndarray of shape (m,)
-        Weight of the rows that each atom has seen.
     block : Projected
         The block's rows seen from the basis.
     weights : ndarray of shape (B,)
     max_atoms : int
-        The budget, at least the basis' size.
+        The budget, more than the basis' size.
     tolerance : float
-        Below the budget a row enters while its gain times `max_atoms` exceeds this share of the mean energy.
+        A row enters while its gain times `max_atoms` exceeds this share of the mean energy.
+    total_weight, mean_energy : float
+        Of the stream, this block included.
 
     Returns
     -------
@@ -108,151 +107,103 @@ def choose_within_budget(
     # No more can be admitted than the block has rows: a generous budget costs nothing before it is used.
     places = min(max_atoms, basis.size + len(weights))
     residual = ResidualGram(basis, block, weights, places)
-    rivals = Rivals(basis, moments, exposure, places)
-    mean_energy = (moments.energy + float(weights @ block.energy)) / (moments.total_weight + float(weights.sum()))
-    while True:
+    admitted: list[int] = []
+    for place in range(basis.size, places):
         # The first atom may explain itself alone: without any there would be no model.
-        best, gain = residual.best(residual.cautious_gains() if rivals.size else residual.gains())
-        if rivals.size < max_atoms:
-            if gain <= 0.0 or (rivals.size and gain * max_atoms <= tolerance * mean_energy):
-                break
-        else:
-            weakest, loss_rate = rivals.weakest(residual.interpolation, weights)
-            if not gain > SWAP_FACTOR * loss_rate:
-                break
-            residual.release(weakest, *rivals.remove(weakest))
-        place = rivals.free_place()
-        rivals.insert(place, best, residual.interpolation[best].copy(), residual.admit(best, place)[best])
-    return rivals.choice()
+        best, gain = residual.best(residual.cautious_gains(total_weight) if place else residual.gains())
+        if gain <= 0.0 or (place and gain * max_atoms <= tolerance * mean_energy):
+            break
+        residual.admit(best, place)
+        admitted.append(best)
+    return Choice(np.array(admitted, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-def choose_to_shrink(basis: Basis, moments: Moments, exposure: Array, max_atoms: int) -> Choice:
-    """Choose the weakest atoms until the rest fits a budget.
+def choose_exchanges(
+    basis: Basis,
+    tenure: Tenure,
+    moments: Moments,
+    jury: Reservoir,
+    block: Projected,
+    weights: Array,
+    *,
+    start: int,
+) -> Choice:
+    """Choose rows that take the places of atoms.
 
     Parameters
     ----------
-    basis, moments, exposure
-        As for `choose_within_budget`.
+    basis : Basis
+    tenure : Tenure
+    moments : Moments
+        Of the stream before this block.
+    jury : Reservoir
+        A sample of the stream, this block included.
+    block : Projected
+        The block's rows seen from the basis.
+    weights : ndarray of shape (B,)
+    start : int
+        Position of the block in the stream.
+
+    Returns
+    -------
+    Choice
+
+    Notes
+    -----
+    The block screens its rows by what they explain of each other; the jury judges the best of them.
+    """
+    total_weight = moments.total_weight + float(weights.sum())
+    residual = ResidualGram(basis, block, weights, basis.size)
+    shortlist = residual.leading(residual.cautious_gains(total_weight), _SHORTLIST)
+    if not len(shortlist):
+        return Choice(shortlist, shortlist)
+    candidates = Projected(block.rows[shortlist], block.energy[shortlist], block.coordinates[shortlist])
+    exchange = Exchange(basis, tenure, moments, jury, candidates, start + shortlist, weights[shortlist], total_weight)
+    held: dict[int, int] = {}
+    for _ in shortlist:
+        candidate, place, profit = exchange.best()
+        if profit <= 0.0:
+            break
+        exchange.carry_out(candidate, place)
+        held[place] = candidate
+    # Who came and went again within one search never was an atom.
+    return Choice(shortlist[list(held.values())], np.array(sorted(held), dtype=np.int64))
+
+
+def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: int) -> Choice:
+    """Choose the weakest atoms, by a sample of the stream, until the rest fits a budget.
+
+    Parameters
+    ----------
+    basis : Basis
+    tenure : Tenure
+    jury : Reservoir
+        A sample of the stream.
     max_atoms : int
         The budget, at least 1.
 
     Returns
     -------
     Choice
-    """
-    rivals = Rivals(basis, moments, exposure, basis.size)
-    no_rows = np.empty((0, basis.size))
-    while rivals.size > max_atoms:
-        rivals.remove(rivals.weakest(no_rows, np.empty(0))[0])
-    return rivals.choice()
-
-
-class Rivals:
-    """The atoms as they would be after the changes decided so far, each with what its loss would cost.
-
-    Parameters
-    ----------
-    basis, moments, exposure, max_atoms
-        As for `choose_within_budget`.
 
     Notes
     -----
-    The dual vector w_j of atom j is the one in the span with (phi_i, w_j) = delta_ij; it points along what only
-    atom j spans. In the basis it is column j of D = L^-1. An atom's loss rate is the energy a unit of weight
-    recorded along that direction,
-
-        loss_j = (w_j^T M w_j + sum_b a_b (w_j, x_b)^2) / |w_j|^2 / exposure_j,
-
-    over the rows that came since it is an atom, this block included. Nothing was recorded along its direction before,
-    so dividing by the weight of the whole stream would starve every newcomer: on USPS digits (100 atoms, one pass)
-    that left .1120 of the energy unexplained against .1094, and .1175 against .1096 when sorted by digit.
-
-    Both matrices, P of the inner products of dual vectors and Q = D^T M D, are held over places, so that a swap is two
-    rank-one changes and moves nothing.
+    The dual vector w_j of atom j is the one in the span with (phi_i, w_j) = delta_ij; it points along what only atom j
+    spans. Without the atom the rows lose the energy that they have along it, Q_jj / P_jj with P the inner products of
+    the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom.
     """
-
-    def __init__(self, basis: Basis, moments: Moments, exposure: Array, max_atoms: int) -> None:
-        m = basis.size
-        inverse = np.zeros((m, max_atoms))
-        inverse[:, :m] = inverse_factor(basis.factor)
-        self._precision: Array = inverse.T @ inverse
-        self._recorded: Array = inverse.T @ moments.second @ inverse
-        self._exposure = np.full(max_atoms, np.inf)
-        self._exposure[:m] = exposure
-        # What holds a place: an atom's position, or -1 - row for a newcomer; newcomers are safe in their own block.
-        self._held: list[int | None] = [*range(m), *([None] * (max_atoms - m))]
-        self._n_atoms = m
-        self._admitted: list[int] = []
-
-    @property
-    def size(self) -> int:
-        """Number of places taken."""
-        return len(self._held) - self._held.count(None)
-
-    def free_place(self) -> int:
-        """Return the first place that nobody holds."""
-        return self._held.index(None)
-
-    def weakest(self, interpolation: Array, weights: Array) -> tuple[int, float]:
-        """Find the atom whose loss costs least.
-
-        Parameters
-        ----------
-        interpolation : ndarray of shape (B, max_atoms)
-            Inner products of the block's rows with the dual vectors.
-        weights : ndarray of shape (B,)
-
-        Returns
-        -------
-        place : int
-        loss_rate : float
-            Energy a unit of weight; infinite where only newcomers are left.
-        """
-        old = np.array([held is not None and held >= 0 for held in self._held])
-        recorded = np.diagonal(self._recorded) + np.einsum("b,bj,bj->j", weights, interpolation, interpolation)
-        loss = np.full(len(old), np.inf)
-        loss[old] = recorded[old] / np.diagonal(self._precision)[old] / (self._exposure[old] + weights.sum())
-        place = int(np.argmin(loss))
-        return place, float(loss[place])
-
-    def remove(self, place: int) -> tuple[Array, float]:
-        """Let the atom of a place go.
-
-        Parameters
-        ----------
-        place : int
-
-        Returns
-        -------
-        share : ndarray of shape (max_atoms,)
-            Coefficients of all dual vectors along that of the atom.
-        length : float
-            Length of the atom's dual vector.
-        """
-        share = self._precision[place] / self._precision[place, place]
-        length = float(np.sqrt(self._precision[place, place]))
-        remove_direction(place, share, self._precision, self._recorded)
-        self._held[place] = None
-        return share, length
-
-    def insert(self, place: int, row: int, interpolation: Array, pivot: float) -> None:
-        """Give a free place to a row of the block.
-
-        Parameters
-        ----------
-        place : int
-        row : int
-            Position of the row.
-        interpolation : ndarray of shape (max_atoms,)
-            Coefficients of its projection over the atoms.
-        pivot : float
-            Its distance to the span.
-        """
-        insert_direction(place, interpolation / pivot, 1.0 / pivot, self._precision)
-        self._held[place] = -1 - row
-        self._admitted.append(row)
-
-    def choice(self) -> Choice:
-        """Return what was decided."""
-        stayed = [held for held in self._held if held is not None and held >= 0]
-        return Choice(np.array(self._admitted, dtype=np.int64), np.setdiff1d(np.arange(self._n_atoms), stayed))
+    votes = jury.inclusion_weights()
+    inverse = inverse_factor(basis.factor)
+    coefficients = basis.project(jury.rows).coordinates @ inverse
+    precision, recorded = inverse.T @ inverse, (coefficients * votes[:, None]).T @ coefficients
+    _, seats, found = np.intersect1d(jury.positions, tenure.positions, return_indices=True)
+    # A row is no witness in its own case.
+    own = np.zeros(basis.size)
+    own[found] = votes[seats]
+    left = np.arange(basis.size)
+    while len(left) > max_atoms:
+        loss = (np.diagonal(recorded)[left] - own[left]) / np.diagonal(precision)[left]
+        weakest = int(left[np.argmin(loss)])
+        remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
+        left = left[left != weakest]
+    return Choice(np.empty(0, dtype=np.int64), np.setdiff1d(np.arange(basis.size), left))

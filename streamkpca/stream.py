@@ -176,7 +176,7 @@ class Stream:
         """Return what a refit sees, pending rows included."""
         summary = self._advanced(settings)
         basis = summary.basis
-        atoms = Candidates(basis.atoms, summary.atom_rows, basis.factor, are_atoms=True)
+        atoms = Candidates(basis.atoms, summary.tenure.positions, basis.factor, are_atoms=True)
         return basis.kernel, atoms, summary.moments
 
     def read_provisional(self, settings: StreamSettings) -> Snapshot:

@@ -31,7 +31,7 @@ FLOORS = {
         "change",
     ],
     3: ["basis", "moments", "reservoir", "weight_optimisers"],
-    4: ["residual_gram", "selection", "pursuit", "spectrum", "likelihood"],
+    4: ["residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["summary", "snapshot", "sparsity"],
     6: ["weighting", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
@@ -71,8 +71,9 @@ DOORS = {
     ("kernels.expressions", "kernels"),
     # Merging many is merging two, again and again.
     ("merging", "streaming"),
-    # The search for atoms looks at residuals.
+    # The search for atoms looks at residuals, and weighs atoms against them.
     ("selection", "residual_gram"),
+    ("selection", "exchange"),
     # Tables: columns, then the kinds of files, then the gathering.
     ("tables.array_tables", "tables.columns"),
     ("tables.csv_tables", "tables.columns"),
