@@ -135,21 +135,14 @@ class Exchange:
         self._precision = inverse.T @ inverse * unit
         self._recorded = inverse.T @ moments.second @ inverse
 
-        self._own_votes = self._votes_of(jury.positions, tenure.positions)
-        self._candidate_votes = self._votes_of(jury.positions, positions)
+        self._seats = _seats(jury.positions, tenure.positions)
+        self._candidate_seats = _seats(jury.positions, positions)
         self._shares = tenure.weights / total_weight
         self._candidate_shares = weights / total_weight
         # Rows behind the moments, in rows of average weight, against rows of the jury.
         rows_seen = tenure.exposure * moments.total_weight / max(moments.total_squared_weight, 1e-300)
         self._exposure = np.where(rows_seen > len(jury), tenure.exposure, np.inf)
         self._free = np.ones(len(positions), dtype=bool)
-
-    def _votes_of(self, jurors: Positions, rows: Positions) -> Array:
-        """Return the vote of each row where it sits in the jury, and 0 elsewhere."""
-        votes = np.zeros(len(rows))
-        _, seats, found = np.intersect1d(jurors, rows, return_indices=True)
-        votes[found] = self._votes[seats]
-        return votes
 
     def best(self) -> tuple[int, int, float]:
         """Find the exchange that wins most.
@@ -170,11 +163,9 @@ class Exchange:
         pivots, along, v = pivots[usable], self._cross[:, usable], self._candidate_coefficients[usable]
         t, votes = along / pivots, self._votes
 
-        alone = np.einsum("i,ij,ij->j", votes, self._coefficients, self._coefficients) - self._own_votes
+        alone = np.einsum("i,ij,ij->j", votes, self._coefficients, self._coefficients) - self._own(self._seats)
         together = (t * votes[:, None]).T @ self._coefficients
-        square = alone - 2.0 * v * together + v**2 * (votes @ t**2 - self._candidate_votes[usable])[:, None]
-        # The candidate's own row has V_cj - t_c v_j = 0 after its admission: it is no witness against any atom.
-        square += self._candidate_votes[usable][:, None] * v**2
+        square = alone - 2.0 * v * together + v**2 * (votes @ t**2)[:, None]
         before = np.diagonal(self._precision)
         precision = before + v**2 / pivots[:, None]
         loss = np.maximum(square, 0.0) / precision
@@ -187,9 +178,13 @@ class Exchange:
         pairs = np.arange(len(usable))
         gained = along**2 / pivots
         lost = (self._coefficients[:, places] - t * v[pairs, places]) ** 2 / precision[pairs, places]
-        gain = votes @ gained - self._candidate_votes[usable] * pivots + self._candidate_shares[usable] * pivots
+        own = self._own(self._candidate_seats[usable])
+        gain = votes @ gained + (self._candidate_shares[usable] - own) * pivots
         spread = gained - lost
         spread -= votes @ spread
+        for seats in (self._candidate_seats[usable], self._seats[places]):
+            seated = np.flatnonzero(seats >= 0)
+            spread[seats[seated], seated] = 0.0
         error = np.sqrt(votes**2 @ spread**2)
         profit = gain - cost[pairs, places] - _CAUTION * error
         winner = int(np.argmax(profit))
@@ -226,10 +221,14 @@ class Exchange:
         self._residual -= along**2 / pivot
         insert_direction(place, v / np.sqrt(pivot), 1.0 / np.sqrt(pivot), self._precision)
 
-        self._own_votes[place] = self._candidate_votes[candidate]
+        self._seats[place] = self._candidate_seats[candidate]
         self._shares[place] = self._candidate_shares[candidate]
         self._exposure[place] = np.inf
         self._free[candidate] = False
+
+    def _own(self, seats: Positions) -> Array:
+        """Return the votes that rows have in their own case."""
+        return np.where(seats >= 0, self._votes[seats], 0.0)
 
     def _leaves_lengths(self, candidate: int) -> bool:
         """Say whether no juror would get a negative squared distance to the span, beyond rounding.
@@ -242,3 +241,11 @@ class Exchange:
         if impossible.any():
             warn_indefinite(float(left[impossible].min()))
         return not impossible.any()
+
+
+def _seats(jurors: Positions, rows: Positions) -> Positions:
+    """Return where rows sit in the jury; -1 where they do not."""
+    seats = np.full(len(rows), -1)
+    _, seated, found = np.intersect1d(jurors, rows, return_indices=True)
+    seats[found] = seated
+    return seats

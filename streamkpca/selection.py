@@ -165,8 +165,9 @@ def choose_exchanges(
         if profit <= 0.0:
             break
         exchange.carry_out(candidate, place)
+        # Who came and goes again within one search never was an atom.
+        held.pop(place, None)
         held[place] = candidate
-    # Who came and went again within one search never was an atom.
     return Choice(shortlist[list(held.values())], np.array(sorted(held), dtype=np.int64))
 
 

@@ -5,8 +5,9 @@ kept, and so is what the summary would have recorded of it: a vector in the span
 them. Spans are handled by solving with kernel matrices; nothing is orthonormalised, updated or deflated.
 """
 
+import zlib
 from collections.abc import Callable
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,9 +17,13 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
 
-SWAP_FACTOR = 1.2
 DEPENDENT = 1e-10
 LONGEST_PAUSE = 32
+MOST_ROUNDS = 10
+SHORTLIST = 16
+CAUTION = 0.5
+JURY_SIZE = 2048
+FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 
 
 def linear() -> Function:
@@ -53,14 +58,17 @@ def gain(column: Array, j: int, weights: Array) -> float:
     return float(sum(a * r**2 / column[j] for a, r in zip(weights, column, strict=True)))
 
 
-def cautious_gain(column: Array, j: int, weights: Array) -> float:
-    """Energy a unit of weight that the other rows would win from row j, less one standard error of that mean."""
+def cautious_gain(column: Array, j: int, weights: Array, total_weight: float) -> float:
+    """Energy a unit of weight that a stream would win from row j of a block.
+
+    The other rows speak for the stream, less one standard error of their mean; the row itself for its own share.
+    """
     x, a = np.delete(column**2 / column[j], j), np.delete(weights, j)
     if not a.any():
         return -np.inf
     mean = np.average(x, weights=a)
     deviation = np.sqrt(np.average((x - mean) ** 2, weights=a))
-    return float(mean - deviation * np.sqrt((a**2).sum()) / a.sum())
+    return float(mean - deviation * np.sqrt((a**2).sum()) / a.sum() + weights[j] * column[j] / total_weight)
 
 
 @dataclass
@@ -91,60 +99,167 @@ class Axes:
 class NaiveStream:
     """What a stream has taught, without any economy."""
 
-    def __init__(self, kernel: Function, n_features: int, *, max_atoms: int | None, tolerance: float) -> None:
+    def __init__(
+        self,
+        kernel: Function,
+        n_features: int,
+        *,
+        max_atoms: int | None,
+        tolerance: float,
+        half_life: float | None = None,
+        seed: int = 0,
+    ) -> None:
         self.kernel = kernel
         self.max_atoms = max_atoms
         self.tolerance = tolerance
+        self.half_life = half_life
+        self.seed = seed
         self.rows = np.empty((0, n_features))
         self.weights = np.empty(0)
+        self.arrival = np.empty(0)
         self.atoms: list[int] = []
-        self.counts_from: dict[int, int] = {}
+        self.seen: dict[int, set[int]] = {}
         self.recorded = np.empty((0, 0))
+        self._gram = np.empty((0, 0))
         self.n_removed = 0
         self.n_put_off = 0
+        self.n_drifts = 0
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forget when to search and what level blocks have."""
         self.pause, self.wait, self.usual_residual = 1, 0, np.inf
+        self.shares: list[float] = []
+        self.level = self.variance = self.rise = self.fall = 0.0
 
     # The stream
 
     def advance(self, rows: Array, weights: Array) -> None:
         """Take in a block."""
-        if self.max_atoms is not None and len(self.atoms) > self.max_atoms:
-            kept, recorded = list(self.atoms), self.recorded
-            while len(kept) > self.max_atoms:
-                loss = self.loss_rates(kept, recorded, until=len(self.rows))
-                rest = [atom for atom in kept if atom != min(kept, key=lambda atom: loss[atom])]
-                kept, recorded = rest, self.reprojected(recorded, kept, rest)
-            self.become(kept, [])
+        if self.max_atoms is not None:
+            self.shrink(self.max_atoms)
+        if self.half_life is not None:
+            self.forget(2.0 ** (-len(rows) / self.half_life))
+            weights = weights * 2.0 ** (-np.arange(len(rows))[::-1] / self.half_life)
         block = range(len(self.rows), len(self.rows) + len(rows))
+        times = np.random.default_rng([self.seed + 1, block.start, zlib.crc32(rows.tobytes())]).standard_exponential(
+            len(rows)
+        )
         self.rows = np.concatenate([self.rows, rows])
         self.weights = np.concatenate([self.weights, weights])
-        self.become(*self.search(block))
+        with np.errstate(divide="ignore"):
+            self.arrival = np.concatenate([self.arrival, np.log(times) - np.log(weights)])
+        if self.atoms:
+            self.watch(block)
+        self.search(block)
+        for atom in self.atoms:
+            self.seen[atom] |= set(block)
         self.recorded = np.concatenate([self.recorded, self.project(self.atoms, rows)])
+
+    def forget(self, factor: float) -> None:
+        """Let all rows count so much of what they did."""
+        self.weights = self.weights * factor
+        self.arrival = self.arrival - np.log(factor)
+
+    def merge(self, other: Self) -> None:
+        """Take in the rows of another stream as if they had come after these."""
+        offset, n = len(self.rows), len(self.rows) + len(other.rows)
+        self.rows = np.concatenate([self.rows, other.rows])
+        self.weights = np.concatenate([self.weights, other.weights])
+        self.arrival = np.concatenate([self.arrival, other.arrival])
+        for atom in self.atoms:
+            self.seen[atom] |= set(range(offset, n))
+        joined: list[int] = []
+        for atom in other.atoms:
+            gram = self.residual_gram(self.atoms + joined, range(offset + atom, offset + atom + 1))
+            if gram[0, 0] > DEPENDENT * self.kernel(self.rows[[offset + atom]], self.rows[[offset + atom]])[0, 0]:
+                joined.append(offset + atom)
+                self.seen[offset + atom] = {offset + row for row in other.seen[atom]} | set(range(offset))
+        recorded = np.pad(self.recorded, ((0, 0), (0, len(joined))))
+        atoms = self.atoms + joined
+        inner = other.recorded @ self.kernel(other.rows[other.atoms], self.rows[atoms])
+        theirs = np.linalg.solve(self.kernel(self.rows[atoms], self.rows[atoms]), inner.T).T
+        self.atoms, self.recorded = atoms, np.concatenate([recorded, theirs])
+        self.start_anew()
+        if self.max_atoms is not None:
+            self.shrink(self.max_atoms)
+
+    def shrink(self, max_atoms: int) -> None:
+        """Let those go, one after the other, whose loss costs the jury least."""
+        kept = list(self.atoms)
+        while len(kept) > max_atoms:
+            costs = {atom: self.witnessed_loss(kept, atom) for atom in kept}
+            kept.remove(min(kept, key=lambda atom: costs[atom]))
+        self.become(kept, [])
+
+    def watch(self, block: range) -> None:
+        """Page's test on the unexplained shares of blocks; a signal wakes the search up."""
+        a = self.weights[block]
+        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
+        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
+        if a @ energy == 0.0:
+            return
+        share = (a @ residual) / (a @ energy)
+        error = np.sqrt(((a * (residual - share * energy)) ** 2).sum()) / (a @ energy)
+        share = max(share, self.tolerance)
+        value = share
+        if len(self.shares) >= FIRST_BLOCKS:
+            deviation = max(np.sqrt(self.variance), error, 1e-9)
+            step = float(np.clip((share - self.level) / deviation, -LARGEST_STEP, LARGEST_STEP))
+            self.rise = max(0.0, self.rise + step - ALLOWANCE)
+            self.fall = max(0.0, self.fall - step - ALLOWANCE)
+            value = self.level + step * deviation
+            if max(self.rise, self.fall) >= SIGNAL:
+                if self.rise >= SIGNAL:
+                    self.n_drifts += 1
+                    self.pause, self.wait, self.usual_residual = 1, 0, np.inf
+                self.shares, self.rise, self.fall = [], 0.0, 0.0
+                self.level = self.variance = 0.0
+                value = share
+        self.shares.append(value)
+        gain = 1.0 / min(len(self.shares), MEMORY)
+        self.variance = (1.0 - gain) * (self.variance + gain * (value - self.level) ** 2)
+        self.level += gain * (value - self.level)
 
     def recount(self) -> None:
         """Record every row again in the span of the final atoms."""
         self.recorded = self.project(self.atoms, self.rows)
-        self.counts_from = dict.fromkeys(self.atoms, 0)
+        self.seen = {atom: set(range(len(self.rows))) for atom in self.atoms}
 
-    def search(self, block: range) -> tuple[list[int], list[int]]:
-        """Decide which atoms stay and which rows of the block join them."""
-        a = self.weights[block]
-        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
-        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
-        if not a.any() or (self.tolerance > 0.0 and a @ residual <= self.tolerance * (a @ energy)):
-            return self.atoms, []
+    def search(self, block: range) -> None:
+        """Look for atoms in a block."""
+        if self.is_explained(block):
+            return
         if self.max_atoms is None:
-            return self.atoms, self.search_by_tolerance(block)
+            self.become(self.atoms, self.search_by_tolerance(block))
+            return
+        a = self.weights[block]
+        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
         mean = np.average(residual, weights=a)
         variance = np.average((residual - mean) ** 2, weights=a)
         if self.wait > 0 and mean - 3.0 * np.sqrt(variance * (a**2).sum()) / a.sum() <= self.usual_residual:
             self.wait -= 1
             self.n_put_off += 1
-            return self.atoms, []
-        stayed, joined = self.search_within_budget(block, self.max_atoms)
-        self.pause = 1 if joined or stayed != self.atoms else min(2 * self.pause, LONGEST_PAUSE)
+            return
+        found = False
+        for _ in range(MOST_ROUNDS):
+            if self.is_explained(block):
+                break
+            full = len(self.atoms) == self.max_atoms
+            stayed, joined = self.exchange(block) if full else (self.atoms, self.fill(block, self.max_atoms))
+            if not joined and stayed == self.atoms:
+                break
+            self.become(stayed, joined)
+            found = True
+        self.pause = max(self.pause // 2, 1) if found else min(2 * self.pause, LONGEST_PAUSE)
         self.wait, self.usual_residual = self.pause - 1, float(mean)
-        return stayed, joined
+
+    def is_explained(self, block: range) -> bool:
+        """Say whether a block leaves nothing to look for."""
+        a = self.weights[block]
+        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
+        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
+        return not a.any() or (self.tolerance > 0.0 and bool(a @ residual <= self.tolerance * (a @ energy)))
 
     def search_by_tolerance(self, block: range) -> list[int]:
         """Choose rows until the block is explained."""
@@ -160,36 +275,111 @@ class NaiveStream:
                 return joined
             joined.append(max(gains, key=lambda row: gains[row]))
 
-    def search_within_budget(self, block: range, max_atoms: int) -> tuple[list[int], list[int]]:
-        """Choose rows that are worth a place; recorded vectors are projected anew after every removal."""
-        stayed, joined, recorded = list(self.atoms), [], self.recorded
-        total = sum(a * self.kernel(row[None], row[None])[0, 0] for a, row in zip(self.weights, self.rows, strict=True))
-        mean_energy = total / self.weights.sum()
-        while True:
-            atoms = stayed + joined
-            R = self.residual_gram(atoms, block)
-            worth = cautious_gain if atoms else gain
-            gains = {row: worth(R[:, j], j, self.weights[block]) for j, row in self.candidates(R, block, joined)}
-            if not gains:
+    def fill(self, block: range, max_atoms: int) -> list[int]:
+        """Choose rows that are worth a free place."""
+        joined: list[int] = []
+        mean_energy = self.energy / self.weights.sum()
+        while len(self.atoms) + len(joined) < max_atoms:
+            atoms = self.atoms + joined
+            R, a, total_weight = self.residual_gram(atoms, block), self.weights[block], self.weights.sum()
+            gains = {
+                row: cautious_gain(R[:, j], j, a, total_weight) if atoms else gain(R[:, j], j, a)
+                for j, row in self.candidates(R, block, joined)
+            }
+            best = max(gains, key=lambda row: gains[row], default=None)
+            if best is None or gains[best] <= 0.0:
                 break
-            best = max(gains, key=lambda row: gains[row])
-            if len(atoms) < max_atoms:
-                if gains[best] <= 0.0 or (atoms and gains[best] * max_atoms <= self.tolerance * mean_energy):
-                    break
-            else:
-                if not stayed:
-                    break
-                block_recorded = self.project(atoms, self.rows[block])
-                loss = self.loss_rates(atoms, np.concatenate([recorded, block_recorded]), until=block.stop)
-                weakest = min(stayed, key=lambda atom: loss[atom])
-                if gains[best] <= SWAP_FACTOR * loss[weakest]:
-                    break
-                rest = [atom for atom in atoms if atom != weakest]
-                recorded = self.reprojected(recorded, atoms, rest)
-                stayed.remove(weakest)
+            if atoms and gains[best] * max_atoms <= self.tolerance * mean_energy:
+                break
             joined.append(best)
-            recorded = np.pad(recorded, ((0, 0), (0, 1)))
-        return stayed, joined
+        return joined
+
+    def exchange(self, block: range) -> tuple[list[int], list[int]]:
+        """Choose rows that take the places of atoms, each time the pair that wins most before the jury."""
+        R, total_weight = self.residual_gram(self.atoms, block), self.weights.sum()
+        gains = {
+            row: cautious_gain(R[:, j], j, self.weights[block], total_weight)
+            for j, row in self.candidates(R, block, [])
+        }
+        waiting = [row for row in sorted(gains, key=lambda row: -gains[row])[:SHORTLIST] if gains[row] > 0.0]
+        atoms, recorded = list(self.atoms), self.recorded
+        while waiting:
+            offers = {row: self.offer(atoms, recorded, row, block) for row in waiting}
+            best = max(waiting, key=lambda row: offers[row][0])
+            profit, rival = offers[best]
+            if profit <= 0.0:
+                break
+            rest = [atom for atom in atoms if atom != rival]
+            recorded = np.pad(self.reprojected(recorded, atoms, rest), ((0, 0), (0, 1)))
+            atoms = [*rest, best]
+            waiting.remove(best)
+        return [atom for atom in self.atoms if atom in atoms], [atom for atom in atoms if atom not in self.atoms]
+
+    def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
+        """Return what the stream wins from a row in the place of the atom that costs least, cautiously; and that atom."""
+        (jury, votes), total_weight = self.jury(), self.weights.sum()
+        pivot = self.residuals(atoms, [row])[0]
+        if pivot <= DEPENDENT * self.gram(np.array([row]), np.array([row]))[0, 0]:
+            return -np.inf, -1
+        before, after = self.residuals(atoms, jury), self.residuals([*atoms, row], jury)
+        own_row = np.array(jury) == row
+        win = votes @ np.where(own_row, 0.0, before - after) + self.weights[row] / total_weight * pivot
+        costs, without = {}, {}
+        past = self.weights[: block.start]
+        for atom in atoms:
+            rest = [other for other in atoms if other != atom]
+            without[atom] = self.residuals([*rest, row], jury)
+            loss = votes @ np.where(np.array(jury) == atom, 0.0, without[atom] - after)
+            costs[atom] = loss + self.weights[atom] / total_weight * self.residuals([*rest, row], [atom])[0]
+            seen = self.weights[sorted(self.seen.get(atom, set()))].sum()
+            # Moments count where they have seen more rows of average weight than the jury has.
+            if atom in self.atoms and seen * past.sum() / max((past**2).sum(), 1e-300) > len(jury):
+                alone = self.witnessed_loss(atoms, atom)
+                record = self.recorded_loss(atoms, recorded, atom) / seen
+                costs[atom] = max(costs[atom], record * min(loss / max(alone, 1e-300), 1.0))
+        rival = min(atoms, key=lambda atom: costs[atom])
+        spread = (before - after) - (without[rival] - after)
+        spread = np.where(own_row | (np.array(jury) == rival), 0.0, spread - votes @ spread)
+        return float(win - costs[rival] - CAUTION * np.sqrt(votes**2 @ spread**2)), rival
+
+    def jury(self) -> tuple[list[int], Array]:
+        """Return the first rows to arrive and their votes."""
+        running = np.flatnonzero(self.weights > 0.0)
+        first = running[np.argsort(self.arrival[running], kind="stable")][:JURY_SIZE]
+        a = self.weights[first]
+        if len(first) == JURY_SIZE:
+            a = a / -np.expm1(-a * np.exp(self.arrival[first[-1]]))
+            a[-1] = 0.0
+        return first.tolist(), a / a.sum()
+
+    def witnessed_loss(self, atoms: list[int], atom: int) -> float:
+        """Return what the jury, the atom's own row left out, would lose without an atom."""
+        jury, votes = self.jury()
+        rest = [other for other in atoms if other != atom]
+        lost = self.residuals(rest, jury) - self.residuals(atoms, jury)
+        return float(votes @ np.where(np.array(jury) == atom, 0.0, lost))
+
+    def recorded_loss(self, atoms: list[int], recorded: Array, atom: int) -> float:
+        """Energy that re-projection of the recorded vectors onto the other atoms would give up."""
+        K = self.kernel(self.rows[atoms], self.rows[atoms])
+        rest, place = [other for other in atoms if other != atom], atoms.index(atom)
+        given_up = recorded - np.insert(self.reprojected(recorded, atoms, rest), place, 0.0, axis=1)
+        return float(self.weights[: len(recorded)] @ np.einsum("ni,ij,nj->n", given_up, K, given_up))
+
+    def residuals(self, atoms: list[int], rows: list[int]) -> Array:
+        """Squared distances of rows to the span of atoms."""
+        chosen, others = np.array(atoms, dtype=int), np.array(rows)
+        cross = self.gram(chosen, others)
+        explained = cross * np.linalg.solve(self.gram(chosen, chosen), cross)
+        return np.diagonal(self._gram)[others] - explained.sum(axis=0)
+
+    def gram(self, left: Array, right: Array) -> Array:
+        """Kernel values of rows by their positions, each computed once."""
+        known = len(self._gram)
+        if known < len(self.rows):
+            new = self.kernel(self.rows[known:], self.rows)
+            self._gram = np.block([[self._gram, new[:, :known].T], [new]])
+        return self._gram[np.ix_(left, right)]
 
     def candidates(self, R: Array, block: range, joined: list[int]) -> list[tuple[int, int]]:
         """Rows that could become atoms: weight, no atom yet, and independent of those."""
@@ -200,27 +390,13 @@ class NaiveStream:
             if self.weights[row] > 0.0 and row not in joined and R[j, j] > DEPENDENT * energy[j]
         ]
 
-    def loss_rates(self, atoms: list[int], recorded: Array, *, until: int) -> dict[int, float]:
-        """Energy a unit of weight that re-projection onto the other atoms would give up, for each atom."""
-        K = self.kernel(self.rows[atoms], self.rows[atoms])
-        rates = {}
-        for place, atom in enumerate(atoms):
-            rest = [other for other in atoms if other != atom]
-            given_up = recorded - np.insert(self.reprojected(recorded, atoms, rest), place, 0.0, axis=1)
-            energy = np.einsum("ni,ij,nj->n", given_up, K, given_up)
-            # A newcomer counts from its own block, where it is not asked.
-            since = self.counts_from.get(atom, 0)
-            rates[atom] = float(self.weights[:until] @ energy / self.weights[since:until].sum())
-        return rates
-
     def become(self, stayed: list[int], joined: list[int]) -> None:
         """Change the atoms: recorded vectors lose what only those that go spanned; newcomers have recorded nothing."""
-        n_blocked = len(self.recorded)
         self.n_removed += len(self.atoms) - len(stayed)
         self.recorded = self.reprojected(self.recorded, self.atoms, stayed)
         self.recorded = np.pad(self.recorded, ((0, 0), (0, len(joined))))
         self.atoms = stayed + joined
-        self.counts_from.update(dict.fromkeys(joined, n_blocked))
+        self.seen.update({atom: set() for atom in joined})
 
     # Spans
 
@@ -257,8 +433,7 @@ class NaiveStream:
 
     def with_pending(self, rows: Array, weights: Array) -> Self:
         """Copy the stream and let the copy take in a block that is not full."""
-        twin = copy(self)
-        twin.counts_from = dict(self.counts_from)
+        twin = deepcopy(self)
         if len(rows):
             twin.advance(rows, weights)
         return twin
@@ -284,10 +459,11 @@ def learn(
     max_atoms: int | None,
     tolerance: float,
     block_size: int,
+    half_life: float | None = None,
     two_passes: bool = False,
 ) -> NaiveStream:
     """Take in a stream block by block, the rows left at its end included."""
-    stream = NaiveStream(kernel, rows.shape[1], max_atoms=max_atoms, tolerance=tolerance)
+    stream = NaiveStream(kernel, rows.shape[1], max_atoms=max_atoms, tolerance=tolerance, half_life=half_life)
     for start in range(0, len(rows), block_size):
         stream.advance(rows[start : start + block_size], weights[start : start + block_size])
     if two_passes:
