@@ -18,6 +18,9 @@ Positions = npt.NDArray[np.int64]
 # exchange forgets what was recorded along the direction that goes; at 1 rare improvements are missed.
 _CAUTION = 0.5
 
+# Losses below this share of k(x, x) are rounding, and gains too.
+_NOTHING = 1e-12
+
 # Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
 _LEAST_LENGTH = 1e-3
 
@@ -152,8 +155,8 @@ class Exchange:
         candidate, place : int
             Who comes, and where the atom is that goes.
         profit : float
-            Energy a unit of weight that the stream would win, less half a standard error; not positive where no
-            exchange pays.
+            Energy a unit of weight that the stream would win, less half a standard error, relative to the largest
+            k(x, x) of the candidates; not positive where no exchange pays beyond rounding.
         """
         pivots = np.diagonal(self._gram)
         usable = np.flatnonzero(self._free & (pivots > LEAST_PIVOT * np.abs(self._candidate_energy)))
@@ -169,9 +172,12 @@ class Exchange:
         before = np.diagonal(self._precision)
         precision = before + v**2 / pivots[:, None]
         loss = np.maximum(square, 0.0) / precision
-        # What moments say of the atom alone, less in the same proportion as the jury sees it.
-        proportion = np.minimum(loss / np.maximum(alone / before, 1e-300), 1.0)
-        recorded = np.diagonal(self._recorded) / before / self._exposure * proportion
+        # What moments say of the atom alone, less in the same proportion as the jury sees it; where it sees nothing of
+        # the atom it has nothing to say against the record.
+        witnessed = alone / before
+        proportion = np.ones_like(loss)
+        np.divide(loss, witnessed, out=proportion, where=witnessed > _NOTHING)
+        recorded = np.diagonal(self._recorded) / before / self._exposure * np.minimum(proportion, 1.0)
         cost = np.maximum(loss + self._shares / precision, recorded)
         places = np.argmin(cost, axis=1)
 
@@ -186,7 +192,7 @@ class Exchange:
             seated = np.flatnonzero(seats >= 0)
             spread[seats[seated], seated] = 0.0
         error = np.sqrt(votes**2 @ spread**2)
-        profit = gain - cost[pairs, places] - _CAUTION * error
+        profit = gain - cost[pairs, places] - _CAUTION * error - _NOTHING
         winner = int(np.argmax(profit))
         return int(usable[winner]), int(places[winner]), float(profit[winner])
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigvalsh, qr
+from scipy.linalg import qr
 
 from streamkpca.gaussian_model import Array, checked_moment, make_problem
 from streamkpca.likelihood import WeightFit, fit_weights
 from streamkpca.parameters import check_integer, check_real
+from streamkpca.spectrum import leading_eigenpairs
 
 _LEAST_SHARE = 1e-10
 _COARSE_STEP, _FINE_STEP = 0.5, 0.97
@@ -109,8 +110,7 @@ def automatic_noise_variance(second_moment: Any, n_components: int) -> float:
     r = len(moment)
     next_eigenvalue = 0.0
     if n_components < r:
-        rank = r - 1 - n_components
-        next_eigenvalue = float(eigvalsh(moment, subset_by_index=[rank, rank])[0])
+        next_eigenvalue = float(leading_eigenpairs(moment, n_components + 1)[0][-1])
     return max(next_eigenvalue, _LEAST_SHARE * trace, float(np.finfo(float).tiny))
 
 
@@ -177,11 +177,11 @@ def noise_variance_for(
     moment = checked_moment(where, second_moment)
     floor = automatic_noise_variance(moment, len(moment))
     problem = make_problem(where, features, moment, floor)
-    p, r = problem.features.shape
+    p = len(problem.features)
     if n_active > p:
         raise ValueError(f"{where}: n_active is {n_active} but features has {p} rows; ask for at most {p}")
 
-    noisy = max(float(eigvalsh(moment, subset_by_index=[r - 1, r - 1])[0]), floor)
+    noisy = max(float(leading_eigenpairs(moment, 1)[0][0]), floor)
     quiet: float | None = None
     best_noise, best = noisy, fit_weights(problem.features, moment, noisy, tolerance=tolerance)
     start, step = best.weights, _COARSE_STEP

@@ -22,6 +22,7 @@ LONGEST_PAUSE = 32
 MOST_ROUNDS = 10
 SHORTLIST = 16
 CAUTION = 0.5
+NOTHING = 1e-12
 JURY_SIZE = 2048
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 
@@ -336,11 +337,12 @@ class NaiveStream:
             if atom in self.atoms and seen * past.sum() / max((past**2).sum(), 1e-300) > len(jury):
                 alone = self.witnessed_loss(atoms, atom)
                 record = self.recorded_loss(atoms, recorded, atom) / seen
-                costs[atom] = max(costs[atom], record * min(loss / max(alone, 1e-300), 1.0))
+                seen_by_jury = alone > NOTHING * np.diagonal(self._gram)[block].max()
+                costs[atom] = max(costs[atom], record * (min(loss / alone, 1.0) if seen_by_jury else 1.0))
         rival = min(atoms, key=lambda atom: costs[atom])
         spread = (before - after) - (without[rival] - after)
         spread = np.where(own_row | (np.array(jury) == rival), 0.0, spread - votes @ spread)
-        return float(win - costs[rival] - CAUTION * np.sqrt(votes**2 @ spread**2)), rival
+        return float(win - costs[rival] - CAUTION * np.sqrt(votes**2 @ spread**2) - NOTHING), rival
 
     def jury(self) -> tuple[list[int], Array]:
         """Return the first rows to arrive and their votes."""

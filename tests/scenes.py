@@ -3,10 +3,11 @@
 import numpy as np
 
 from streamkpca.basis import Basis
+from streamkpca.exchange import Exchange, Tenure
 from streamkpca.kernels import RBF
 from streamkpca.moments import Moments
+from streamkpca.reservoir import Reservoir
 from streamkpca.residual_gram import ResidualGram
-from streamkpca.selection import Rivals, choose_within_budget
 
 
 def rbf(X, Y, gamma=0.3):
@@ -33,20 +34,27 @@ class Scene:
         self.basis.extend(self.atoms)
         seen = self.basis.project(self.past)
         self.moments = Moments.zero(m).add(seen.coordinates, seen.energy, self.past_weights)
-        self.exposure = np.full(m, self.past_weights.sum())
+        # Positions in the stream: past rows, then atoms of unit weight, then the block.
+        self.tenure = Tenure(30 + np.arange(m), np.ones(m), np.full(m, self.past_weights.sum()))
+        self.start = 30 + m
+        jury = Reservoir.empty(2048, 0, d).add(self.past, self.past_weights, 0).add(self.atoms, np.ones(m), 30)
+        self.jury = jury.add(self.rows, self.weights, self.start)
+        self.total_weight = self.past_weights.sum() + m + self.weights.sum()
         self.block = self.basis.project(self.rows)
 
     def residual(self, more=0):
         return ResidualGram(self.basis, self.block, self.weights, self.basis.size + more)
 
-    def weakest(self):
-        interpolation = self.basis.interpolation(self.block.coordinates)
-        return self.rivals(self.basis.size).weakest(interpolation, self.weights)
-
-    def rivals(self, max_atoms):
-        return Rivals(self.basis, self.moments, self.exposure, max_atoms)
-
-    def within_budget(self, max_atoms, tolerance=1e-3):
-        return choose_within_budget(
-            self.basis, self.moments, self.exposure, self.block, self.weights, max_atoms=max_atoms, tolerance=tolerance
+    def exchange(self, rows=None):
+        chosen = np.arange(len(self.rows)) if rows is None else np.array(rows)
+        candidates = self.basis.project(self.rows[chosen])
+        return Exchange(
+            self.basis,
+            self.tenure,
+            self.moments,
+            self.jury,
+            candidates,
+            self.start + chosen,
+            self.weights[chosen],
+            self.total_weight,
         )

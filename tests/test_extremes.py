@@ -105,7 +105,7 @@ def assert_finite_summary(model):
         moments.first,
         moments.second,
         summary.basis.factor,
-        summary.exposure,
+        summary.tenure.exposure,
         moments.energy,
         moments.losses.total,
     ]

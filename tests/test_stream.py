@@ -33,8 +33,8 @@ def bits(stream):
     pending = stream._buffer[: stream.n_pending].tobytes(), stream._buffer_weights[: stream.n_pending].tobytes()
     parts = [stream.n_rows, stream.n_rows_at_refit, pending]
     if summary is not None:
-        arrays = [summary.basis.factor, summary.moments.second, summary.moments.first, summary.exposure]
-        parts += [part.tobytes() for part in [*arrays, summary.atom_rows]]
+        arrays = [summary.basis.factor, summary.moments.second, summary.moments.first, summary.tenure.exposure]
+        parts += [part.tobytes() for part in [*arrays, summary.tenure.positions]]
     if scheduled is not None:
         parts += [part.tobytes() for part in (scheduled.projection, scheduled.weights, scheduled.eigenvalues)]
     return parts

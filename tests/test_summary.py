@@ -40,9 +40,9 @@ def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
         assert summary.moments.total_weight == pytest.approx(sum(w.sum() for _, w in seen))
         assert summary.moments.energy == pytest.approx(sum(w.sum() for _, w in seen))
         assert 1 <= summary.basis.size <= (max_atoms or size * count)
-        assert len(summary.exposure) == len(summary.atom_rows) == summary.basis.size
+        assert len(summary.tenure.exposure) == len(summary.tenure.positions) == summary.basis.size
         everything = np.vstack([rows for rows, _ in seen])
-        np.testing.assert_array_equal(everything[summary.atom_rows], summary.basis.atoms)
+        np.testing.assert_array_equal(everything[summary.tenure.positions], summary.basis.atoms)
         if max_atoms is None:
             assert summary.moments.losses.total <= 0.05 * summary.moments.energy
 
@@ -52,8 +52,8 @@ def test_exposure_is_the_weight_since_the_atoms_block(seed, count):
     blocks = blocks_of(seed, count, 6)
     summary = summary_of(blocks, max_atoms=4)
     weights = np.concatenate([w for _, w in blocks])
-    expected = [weights[row // 6 * 6 :].sum() for row in summary.atom_rows]
-    np.testing.assert_allclose(summary.exposure, expected)
+    expected = [weights[row // 6 * 6 :].sum() for row in summary.tenure.positions]
+    np.testing.assert_allclose(summary.tenure.exposure, expected)
 
 
 def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
@@ -73,11 +73,11 @@ def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
 def test_recounting_keeps_the_atoms_and_forgets_the_rest():
     blocks = blocks_of(0, 3, 8)
     summary = summary_of(blocks, max_atoms=5)
-    atoms, rows = summary.basis.atoms.copy(), summary.atom_rows.copy()
+    atoms, rows = summary.basis.atoms.copy(), summary.tenure.positions.copy()
     summary.recount()
     assert summary.moments.total_weight == summary.n_rows == 0
     np.testing.assert_array_equal(summary.basis.atoms, atoms)
-    np.testing.assert_array_equal(summary.atom_rows, rows)
+    np.testing.assert_array_equal(summary.tenure.positions, rows)
     for block in blocks:
         summary.record(*block)
     assert_conserved(summary)
@@ -110,7 +110,7 @@ def test_a_copy_goes_its_own_way():
     for block in blocks[3:]:
         summary.advance(*block, max_atoms=4, tolerance=0.0)
     np.testing.assert_array_equal(summary.moments.second, branch.moments.second)
-    np.testing.assert_array_equal(summary.atom_rows, branch.atom_rows)
+    np.testing.assert_array_equal(summary.tenure.positions, branch.tenure.positions)
 
 
 @pytest.mark.parametrize("max_atoms", [None, 3])
@@ -122,7 +122,7 @@ def test_rows_of_weight_zero_leave_no_trace(max_atoms):
     assert summary.moments.total_weight == summary.moments.energy == 0.0
     weights = np.r_[np.ones(4), np.zeros(5)]
     summary.advance(rows, weights, max_atoms=max_atoms, tolerance=0.0)
-    assert set(summary.atom_rows) <= set(range(9, 13))
+    assert set(summary.tenure.positions) <= set(range(9, 13))
 
 
 def test_rows_without_energy_need_no_atoms():
@@ -145,10 +145,16 @@ def test_searches_grow_rare_while_they_find_nothing():
     assert set(gaps[5:]) <= {32}
 
 
-def test_a_find_makes_the_next_block_due():
-    pace = SearchPace().searched(found=False, mean_residual=1.0).searched(found=False, mean_residual=1.0)
-    assert not pace.is_due(1.0, 0.0)
-    assert pace.searched(found=True, mean_residual=1.0).is_due(0.0, 0.0)
+def test_finds_bring_searches_back_as_they_went():
+    pace = SearchPace()
+    for _ in range(4):
+        pace = pace.searched(found=False, mean_residual=1.0)
+    pauses = []
+    for _ in range(6):
+        pace = pace.searched(found=True, mean_residual=1.0)
+        pauses.append(pace.pause)
+    assert pauses == [8, 4, 2, 1, 1, 1]
+    assert pace.is_due(0.0, 0.0)
 
 
 @pytest.mark.parametrize(("residual", "due"), [(1.29, False), (1.31, True), (0.5, False)])
