@@ -225,7 +225,7 @@ def fit_weights(
         than this, relative to max(1, \|mean log-likelihood + r/2 log(2 pi sigma^2)\|): the constant left out
         would make the answer depend on the unit of the features.
     max_rounds : int, optional
-        Most rounds; 1,000 by default, 10,000 for "em". A round of "coordinate" is up to p steps.
+        Most rounds; 1,000 by default, 10,000 for "em". A round of "coordinate" is up to 512 steps.
 
     Returns
     -------
@@ -240,9 +240,14 @@ def fit_weights(
     -----
     The model is c ~ N(0, sigma^2 I + Phi^T W Phi). With C_-i the covariance without candidate i, s_i =
     phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i, the likelihood as a function of w_i alone
-    has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i. A step costs O(p) with p x p
-    matrices kept up to date in blocks of steps, a round O(r^3 + p r^2 + p^2 r). The likelihood has more than
-    one maximum; optimisers may end in different ones. Memory: three (p, r) and two (p, p) arrays.
+    has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i. The likelihood has more than one
+    maximum; optimisers may end in different ones.
+
+    "coordinate" chooses candidates that have something to gain, maximises over their weights in coordinates of
+    their span, and asks all others again: once O(p r^2) for the products phi_i^T S phi_i, which every start pays, then
+    O(p r k) for k chosen and O(k) a step. A start from good weights asks twice or three times, one from nothing
+    six to ten times. Where rounding forbids to judge the others from the span, asking costs O(r^3 + p r^2), as
+    a round of "em" and "fixed_point" does for p weights that are not zero.
 
     References
     ----------

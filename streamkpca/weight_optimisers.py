@@ -5,10 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamkpca.candidate_span import CandidateSpan
 from streamkpca.gaussian_model import Array, Problem, Statistics, posterior_variances, statistics
 from streamkpca.weight_loops import BLOCK_FULL, NO_GAIN_LEFT, ascend
 
 _BLOCK = 64
+_MOST_STEPS = 512
+# So many candidates at least are chosen at a time.
+_FEWEST_NEWCOMERS = 8
 
 
 class Ascent(NamedTuple):
@@ -20,17 +24,17 @@ class Ascent(NamedTuple):
 
 
 def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> Ascent:
-    """Maximise over one weight at a time, always the one that gains most.
+    """Maximise over one weight at a time, always the one that gains most among the chosen candidates.
 
     Parameters
     ----------
     problem : Problem
     weights : ndarray of shape (p,)
-        Where to start.
+        Where to start; those that are not zero are the first to be chosen.
     tolerance : float
         Converged when no step gains more, relative to max(1, |likelihood of the trace|).
     max_rounds : int
-        A round is at most p steps, followed by a computation from scratch.
+        A round is at most 512 steps, followed by a computation from scratch.
 
     Returns
     -------
@@ -38,15 +42,47 @@ def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds
 
     Notes
     -----
+    Few candidates ever have a weight, and whatever their weights, the covariance differs from the noise only in
+    their span. So the chosen are maximised over in coordinates of that span, at the price of a problem of their
+    number; then all others are asked what they would gain, and those that gain most are chosen too. At most as
+    many as have a weight, so that a search from nothing has a picture to judge by before it takes in many.
+    """
+    span = CandidateSpan(problem)
+    span.choose(np.flatnonzero(weights))
+    start = statistics(span.problem(), weights[span.chosen])
+    trace = [start.unit_log_likelihood + span.log_likelihood_beyond()]
+    weights = weights.copy()
+    settled = False
+    while True:
+        least_gain = tolerance * max(1.0, abs(trace[-1]))
+        gains = span.gains_of_others(weights, least_gain)
+        most = max(_FEWEST_NEWCOMERS, np.count_nonzero(weights))
+        best = np.argsort(-gains, kind="stable")[:most]
+        newcomers = best[gains[best] > least_gain]
+        if settled and not newcomers.size:
+            return Ascent(weights, trace, converged=True)
+        span.choose(newcomers)
+        beyond, rounds_left = span.log_likelihood_beyond(), max_rounds + 1 - len(trace)
+        inside = _coordinate_among(span.problem(), weights[span.chosen], beyond, tolerance, rounds_left)
+        weights[span.chosen] = inside.weights
+        # What was gained, not where it ended: likelihoods in two bases differ by rounding.
+        trace += [trace[-1] + (likelihood - inside.trace[0]) for likelihood in inside.trace[1:]]
+        settled = inside.converged
+        if not settled:
+            return Ascent(weights, trace, converged=False)
+
+
+def _coordinate_among(problem: Problem, weights: Array, beyond: float, tolerance: float, max_rounds: int) -> Ascent:
+    """Maximise over all candidates of a problem, to whose likelihood something is to be added.
+
     Rounding cannot pile up: convergence is only believed on freshly computed statistics, and a round that
     turns out to have lowered the likelihood is taken back and tried again with an eighth of its steps. When a
     single step from fresh statistics lowers it, what is left to gain is smaller than the rounding of the
     likelihood.
     """
-    p = len(weights)
-    most_steps = p
+    most_steps = _MOST_STEPS
     current = statistics(problem, weights)
-    trace = [current.unit_log_likelihood]
+    trace = [current.unit_log_likelihood + beyond]
     while True:
         least_gain = tolerance * max(1.0, abs(trace[-1]))
         if not _gains_more(current, weights, least_gain):
@@ -55,10 +91,11 @@ def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds
             return Ascent(weights, trace, converged=False)
         proposal, steps = _coordinate_round(current, weights, least_gain, most_steps)
         proposed = statistics(problem, proposal)
-        if proposed.unit_log_likelihood >= trace[-1]:
+        likelihood = proposed.unit_log_likelihood + beyond
+        if likelihood >= trace[-1]:
             weights, current = proposal, proposed
-            trace.append(proposed.unit_log_likelihood)
-            most_steps = min(2 * most_steps, p)
+            trace.append(likelihood)
+            most_steps = min(2 * most_steps, _MOST_STEPS)
         elif steps == 1:
             return Ascent(weights, trace, converged=True)
         else:

@@ -30,7 +30,7 @@ FLOORS = {
         "losses",
         "change",
     ],
-    3: ["basis", "moments", "reservoir", "weight_optimisers"],
+    3: ["basis", "moments", "reservoir", "candidate_span", "weight_optimisers"],
     4: ["residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["summary", "snapshot", "sparsity"],
     6: ["weighting", "estimator", "certificates"],
@@ -69,9 +69,8 @@ DOORS = {
     ("kernels", "kernels.product"),
     ("kernels", "kernels.programs"),
     ("kernels.expressions", "kernels"),
-    # Merging many is merging two, again and again.
-    ("merging", "streaming"),
-    # The search for atoms looks at residuals, and weighs atoms against them.
+    3: ["basis", "moments", "reservoir", "candidate_span", "weight_optimisers"],
+    4: ["residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     ("selection", "residual_gram"),
     ("selection", "exchange"),
     # Tables: columns, then the kinds of files, then the gathering.
