@@ -32,7 +32,7 @@ def refit(
         Of rows whose weights are not all zero.
     settings : RefitSettings
     previous : Snapshot, optional
-        The last one: its weights are where the search for new ones starts, its axes decide the signs.
+        The last one: its weights and noise are where the search for new ones starts, its axes decide the signs.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def refit(
     -----
     O(p^3) for the axes, besides the likelihood's O(p^2) a changed weight.
     """
-    weights, noise_variance = find_weights(candidates, moments, settings, _last_weights(candidates, previous))
+    weights, noise_variance = find_weights(candidates, moments, settings, _last_fit(candidates, previous))
     active = np.flatnonzero(weights)
     if candidates.are_atoms:
         factor, rotation = restrict_factor(candidates.coordinates, active)
@@ -106,14 +106,14 @@ def refit(
     )
 
 
-def _last_weights(candidates: Candidates, previous: Snapshot | None) -> Array | None:
-    """Carry over the weights of candidates that the last refit knew, by their positions in the stream."""
+def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:
+    """Carry over noise variance and weights of the last refit, these by the candidates' positions in the stream."""
     if previous is None or previous.noise_variance is None:
         return None
     weights = np.zeros(len(candidates.rows))
     _, now, then = np.intersect1d(candidates.positions, previous.atom_rows, return_indices=True)
     weights[now] = previous.weights[then]
-    return weights
+    return weights, previous.noise_variance
 
 
 def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot | None) -> Array:

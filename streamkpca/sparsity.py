@@ -1,12 +1,12 @@
 """How the noise variance sets the number of active candidates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import qr
-
+from streamkpca.factor import independent_span
 from streamkpca.gaussian_model import Array, checked_moment, make_problem
 from streamkpca.likelihood import WeightFit, fit_weights
 from streamkpca.parameters import check_integer, check_real
@@ -14,6 +14,7 @@ from streamkpca.spectrum import leading_eigenpairs
 
 _LEAST_SHARE = 1e-10
 _COARSE_STEP, _FINE_STEP = 0.5, 0.97
+_FITS_NEAR_START = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,7 @@ class SparsityPath:
         How many weights are not zero.
     mean_log_likelihoods : ndarray of shape (n,)
     captured_variances : ndarray of shape (n,)
-        Trace of the second moment within the span of the active candidates.
+        Trace of the data's covariance within the span of the active candidates.
     mean_reconstruction_errors : ndarray of shape (n,)
         Mean squared distance of the data to that span.
     converged : ndarray of bool, shape (n,)
@@ -119,6 +120,7 @@ def noise_variance_for(
     features: Any,
     second_moment: Any,
     *,
+    start: tuple[Array, float] | None = None,
     tolerance: float = 1e-10,
     max_fits: int = 100,
 ) -> NoiseSearch:
@@ -132,10 +134,12 @@ def noise_variance_for(
         Coordinates of the candidates in an orthonormal basis.
     second_moment : array-like of shape (r, r)
         Covariance of the data in that basis.
+    start : (ndarray of shape (p,), float), optional
+        Weights and noise variance of the last search, for data that resemble its data.
     tolerance : float
         Of each fit, as for `fit_weights`.
     max_fits : int
-        Most fits to spend.
+        Most fits to spend on the search, besides up to eight near the start.
 
     Returns
     -------
@@ -149,12 +153,13 @@ def noise_variance_for(
 
     Notes
     -----
-    From the largest eigenvalue, where nothing is active, the noise is halved until as many are active as
-    wanted (or it reaches the floor of `automatic_noise_variance`); the last halving is gone over in steps of
-    3 %, and if the count jumps over the wanted one between two of them, they are bisected on the logarithmic
-    scale until they are within one part in 1e6. Each fit starts from the weights at the noisy end. The count
-    is not monotone in the noise, so several ranges may leave as many; this finds the noisiest that is not
-    narrower than a step.
+    With a start, its noise is tried first, then steps of 3 % from there, and between them: data that changed little
+    need one fit or a few. Where eight do not do, and without a start, the search begins at the largest eigenvalue,
+    where nothing is active. The noise is halved until as many are active as wanted (or it reaches the floor of
+    `automatic_noise_variance`); the last halving is gone over in steps of 3 %, and if the count jumps over the
+    wanted one between two of them, they are bisected on the logarithmic scale until they are within one part in
+    1e6. Each fit starts from the weights at the noisy end. The count is not monotone in the noise, so several
+    ranges may leave as many; this finds the noisiest that is not narrower than a step.
 
     References
     ----------
@@ -181,16 +186,30 @@ def noise_variance_for(
     if n_active > p:
         raise ValueError(f"{where}: n_active is {n_active} but features has {p} rows; ask for at most {p}")
 
+    if start is not None:
+        near, noise = start
+        too_few, too_many = np.inf, 0.0
+        for _ in range(_FITS_NEAR_START):
+            fit = fit_weights(problem.features, moment, max(noise, floor), initial_weights=near, tolerance=tolerance)
+            if len(fit.active) == n_active:
+                return NoiseSearch(max(noise, floor), fit, exact=True)
+            if len(fit.active) > n_active:
+                too_many = noise
+                noise = min(noise / _FINE_STEP, float(np.sqrt(noise * too_few)))
+            else:
+                too_few = noise
+                noise = max(noise * _FINE_STEP, float(np.sqrt(noise * too_many)))
+
     noisy = max(float(leading_eigenpairs(moment, 1)[0][0]), floor)
     quiet: float | None = None
     best_noise, best = noisy, fit_weights(problem.features, moment, noisy, tolerance=tolerance)
-    start, step = best.weights, _COARSE_STEP
+    warm, step = best.weights, _COARSE_STEP
     coarse: tuple[float, WeightFit] | None = None
     for _ in range(max_fits - 1):
         if len(best.active) == n_active or (noisy == floor if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
             break
         noise = max(step * noisy, floor) if quiet is None else float(np.sqrt(noisy * quiet))
-        fit = fit_weights(problem.features, moment, noise, initial_weights=start, tolerance=tolerance)
+        fit = fit_weights(problem.features, moment, noise, initial_weights=warm, tolerance=tolerance)
         count = len(fit.active)
         if count >= n_active and step == _COARSE_STEP:
             # The count is not monotone: only small steps find the noisiest of the ranges that leave so many.
@@ -201,7 +220,7 @@ def noise_variance_for(
         if count > n_active:
             quiet = noise
             continue
-        noisy, start = noise, fit.weights
+        noisy, warm = noise, fit.weights
         if count >= len(best.active):
             best_noise, best = noise, fit
     if coarse is not None and len(best.active) != n_active:
@@ -214,6 +233,7 @@ def sparsity_path(
     second_moment: Any,
     noise_variances: Any,
     *,
+    describe_span: Callable[[Array], tuple[float, float]] | None = None,
     tolerance: float = 1e-10,
     max_rounds: int | None = None,
 ) -> SparsityPath:
@@ -228,6 +248,10 @@ def sparsity_path(
     noise_variances : array-like of shape (n,)
         In the order in which they are to be visited; descending noise adds candidates one after
         another.
+    describe_span : callable, optional
+        Given the weights (p,), returns the variance that the span of the active candidates captures and the mean
+        squared distance of the data to it. By default the active rows of `features` span it, and data have
+        no other variance than `second_moment`.
     tolerance, max_rounds : float, int
         Of each fit, as for `fit_weights`.
 
@@ -242,8 +266,8 @@ def sparsity_path(
 
     Notes
     -----
-    The captured variance is tr(U^T S U) for an orthonormal basis U of the active candidates, from a QR
-    factorisation with pivoting that stops at the numerical rank. O(k r min(k, r)) a fit for it.
+    By default the captured variance is tr(U^T S U) for an orthonormal basis U of the active candidates.
+    O(k r min(k, r)) a fit for it.
 
     References
     ----------
@@ -273,24 +297,34 @@ def sparsity_path(
         fit = fit_weights(phi, moment, noise, initial_weights=weights, tolerance=tolerance, max_rounds=max_rounds)
         weights = fit.weights
         fits.append(fit)
-    captured = np.array([_captured_variance(phi[fit.active], moment) for fit in fits])
+
+    def describe(weights: Array) -> tuple[float, float]:
+        captured = second_moment_within(independent_span(phi[weights > 0.0])[2], moment)
+        return captured, max(float(np.trace(moment)) - captured, 0.0)
+
+    captured, errors = np.array([(describe_span or describe)(fit.weights) for fit in fits]).T
     return SparsityPath(
         noise_variances=np.array(values),
         weights=np.array([fit.weights for fit in fits]),
         n_active=np.array([len(fit.active) for fit in fits], dtype=np.intp),
         mean_log_likelihoods=np.array([fit.mean_log_likelihood for fit in fits]),
         captured_variances=captured,
-        mean_reconstruction_errors=np.maximum(np.trace(moment) - captured, 0.0),
+        mean_reconstruction_errors=errors,
         converged=np.array([fit.converged for fit in fits]),
     )
 
 
-def _captured_variance(active: Array, moment: Array) -> float:
-    """Compute the trace of the second moment within the span of some rows."""
-    if not active.size:
-        return 0.0
-    basis, triangle, _ = qr(active.T, mode="economic", pivoting=True, check_finite=False)
-    pivots = np.abs(np.diagonal(triangle))
-    rank = int((pivots > max(active.shape) * np.finfo(float).eps * pivots[0]).sum())
-    U = basis[:, :rank]
-    return float(np.einsum("ij,ij->", U, moment @ U))
+def second_moment_within(rotation: Array, second_moment: Array) -> float:
+    """Compute the trace of a second moment within a span.
+
+    Parameters
+    ----------
+    rotation : ndarray of shape (k, r)
+        Orthonormal rows.
+    second_moment : ndarray of shape (r, r)
+
+    Returns
+    -------
+    float
+    """
+    return float(np.einsum("ij,ij->", rotation @ second_moment, rotation))

@@ -1,7 +1,7 @@
 """Sparse weights for the rows that axes may be made of."""
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,7 +12,13 @@ from streamkpca.factor import independent_span, squared_norms
 from streamkpca.likelihood import fit_weights
 from streamkpca.moments import Moments
 from streamkpca.parameters import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
-from streamkpca.sparsity import SparsityPath, automatic_noise_variance, noise_variance_for, sparsity_path
+from streamkpca.sparsity import (
+    SparsityPath,
+    automatic_noise_variance,
+    noise_variance_for,
+    second_moment_within,
+    sparsity_path,
+)
 from streamkpca.spectrum import RANK_TOLERANCE, covariance_divisor, leading_eigenpairs, principal_axes, total_variance
 
 Array = npt.NDArray[np.float64]
@@ -117,7 +123,7 @@ class Candidates:
 
 
 def find_weights(
-    candidates: Candidates, moments: Moments, settings: RefitSettings, start: Array | None = None
+    candidates: Candidates, moments: Moments, settings: RefitSettings, start: tuple[Array, float] | None = None
 ) -> tuple[Array, float | None]:
     """Find the weights of candidates and the noise variance that they were found with.
 
@@ -126,8 +132,8 @@ def find_weights(
     candidates : Candidates
     moments : Moments
     settings : RefitSettings
-    start : ndarray of shape (p,), optional
-        Weights to start from.
+    start : (ndarray of shape (p,), float), optional
+        Weights and noise variance to start from, the last refit's.
 
     Returns
     -------
@@ -148,12 +154,13 @@ def find_weights(
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
         return everyone, None
 
+    last_weights = None if start is None else start[0]
     if settings.n_active is not None:
         if settings.n_active > p:
             raise SparsityError(
                 f"n_active={settings.n_active} is more than the {p} candidates there are so far; ask for fewer"
             )
-        search = noise_variance_for(settings.n_active, features, covariance)
+        search = noise_variance_for(settings.n_active, features, covariance, start=start)
         if not search.exact:
             warnings.warn(
                 f"no noise variance leaves exactly n_active={settings.n_active} of {p} candidates; the nearest below "
@@ -166,11 +173,11 @@ def find_weights(
         q = _n_axes(moments, settings)
         if p <= q:
             return everyone, None
-        weights, noise_variance = _automatic_weights(features, covariance, q, start)
+        weights, noise_variance = _automatic_weights(features, covariance, q, last_weights)
     else:
         assert isinstance(settings.noise_variance, float)
         noise_variance = settings.noise_variance
-        weights = fit_weights(features, covariance, noise_variance, initial_weights=start).weights
+        weights = fit_weights(features, covariance, noise_variance, initial_weights=last_weights).weights
     if weights.any():
         return weights, noise_variance
     squares = np.maximum(squared_norms(features), np.finfo(float).tiny)
@@ -235,14 +242,14 @@ def trace_sparsity(candidates: Candidates, moments: Moments, noise_variances: An
     if noise_variances is None:
         largest = float(leading_eigenpairs(covariance, 1)[0][0])
         noise_variances = np.geomspace(0.999 * largest, 1e-3 * largest, 20)
-    path = sparsity_path(features, covariance, noise_variances)
-    captured, errors = [], []
-    for weights in path.weights:
-        _, _, rotation = independent_span(candidates.coordinates[weights > 0.0])
-        captured.append(float(np.einsum("ij,jk,ik->", rotation, covariance, rotation, optimize=True)))
-        inside = float(np.einsum("ij,jk,ik->", rotation, moments.second, rotation, optimize=True))
-        errors.append((moments.energy - inside) / moments.total_weight)
-    return replace(path, captured_variances=np.array(captured), mean_reconstruction_errors=np.array(errors))
+
+    def describe_span(weights: Array) -> tuple[float, float]:
+        # Axes are made of the candidates themselves, which the likelihood sees centred.
+        rotation = independent_span(candidates.coordinates[weights > 0.0])[2]
+        inside = second_moment_within(rotation, moments.second)
+        return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
+
+    return sparsity_path(features, covariance, noise_variances, describe_span=describe_span)
 
 
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:

@@ -12,7 +12,7 @@ from streamkpca.gaussian_model import Problem, statistics
 
 @st.composite
 def chosen_spans(draw):
-    """Draw a problem with candidates that depend on others or vanish, some of them chosen in several goes, and weights."""
+    """Draw a problem, some of whose candidates depend on others or vanish, and choose a few in several goes."""
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     p, r = draw(st.integers(1, 12)), draw(st.integers(1, 7))
     rank = draw(st.integers(1, r))

@@ -64,6 +64,19 @@ def test_search_without_variance_finds_nothing():
     assert not found.fit.weights.any()
 
 
+def test_search_with_a_start_begins_at_its_noise():
+    features, second_moment = draw_problem(0)
+    cold = noise_variance_for(7, features, second_moment)
+    for factor, steps in ((1.0, 0), (0.97**2, -2)):
+        start = cold.fit.weights, cold.noise_variance * factor
+        found = noise_variance_for(7, features, second_moment, start=start)
+        assert found.exact
+        assert len(found.fit.active) == 7
+        assert abs(np.log(found.noise_variance / start[1]) / np.log(0.97)) <= abs(steps) + 1e-6
+    far = cold.fit.weights, cold.noise_variance * 1e-4
+    assert noise_variance_for(7, features, second_moment, start=far).noise_variance == cold.noise_variance
+
+
 def test_search_keeps_to_its_number_of_fits():
     features, second_moment = draw_problem(0)
     found = noise_variance_for(7, features, second_moment, max_fits=1)
@@ -96,6 +109,13 @@ def test_path_follows_the_order_given():
     assert path.n_active[1] < path.n_active[2] < path.n_active[0]
     second = fit_weights(features, second_moment, 2.0, initial_weights=path.weights[0], tolerance=1e-10)
     np.testing.assert_array_equal(path.weights[1], second.weights)
+
+
+def test_path_describes_the_span_that_it_is_told_of():
+    features, second_moment = draw_problem(4)
+    path = sparsity_path(features, second_moment, [2.0, 0.5], describe_span=lambda w: (w.sum(), np.count_nonzero(w)))
+    np.testing.assert_array_equal(path.captured_variances, path.weights.sum(axis=1))
+    np.testing.assert_array_equal(path.mean_reconstruction_errors, path.n_active)
 
 
 def test_path_says_what_did_not_converge():

@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamkpca import sparsity
 from streamkpca.errors import SparsityError, SparsityWarning
+from streamkpca.likelihood import fit_weights
 from streamkpca.moments import Moments
 from streamkpca.weighting import Candidates, RefitSettings, find_weights, trace_sparsity
 
@@ -112,12 +114,34 @@ def test_what_cannot_be_had_is_refused():
         find_weights(candidates, moments, settings_of(noise_variance=50.0))
 
 
-def test_the_start_is_where_the_search_begins():
+@pytest.mark.parametrize("changes", [{"noise_variance": 0.05}, {"noise_variance": "auto"}, {"n_active": 3}])
+def test_the_start_is_where_the_search_begins(changes):
     candidates, moments, *_ = drawn(2)
-    settings = settings_of(noise_variance=0.05)
-    found, _ = find_weights(candidates, moments, settings)
-    again, _ = find_weights(candidates, moments, settings, found)
+    settings = settings_of(**changes)
+    found, noise = find_weights(candidates, moments, settings)
+    again, same = find_weights(candidates, moments, settings, (found, noise))
+    assert same == noise
     np.testing.assert_allclose(again, found, rtol=1e-3, atol=1e-6)
+
+
+def test_a_start_spares_most_of_the_search_for_a_number(monkeypatch):
+    candidates, before, *_ = drawn(3, n=2_000, r=8, p=30)
+    more = np.random.default_rng(4).normal(size=(20, 8)) * 0.5 ** np.arange(8)
+    settings = settings_of(n_active=5)
+    start = find_weights(candidates, before, settings)
+    after = before.add(more, np.einsum("ij,ij->i", more, more), np.ones(20))
+    fits = []
+
+    def counting(*arguments, **options):
+        fits.append(fit_weights(*arguments, **options))
+        return fits[-1]
+
+    monkeypatch.setattr(sparsity, "fit_weights", counting)
+    weights, _ = find_weights(candidates, after, settings, start)
+    near = len(fits)
+    find_weights(candidates, after, settings)
+    assert np.count_nonzero(weights) == 5
+    assert near < len(fits) - near
 
 
 @given(SEEDS, st.booleans())
