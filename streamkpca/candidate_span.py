@@ -10,6 +10,8 @@ Positions = npt.NDArray[np.intp]
 
 # Generous for what sums of a few hundred products lose.
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
+# Beyond this share of the candidates, going on in spans costs more than all at once.
+_MOST_CHOSEN = 0.7
 
 
 class CandidateSpan:
@@ -44,7 +46,7 @@ class CandidateSpan:
         self._moment = np.empty((0, 0))
 
     def choose(self, candidates: Positions) -> None:
-        """Add candidates and extend the basis by what is new in them.
+        """Add candidates, or all when these make them most, and extend the basis by what is new in them.
 
         Parameters
         ----------
@@ -54,7 +56,12 @@ class CandidateSpan:
         if not candidates.size:
             return
         features, second_moment = self._problem.features, self._problem.second_moment
+        p = len(features)
         self.chosen = np.concatenate([self.chosen, candidates])
+        if len(self.chosen) > _MOST_CHOSEN * p:
+            self.chosen = np.concatenate([self.chosen, np.setdiff1d(np.arange(p), self.chosen)])
+            self._coordinates, self._moment = features, second_moment
+            return
         # Householder's columns are orthonormal even where the candidates are dependent; Gram-Schmidt's would not be.
         joined = np.linalg.qr(np.hstack([self._basis, features[candidates].T]))[0]
         new = joined[:, self._basis.shape[1] :]
@@ -108,18 +115,20 @@ class CandidateSpan:
         and the gain is (x - log(1 + x)) / 2 with x = q / s - 1 > 0. An error of x near 0 costs its square. Where the
         differences lose too many digits for that, all is computed anew from triangular factors.
         """
+        gains = np.zeros(len(weights))
+        others = self._squares > 0.0
+        others[self.chosen] = False
+        if not others.any():
+            return gains
         c = self._coordinates
         scaled = np.sqrt(weights[self.chosen])[:, None] * c[self.chosen]
         z = c - cho_solve((covariance_factor(scaled), False), c.T, check_finite=False).T if self.chosen.size else c
         s = self._squares - np.einsum("ij,ij->i", c, z)
         q = self._energies + np.einsum("ij,ij->i", z @ self._moment - 2.0 * self._crossed, z)
-        others = self._squares > 0.0
-        others[self.chosen] = False
         lost = _ROUNDING * (self._squares + self._energies)[others]
         if not (lost * lost <= least_gain * s[others] * np.abs(s[others])).all():
             found = statistics(self._problem, weights)
             s, q = found.diagonal_A, found.diagonal_Q
-        gains = np.zeros(len(weights))
         excess = np.maximum(q[others] / s[others] - 1.0, 0.0)
         gains[others] = 0.5 * (excess - np.log1p(excess))
         return gains

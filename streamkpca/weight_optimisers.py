@@ -65,8 +65,9 @@ def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds
         beyond, rounds_left = span.log_likelihood_beyond(), max_rounds + 1 - len(trace)
         inside = _coordinate_among(span.problem(), weights[span.chosen], beyond, tolerance, rounds_left)
         weights[span.chosen] = inside.weights
-        # What was gained, not where it ended: likelihoods in two bases differ by rounding.
-        trace += [trace[-1] + (likelihood - inside.trace[0]) for likelihood in inside.trace[1:]]
+        # Likelihoods in two bases differ by rounding: the latest counts, those before it keep their distances.
+        level, shift = inside.trace[0], inside.trace[0] - trace[-1]
+        trace = [*(min(earlier + shift, level) for earlier in trace[:-1]), *inside.trace]
         settled = inside.converged
         if not settled:
             return Ascent(weights, trace, converged=False)
