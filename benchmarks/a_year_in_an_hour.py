@@ -163,18 +163,19 @@ def main() -> int:
 
     print(f"budget {arguments.atoms} atoms, {arguments.features} features, half-life {arguments.half_life:,.0f} rows")
     print(
-        f"{'rows':>12} {'MiB':>6} {'rows/s':>8} {'factor':>8} {'account':>8} {'energy':>8} {'behind':>7} "
-        f"{'unexplained':>12} {'certified':>14} {'at once':>8} {'not forgetting':>15} {'old atoms':>10} {'signal after':>13}"
+        f"{'rows':>12} {'MiB':>5} {'rows/s':>8} {'factor':>7} {'account':>7} {'energy':>7} {'behind':>7} "
+        f"{'unexplained':>11} {'certified':>13} {'at once':>8} {'not forgetting':>14} {'old':>4} {'signal after':>12}"
     )
     marks = []
     for mark in lines(arguments):
         marks.append(mark)
+        drifts = " ".join(f"{mark[name]:>7.0e}" for name in ("factor_drift", "account_drift", "energy_drift"))
+        certified = f"{mark['certified_least']:.3f} - {mark['certified_most']:.3f}"
         print(
-            f"{mark['rows']:>12,} {mark['resident_bytes'] / MEBIBYTE:>6.0f} {mark['rows_per_second']:>8,.0f} "
-            f"{mark['factor_drift']:>8.0e} {mark['account_drift']:>8.0e} {mark['energy_drift']:>8.0e} "
-            f"{mark['moments_behind']:>7.4f} {mark['unexplained']:>12.4f} "
-            f"{mark['certified_least']:>6.3f} - {mark['certified_most']:.3f} "
-            f"{mark['unexplained_at_once']:>8.4f} {mark['unexplained_without_forgetting']:>15.4f} {mark['old_atoms']:>10} {mark['rows_to_signal']:>13,}",
+            f"{mark['rows']:>12,} {mark['resident_bytes'] / MEBIBYTE:>5.0f} {mark['rows_per_second']:>8,.0f} {drifts} "
+            f"{mark['moments_behind']:>7.4f} {mark['unexplained']:>11.4f} {certified:>13} "
+            f"{mark['unexplained_at_once']:>8.4f} {mark['unexplained_without_forgetting']:>14.4f} "
+            f"{mark['old_atoms']:>4} {mark['rows_to_signal']:>12,}",
             flush=True,
         )
 

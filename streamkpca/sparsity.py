@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from streamkpca.factor import independent_span
 from streamkpca.gaussian_model import Array, checked_moment, make_problem
 from streamkpca.likelihood import WeightFit, fit_weights

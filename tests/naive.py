@@ -317,7 +317,7 @@ class NaiveStream:
         return [atom for atom in self.atoms if atom in atoms], [atom for atom in atoms if atom not in self.atoms]
 
     def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
-        """Return what the stream wins from a row in the place of the atom that costs least, cautiously; and that atom."""
+        """Return what the stream wins, cautiously, from a row in the place of the cheapest atom; and that atom."""
         (jury, votes), total_weight = self.jury(), self.weights.sum()
         pivot = self.residuals(atoms, [row])[0]
         if pivot <= DEPENDENT * self.gram(np.array([row]), np.array([row]))[0, 0]:

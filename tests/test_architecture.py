@@ -69,8 +69,11 @@ DOORS = {
     ("kernels", "kernels.product"),
     ("kernels", "kernels.programs"),
     ("kernels.expressions", "kernels"),
-    3: ["basis", "moments", "reservoir", "candidate_span", "weight_optimisers"],
-    4: ["residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
+    # Coordinate ascent stays in the span of the chosen candidates.
+    ("weight_optimisers", "candidate_span"),
+    # Merging many is merging two, again and again.
+    ("merging", "streaming"),
+    # The search for atoms looks at residuals, and weighs atoms against them.
     ("selection", "residual_gram"),
     ("selection", "exchange"),
     # Tables: columns, then the kinds of files, then the gathering.

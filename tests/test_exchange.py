@@ -11,15 +11,14 @@ CAUTION = 0.5
 
 
 def brute_profit(scene, candidate, place):
-    """Win of one exchange by the definition: distances of all rows to three spans."""
+    """Win of one exchange by the definition: distances of all rows to the spans before and after."""
     rows = np.vstack([scene.past, scene.atoms, scene.rows])
     m = len(scene.atoms)
     a = np.concatenate([scene.past_weights, np.ones(m), scene.weights])
     votes = a / a.sum()
     newcomer = scene.rows[[candidate]]
     rest = np.delete(scene.atoms, place, axis=0)
-    spans = scene.atoms, np.vstack([scene.atoms, newcomer]), np.vstack([rest, newcomer])
-    now, more, then = (np.diagonal(residual_gram(rows, span)) for span in spans)
+    now, then = (np.diagonal(residual_gram(rows, span)) for span in (scene.atoms, np.vstack([rest, newcomer])))
     own = np.zeros(len(rows), dtype=bool)
     own[[30 + place, scene.start + candidate]] = True
     # All rows sit in the jury: the share of the own rows is their vote.
