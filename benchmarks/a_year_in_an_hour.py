@@ -164,7 +164,8 @@ def main() -> int:
     print(f"budget {arguments.atoms} atoms, {arguments.features} features, half-life {arguments.half_life:,.0f} rows")
     print(
         f"{'rows':>12} {'MiB':>5} {'rows/s':>8} {'factor':>7} {'account':>7} {'energy':>7} {'behind':>7} "
-        f"{'unexplained':>11} {'certified':>13} {'at once':>8} {'not forgetting':>14} {'old':>4} {'signal after':>12}"
+        f"{'unexplained':>11} {'certified':>13} {'at once':>8} {'not forgetting':>14} "
+        f"{'old':>4} {'signal after':>12}"
     )
     marks = []
     for mark in lines(arguments):

@@ -124,7 +124,7 @@ class Exchange:
         jurors = basis.project(jury.rows)
         inverse = inverse_factor(basis.factor)
         # Powers of the residuals are taken relative to this, so that no scale of the kernel under- or overflows.
-        unit = float(np.abs(candidates.energy).max()) or 1.0
+        unit = self._unit = float(np.abs(candidates.energy).max()) or 1.0
         self._votes = jury.inclusion_weights() / jury.inclusion_weights().sum()
         self._energy = jurors.energy / unit
         self._residual = jurors.residual / unit
@@ -155,8 +155,8 @@ class Exchange:
         candidate, place : int
             Who comes, and where the atom is that goes.
         profit : float
-            Energy a unit of weight that the stream would win, less half a standard error, relative to the largest
-            k(x, x) of the candidates; not positive where no exchange pays beyond rounding.
+            Energy a unit of weight that the stream would win, less half a standard error; not positive where no
+            exchange pays beyond rounding.
         """
         pivots = np.diagonal(self._gram)
         usable = np.flatnonzero(self._free & (pivots > LEAST_PIVOT * np.abs(self._candidate_energy)))
@@ -194,7 +194,7 @@ class Exchange:
         error = np.sqrt(votes**2 @ spread**2)
         profit = gain - cost[pairs, places] - _CAUTION * error - _NOTHING
         winner = int(np.argmax(profit))
-        return int(usable[winner]), int(places[winner]), float(profit[winner])
+        return int(usable[winner]), int(places[winner]), float(profit[winner]) * self._unit
 
     def carry_out(self, candidate: int, place: int) -> None:
         """Let a candidate take the place of an atom.

@@ -3,6 +3,7 @@
 All searches return a `Choice` and change nothing; the summary carries it out.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,10 +34,13 @@ class Choice:
         Positions of rows of the block that become atoms, in the order of their choice.
     removed : ndarray of int64
         Positions of atoms that go, ascending.
+    profit : float
+        What exchanges win, in energy a unit of weight; infinite where places were free.
     """
 
     admitted: Positions
     removed: Positions
+    profit: float = math.inf
 
     def __bool__(self) -> bool:
         """Whether anything changes."""
@@ -160,15 +164,17 @@ def choose_exchanges(
     candidates = Projected(block.rows[shortlist], block.energy[shortlist], block.coordinates[shortlist])
     exchange = Exchange(basis, tenure, moments, jury, candidates, start + shortlist, weights[shortlist], total_weight)
     held: dict[int, int] = {}
+    total_profit = 0.0
     for _ in shortlist:
         candidate, place, profit = exchange.best()
         if profit <= 0.0:
             break
+        total_profit += profit
         exchange.carry_out(candidate, place)
         # Who came and goes again within one search never was an atom.
         held.pop(place, None)
         held[place] = candidate
-    return Choice(shortlist[list(held.values())], np.array(sorted(held), dtype=np.int64))
+    return Choice(shortlist[list(held.values())], np.array(sorted(held), dtype=np.int64), total_profit)
 
 
 def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: int) -> Choice:

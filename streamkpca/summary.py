@@ -35,6 +35,9 @@ _LEAST_WEIGHT = 1e-200
 # While searches find nothing, one block in up to this many is searched; where one finds something, so often again.
 _LONGEST_PAUSE = 32
 _MOST_ROUNDS = 10
+# Share of the mean residual that exchanges must win to count as found: a stream that has settled goes on to win
+# thousandths, and searching for them takes longer than all the rest.
+_WORTHWHILE = 0.001
 
 # Rows of the sample that judges candidates and atoms. On USPS digits (100 atoms) 1,024 leave 1 % more unexplained.
 _JURY_SIZE = 2048
@@ -307,14 +310,17 @@ class Summary:
         if not self._pace.is_due(mean_residual, standard_error):
             self._pace = self._pace.skipped()
             return block
-        rounds = 0
-        while rounds < _MOST_ROUNDS and not self._is_explained(block, weights, tolerance):
+        profit = 0.0
+        for _ in range(_MOST_ROUNDS):
+            if self._is_explained(block, weights, tolerance):
+                break
             choice = self._choose(block, weights, max_atoms, tolerance)
             if not choice:
                 break
             block = self._changed(choice, block, weights)
-            rounds += 1
-        self._pace = self._pace.searched(found=rounds > 0, mean_residual=mean_residual)
+            profit += choice.profit
+        found = profit > _WORTHWHILE * mean_residual
+        self._pace = self._pace.searched(found=found, mean_residual=mean_residual)
         return block
 
     def _is_explained(self, block: Projected, weights: Array, tolerance: float) -> bool:

@@ -20,6 +20,7 @@ Function = Callable[[Array, Array], Array]
 DEPENDENT = 1e-10
 LONGEST_PAUSE = 32
 MOST_ROUNDS = 10
+WORTHWHILE = 0.001
 SHORTLIST = 16
 CAUTION = 0.5
 NOTHING = 1e-12
@@ -242,17 +243,20 @@ class NaiveStream:
             self.wait -= 1
             self.n_put_off += 1
             return
-        found = False
+        worth = 0.0
         for _ in range(MOST_ROUNDS):
             if self.is_explained(block):
                 break
             full = len(self.atoms) == self.max_atoms
-            stayed, joined = self.exchange(block) if full else (self.atoms, self.fill(block, self.max_atoms))
+            if full:
+                stayed, joined, profit = self.exchange(block)
+            else:
+                stayed, joined, profit = self.atoms, self.fill(block, self.max_atoms), np.inf
             if not joined and stayed == self.atoms:
                 break
             self.become(stayed, joined)
-            found = True
-        self.pause = max(self.pause // 2, 1) if found else min(2 * self.pause, LONGEST_PAUSE)
+            worth += profit
+        self.pause = max(self.pause // 2, 1) if worth > WORTHWHILE * mean else min(2 * self.pause, LONGEST_PAUSE)
         self.wait, self.usual_residual = self.pause - 1, float(mean)
 
     def is_explained(self, block: range) -> bool:
@@ -295,7 +299,7 @@ class NaiveStream:
             joined.append(best)
         return joined
 
-    def exchange(self, block: range) -> tuple[list[int], list[int]]:
+    def exchange(self, block: range) -> tuple[list[int], list[int], float]:
         """Choose rows that take the places of atoms, each time the pair that wins most before the jury."""
         R, total_weight = self.residual_gram(self.atoms, block), self.weights.sum()
         gains = {
@@ -303,7 +307,7 @@ class NaiveStream:
             for j, row in self.candidates(R, block, [])
         }
         waiting = [row for row in sorted(gains, key=lambda row: -gains[row])[:SHORTLIST] if gains[row] > 0.0]
-        atoms, recorded = list(self.atoms), self.recorded
+        atoms, recorded, total_profit = list(self.atoms), self.recorded, 0.0
         while waiting:
             offers = {row: self.offer(atoms, recorded, row, block) for row in waiting}
             best = max(waiting, key=lambda row: offers[row][0])
@@ -314,7 +318,9 @@ class NaiveStream:
             recorded = np.pad(self.reprojected(recorded, atoms, rest), ((0, 0), (0, 1)))
             atoms = [*rest, best]
             waiting.remove(best)
-        return [atom for atom in self.atoms if atom in atoms], [atom for atom in atoms if atom not in self.atoms]
+            total_profit += profit
+        stayed = [atom for atom in self.atoms if atom in atoms]
+        return stayed, [atom for atom in atoms if atom not in self.atoms], total_profit
 
     def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
         """Return what the stream wins, cautiously, from a row in the place of the cheapest atom; and that atom."""
