@@ -187,9 +187,9 @@ def main() -> int:
     early, late = (float(np.mean(part)) for part in (ratios[: len(ratios) // 2], ratios[len(ratios) // 2 :]))
     flat = drift <= MOST_DRIFT and growth <= MOST_GROWTH and late <= MOST_DECLINE * early
     print(
-        f"{'FLAT' if flat else 'GROWS'}: drift at most {drift:.0e}, memory {growth / MEBIBYTE:+.1f} MiB from the second "
-        f"regime to the last, unexplained {early:.3f} of what atoms chosen at once leave in the first half, {late:.3f} in "
-        "the second"
+        f"{'FLAT' if flat else 'GROWS'}: drift at most {drift:.0e}, memory {growth / MEBIBYTE:+.1f} MiB from the "
+        f"second regime to the last, unexplained {early:.3f} of what atoms chosen at once leave in the first half, "
+        f"{late:.3f} in the second"
     )
     if arguments.json:
         arguments.json.write_text(json.dumps({"flat": flat, "drift": drift, "marks": marks}, indent=2) + "\n")
