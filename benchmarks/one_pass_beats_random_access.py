@@ -211,7 +211,7 @@ def search_cost(m: int, n_features: int, n_blocks: int) -> float:
         return rows + rng.normal(scale=0.05, size=rows.shape)
 
     model = StreamingKernelPCA(max_atoms=m, noise_variance=None, refit_every=10**12)
-    for _ in range(4 * n_blocks):
+    for _ in range(8 * n_blocks):
         model.partial_fit(block())
     bare, seconds = model._stream.summary.copy(), [0.0, 0.0]
     weights = np.ones(512)
@@ -260,7 +260,7 @@ def main() -> int:
     costs = {}
     print("\nlearning from a settled stream, over recording its rows")
     for m, n_features in [(32, 8)] if arguments.tiny else [(64, 8), (256, 32)]:
-        costs[f"{m} atoms, {n_features} features"] = search_cost(m, n_features, 16 if arguments.tiny else 128)
+        costs[f"{m} atoms, {n_features} features"] = search_cost(m, n_features, 16 if arguments.tiny else 512)
         print(f"{m:>5} atoms, {n_features:>3} features: {costs[f'{m} atoms, {n_features} features']:.2f}")
     n_missed = sum(missed(figure, column) for lines in figures.values() for figure in lines for column in BOUNDS)
     print(f"{n_missed} of {sum(len(lines) for lines in figures.values()) * len(BOUNDS)} cells miss their bound (*)")

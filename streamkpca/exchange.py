@@ -16,7 +16,7 @@ Positions = npt.NDArray[np.int64]
 
 # What an exchange wins must exceed so many standard errors. At 0 the choice follows the noise of the sample, and every
 # exchange forgets what was recorded along the direction that goes; at 1 rare improvements are missed.
-_CAUTION = 0.5
+_CAUTION = 0.25
 
 # Losses below this share of k(x, x) are rounding, and gains too.
 _NOTHING = 1e-12
@@ -155,7 +155,7 @@ class Exchange:
         candidate, place : int
             Who comes, and where the atom is that goes.
         profit : float
-            Energy a unit of weight that the stream would win, less half a standard error; not positive where no
+            Energy a unit of weight that the stream would win, less a quarter of a standard error; not positive where no
             exchange pays beyond rounding.
         """
         pivots = np.diagonal(self._gram)

@@ -21,7 +21,7 @@ Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Rows of a block that come before the jury at a time.
-_SHORTLIST = 16
+_SHORTLIST = 64
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,12 @@ _LEAST_FADED_WEIGHT = 1e-150
 # What rows have faded to within a block is no weight any more: nothing can be divided by it.
 _LEAST_WEIGHT = 1e-200
 
-# While searches find nothing, one block in up to this many is searched; where one finds something, so often again.
+# While searches find nothing, one block in up to this many is searched.
 _LONGEST_PAUSE = 32
+# A stream that has seen n blocks is searched again after n / 16 of them, whatever it finds: what one more block can win
+# falls as 1 / n, and what it costs does not. Drift makes it young again.
+_AGE_A_PAUSE = 16
+_LONGEST_PAUSE_OF_AGE = 256
 _MOST_ROUNDS = 10
 # Share of the mean residual that exchanges must win to count as found: a stream that has settled goes on to win
 # thousandths, and searching for them takes longer than all the rest.
@@ -74,11 +78,14 @@ class SearchPace:
         Blocks still to let pass.
     usual_residual : float
         Mean residual of the rows at the last search.
+    age : int
+        Blocks since the stream began, or changed.
     """
 
     pause: int = 1
     wait: int = 0
     usual_residual: float = np.inf
+    age: int = 0
 
     def is_due(self, mean_residual: float, standard_error: float) -> bool:
         """Say whether this block should be searched.
@@ -96,12 +103,13 @@ class SearchPace:
 
     def skipped(self) -> Self:
         """Return the pace after a block that was not searched."""
-        return replace(self, wait=self.wait - 1)
+        return replace(self, wait=self.wait - 1, age=self.age + 1)
 
     def searched(self, *, found: bool, mean_residual: float) -> Self:
         """Return the pace after a search."""
         pause = max(self.pause // 2, 1) if found else min(2 * self.pause, _LONGEST_PAUSE)
-        return replace(self, pause=pause, wait=pause - 1, usual_residual=mean_residual)
+        wait = max(pause, min(self.age // _AGE_A_PAUSE, _LONGEST_PAUSE_OF_AGE)) - 1
+        return replace(self, pause=pause, wait=wait, usual_residual=mean_residual, age=self.age + 1)
 
 
 class Summary:

@@ -19,10 +19,11 @@ Function = Callable[[Array, Array], Array]
 
 DEPENDENT = 1e-10
 LONGEST_PAUSE = 32
+AGE_A_PAUSE, LONGEST_PAUSE_OF_AGE = 16, 256
 MOST_ROUNDS = 10
 WORTHWHILE = 0.001
-SHORTLIST = 16
-CAUTION = 0.5
+SHORTLIST = 64
+CAUTION = 0.25
 NOTHING = 1e-12
 JURY_SIZE = 2048
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
@@ -130,7 +131,7 @@ class NaiveStream:
 
     def start_anew(self) -> None:
         """Forget when to search and what level blocks have."""
-        self.pause, self.wait, self.usual_residual = 1, 0, np.inf
+        self.pause, self.wait, self.usual_residual, self.age = 1, 0, np.inf, 0
         self.shares: list[float] = []
         self.level = self.variance = self.rise = self.fall = 0.0
 
@@ -214,7 +215,7 @@ class NaiveStream:
             if max(self.rise, self.fall) >= SIGNAL:
                 if self.rise >= SIGNAL:
                     self.n_drifts += 1
-                    self.pause, self.wait, self.usual_residual = 1, 0, np.inf
+                    self.pause, self.wait, self.usual_residual, self.age = 1, 0, np.inf, 0
                 self.shares, self.rise, self.fall = [], 0.0, 0.0
                 self.level = self.variance = 0.0
                 value = share
@@ -242,6 +243,7 @@ class NaiveStream:
         if self.wait > 0 and mean - 3.0 * np.sqrt(variance * (a**2).sum()) / a.sum() <= self.usual_residual:
             self.wait -= 1
             self.n_put_off += 1
+            self.age += 1
             return
         worth = 0.0
         for _ in range(MOST_ROUNDS):
@@ -257,7 +259,8 @@ class NaiveStream:
             self.become(stayed, joined)
             worth += profit
         self.pause = max(self.pause // 2, 1) if worth > WORTHWHILE * mean else min(2 * self.pause, LONGEST_PAUSE)
-        self.wait, self.usual_residual = self.pause - 1, float(mean)
+        self.wait = max(self.pause, min(self.age // AGE_A_PAUSE, LONGEST_PAUSE_OF_AGE)) - 1
+        self.usual_residual, self.age = float(mean), self.age + 1
 
     def is_explained(self, block: range) -> bool:
         """Say whether a block leaves nothing to look for."""

@@ -7,7 +7,7 @@ from scenes import Scene, rbf, residual_gram
 from streamkpca.exchange import Tenure
 
 SEEDS = st.integers(0, 10**6)
-CAUTION = 0.5
+CAUTION = 0.25
 
 
 def brute_profit(scene, candidate, place):

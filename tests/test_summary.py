@@ -145,6 +145,20 @@ def test_searches_grow_rare_while_they_find_nothing():
     assert set(gaps[5:]) <= {32}
 
 
+def test_old_streams_are_searched_rarely_whatever_is_found():
+    pace, searched = SearchPace(), []
+    for i in range(3000):
+        if pace.is_due(1.0, 0.1):
+            searched.append(i)
+            pace = pace.searched(found=True, mean_residual=1.0)
+        else:
+            pace = pace.skipped()
+    assert searched[:32] == list(range(32))
+    gaps = np.diff(searched)
+    assert np.all(np.abs(gaps - np.maximum(np.array(searched[:-1]) // 16, 1)) <= 0)
+    assert pace.is_due(1.4, 0.1)
+
+
 def test_finds_bring_searches_back_as_they_went():
     pace = SearchPace()
     for _ in range(4):

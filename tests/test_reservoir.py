@@ -1,0 +1,111 @@
+"""The reservoir: a fair race, whatever the cuts, the clock and the shards."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.reservoir import Reservoir
+
+ROWS = np.random.default_rng(0).normal(size=(400, 2))
+
+
+def sampled(size, seed, rows=ROWS, weights=None, block=50, half_life=None):
+    a = np.ones(len(rows)) if weights is None else weights
+    reservoir = Reservoir.empty(size, seed, rows.shape[1])
+    for start in range(0, len(rows), block):
+        part = a[start : start + block]
+        if half_life is not None:
+            reservoir = reservoir.decayed(2.0 ** (-len(part) / half_life))
+            part = part * 2.0 ** (-np.arange(len(part))[::-1] / half_life)
+        reservoir = reservoir.add(rows[start : start + block], part, start)
+    return reservoir
+
+
+def assert_frequencies(counts, expected, trials):
+    """Five standard deviations of a binomial count, for each of the rows."""
+    deviation = np.sqrt(trials * expected * (1.0 - expected)) + 1e-9
+    assert np.abs(counts - trials * expected).max() < 5.0 * deviation.max()
+
+
+def test_rows_sit_at_their_positions_and_keys_ascend():
+    reservoir = sampled(64, 1)
+    assert len(reservoir) == reservoir.size == 64
+    assert reservoir.is_full
+    np.testing.assert_array_equal(ROWS[reservoir.positions], reservoir.rows)
+    assert len(set(reservoir.positions.tolist())) == 64
+    assert np.all(np.diff(reservoir.keys) >= 0)
+
+
+def test_while_there_is_room_all_rows_are_kept():
+    reservoir = sampled(500, 0)
+    assert not reservoir.is_full
+    assert sorted(reservoir.positions) == list(range(400))
+    np.testing.assert_array_equal(reservoir.inclusion_weights(), 1.0)
+
+
+def test_every_row_is_kept_equally_often():
+    trials, counts = 800, np.zeros(400)
+    for seed in range(trials):
+        counts[sampled(40, seed).positions] += 1
+    assert_frequencies(counts, np.full(400, 0.1), trials)
+
+
+def test_the_first_draw_is_in_proportion_to_weight_and_fading():
+    weights = np.random.default_rng(1).uniform(0.0, 2.0, 60)
+    weights[:5] = 0.0
+    now = weights * 2.0 ** (-np.arange(60)[::-1] / 30.0)
+    trials, counts = 4000, np.zeros(60)
+    for seed in range(trials):
+        reservoir = sampled(8, seed, ROWS[:60], weights, block=7, half_life=30.0)
+        counts[reservoir.positions[0]] += 1
+        if seed == 0:
+            np.testing.assert_allclose(reservoir.weights, now[reservoir.positions])
+    assert_frequencies(counts, now / now.sum(), trials)
+    assert not counts[:5].any()
+
+
+def test_sums_over_the_sample_estimate_sums_over_the_stream():
+    weights = np.random.default_rng(1).uniform(0.1, 2.0, 400)
+    values = ROWS[:, 0] ** 2
+    estimates = []
+    for seed in range(400):
+        reservoir = sampled(60, seed, weights=weights)
+        estimates.append(reservoir.inclusion_weights() @ values[reservoir.positions])
+    assert np.mean(estimates) == pytest.approx(weights @ values, abs=5 * np.std(estimates) / 20)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 399))
+def test_merging_is_one_race(seed, cut):
+    left = sampled(30, seed, ROWS[:cut], block=400)
+    right = sampled(30, seed, ROWS[cut:], block=400)
+    merged, turned = left.merged(right, cut), right.merged(left, 400 - cut)
+    np.testing.assert_array_equal(ROWS[merged.positions], merged.rows)
+    keys = np.sort(np.concatenate([left.keys, right.keys]))[:30]
+    np.testing.assert_array_equal(merged.keys, keys)
+    np.testing.assert_array_equal(turned.rows, merged.rows)
+
+
+def test_shards_with_equal_seeds_draw_independently():
+    trials, both = 400, 0
+    for seed in range(trials):
+        left, right = sampled(10, seed, ROWS[:100]), sampled(10, seed, ROWS[100:200])
+        both += len(set(left.positions.tolist()) & set(right.positions.tolist()))
+    # One position in a hundred is in both by chance: 1 a trial, variance below 1.
+    assert abs(both - trials) < 5 * np.sqrt(trials)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_the_smallest_reservoirs(size):
+    reservoir = sampled(size, 0)
+    assert len(reservoir) == size
+    assert len(reservoir.inclusion_weights()) == size
+    assert len(reservoir.merged(sampled(5, 1), 400)) == size
+
+
+def test_fading_keeps_the_order():
+    reservoir = sampled(20, 0)
+    faded = reservoir.decayed(1e-3)
+    np.testing.assert_array_equal(faded.positions, reservoir.positions)
+    np.testing.assert_allclose(faded.weights, 1e-3)
+    np.testing.assert_allclose(faded.inclusion_weights(), 1e-3 * reservoir.inclusion_weights())

@@ -1,0 +1,61 @@
+import pytest
+
+from streamkpca.kernels import RBF
+from streamkpca.stream_settings import StreamSettings
+
+DEFAULTS = {
+    "n_components": 3,
+    "kernel": "rbf",
+    "max_atoms": 8,
+    "tolerance": 1e-3,
+    "noise_variance": "auto",
+    "n_active": None,
+    "axes": "ritz",
+    "center": True,
+    "half_life": None,
+    "block_size": 16,
+    "refit_every": 64,
+    "reservoir_size": 32,
+    "random_state": 0,
+}
+
+
+def checked(**changes):
+    return StreamSettings.checked(**(DEFAULTS | changes), where="here")
+
+
+def test_settings_are_values():
+    assert checked() == checked()
+    assert checked(kernel=RBF("scale")) == checked()
+    assert checked(half_life=7).half_life == 7.0
+
+
+def test_who_asks_for_every_row_gets_no_pruning():
+    assert checked(max_atoms=None, tolerance=0.0).refit.noise_variance is None
+    assert checked(max_atoms=None, tolerance=0.0, axes="likelihood").refit.noise_variance == "auto"
+    assert checked(max_atoms=None, tolerance=0.0, noise_variance=0.5).refit.noise_variance == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"half_life": 0}, ValueError, r"here: half_life must be a finite number in \(0, inf\), got 0"),
+        ({"half_life": -2.0}, ValueError, "half_life .* got -2.0"),
+        ({"half_life": float("nan")}, ValueError, "half_life .* got nan"),
+        ({"half_life": float("inf")}, ValueError, "half_life .* got inf"),
+        ({"half_life": "day"}, TypeError, "here: half_life must be a number, got 'day'"),
+        ({"half_life": True}, TypeError, "half_life must be a number, got True"),
+        ({"reservoir_size": -1}, ValueError, "here: reservoir_size must be at least 0, got -1"),
+        ({"reservoir_size": 2.5}, TypeError, "reservoir_size must be an integer .* got 2.5"),
+        ({"random_state": -1}, ValueError, "here: random_state must be at least 0, got -1"),
+        ({"random_state": "seed"}, TypeError, "random_state must be an integer .* got 'seed'"),
+        ({"n_active": 9}, ValueError, "here: n_active=9 atoms cannot be active with max_atoms=8; ask for fewer"),
+        ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1, got 0"),
+        ({"tolerance": 1.0}, ValueError, "tolerance .* got 1.0"),
+        ({"block_size": 1}, ValueError, "block_size must be at least 2, got 1"),
+    ],
+    ids=repr,
+)
+def test_nonsense_is_named(changes, error, message):
+    with pytest.raises(error, match=message):
+        checked(**changes)
