@@ -21,7 +21,7 @@ def noise(seed, n):
 
 
 def test_a_steady_stream_is_hardly_ever_accused():
-    # One false alarm in some 10^5 blocks: three or more in 10^5 come one time in twelve at the worst; the seeds are set.
+    # One false alarm in some 10^5 blocks; the seeds are set.
     assert sum(len(watched(noise(seed, 5000))[1]) for seed in range(20)) <= 2
 
 

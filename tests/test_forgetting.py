@@ -1,0 +1,154 @@
+"""Law 5: forgetting is weighting; law 2: the bounds hold whatever was forgotten; and nothing runs out of range."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from comparisons import EXACT, assert_same_columns, given_in_pieces
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
+from test_streaming_laws import assert_energy_is_conserved, state
+
+from streamkpca import KernelPCA, StreamingKernelPCA, kernels
+
+Array = npt.NDArray[np.float64]
+HALF_LIVES = st.sampled_from([0.7, 5.0, 40.0, 1e6])
+
+
+def faded(n: int, half_life: float) -> Array:
+    """Weights of rows that halve every so many rows, the newest counting one."""
+    return 2.0 ** (-np.arange(n)[::-1] / half_life)
+
+
+@given(st.data(), rows(min_rows=3, max_rows=60, offsets=False), kernel_cases(), HALF_LIVES)
+def test_a_half_life_is_weighting(data: st.DataObject, X: Array, case: KernelCase, half_life: float) -> None:
+    drawn = data.draw(weights_for(len(X)))
+    a = faded(len(X), half_life) * (1.0 if drawn is None else drawn)
+    model = streaming_model(3, kernel=case.kernel, half_life=half_life, block_size=8, **EXACT)
+    given_in_pieces(model, X, drawn, data.draw(cuts(len(X)))).refit()
+    exact = KernelPCA(4, kernel=case.kernel).fit(X, sample_weight=a)
+    scale = float(case.kernel.diagonal(X).max())
+    assert model.total_weight_ == pytest.approx(a.sum())
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_[:3], rtol=0, atol=1e-8 * scale)
+    assert_same_columns(
+        np.c_[model.transform(X), np.zeros(len(X))],
+        np.c_[exact.transform(X)[:, :3], np.zeros(len(X))],
+        np.append(exact.eigenvalues_[:3], exact.eigenvalues_[3]),
+        scale,
+        tolerance=1e-5,
+    )
+
+
+@given(st.data(), rows(min_rows=4, max_rows=60, offsets=False), kernel_cases())
+def test_a_clock_of_ones_own_is_weighting(data: st.DataObject, X: Array, case: KernelCase) -> None:
+    factors = data.draw(st.lists(st.sampled_from([1.0, 0.5, 0.9, 1e-3]), min_size=3, max_size=3))
+    model = streaming_model(3, kernel=case.kernel, block_size=8, **EXACT)
+    a = np.empty(0)
+    for part, factor in zip(np.array_split(X, 3), factors, strict=True):
+        model.partial_fit(part).forget(factor)
+        a = np.append(a, np.ones(len(part))) * factor
+    exact = KernelPCA(3, kernel=case.kernel).fit(X, sample_weight=a)
+    scale = float(case.kernel.diagonal(X).max())
+    assert model.refit().total_weight_ == pytest.approx(a.sum())
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8 * scale)
+
+
+@given(st.data(), drifting_rows(), kernel_cases(), budgets(), st.none() | HALF_LIVES, st.booleans())
+def test_true_eigenvalues_lie_in_their_bounds(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, center: bool
+) -> None:
+    drawn = data.draw(weights_for(len(X)))
+    noise_variance, axes = data.draw(st.sampled_from([(None, "ritz"), ("auto", "ritz"), ("auto", "likelihood")]))
+    settings: dict[str, Any] = {"noise_variance": noise_variance, "axes": axes}
+    model = StreamingKernelPCA(3, kernel=case.kernel, half_life=half_life, center=center, **settings, **budget)
+    middle = data.draw(st.integers(1, len(X)))
+    weights = np.ones(len(X)) if drawn is None else drawn
+    model.partial_fit(X[:middle], sample_weight=weights[:middle])
+    if middle < len(X):
+        model.forget(0.5).partial_fit(X[middle:], sample_weight=weights[middle:])
+    model.refit()
+    a = weights * (1.0 if half_life is None else faded(len(X), half_life))
+    a[:middle] *= 0.5 if middle < len(X) else 1.0
+    exact = KernelPCA(3, kernel=case.kernel, center=center).fit(X, sample_weight=a)
+    low, high = model.eigenvalue_bounds_.T
+    q = min(3, len(low))
+    assert np.all(low[:q] <= exact.eigenvalues_[:q])
+    assert np.all(exact.eigenvalues_[:q] <= high[:q])
+    assert_energy_is_conserved(model._stream.summary or model._stream.completed(model._settings("here")))
+
+
+@given(st.data(), drifting_rows(), budgets(), HALF_LIVES)
+def test_cuts_do_not_matter_while_rows_fade(
+    data: st.DataObject, X: Array, budget: dict[str, Any], half_life: float
+) -> None:
+    whole, cut = (
+        streaming_model(3, kernel=kernels.RBF(0.3), half_life=half_life, reservoir_size=9, refit_every=16, **budget)
+        for _ in range(2)
+    )
+    given_in_pieces(whole, X, None, [len(X)])
+    given_in_pieces(cut, X, None, data.draw(cuts(len(X))))
+    assert state(cut) == state(whole)
+
+
+def test_atoms_of_the_past_leave_by_themselves() -> None:
+    rng = np.random.default_rng(0)
+    model = streaming_model(2, kernel=kernels.RBF(0.5), max_atoms=10, half_life=200.0, block_size=50)
+    model.partial_fit(rng.normal(size=(3000, 2))).partial_fit(rng.normal(size=(3000, 2)) + 8.0).refit()
+    assert np.all(model.atom_rows_ >= 3000)
+    assert model.eigenvalues_.sum() < 1.0
+
+
+@pytest.mark.parametrize("half_life", [1e-300, 1e-3, 1e300])
+def test_the_shortest_and_the_longest_memory(half_life: float) -> None:
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    model = streaming_model(2, kernel=kernels.RBF(0.5), max_atoms=8, half_life=half_life, block_size=32)
+    model.partial_fit(X).refit()
+    expected = 500.0 if half_life > 1.0 else 1.0
+    assert model.total_weight_ == pytest.approx(expected)
+    assert np.isfinite(model.transform(X)).all()
+    assert model.n_samples_seen_ == 500
+
+
+def test_forgetting_without_end_keeps_the_shares() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    model = streaming_model(2, kernel=kernels.RBF(0.5), max_atoms=8, block_size=32).partial_fit(X).refit()
+    eigenvalues = model.eigenvalues_
+    for _ in range(3000):
+        model.forget(0.3)
+    model.refit()
+    np.testing.assert_allclose(model.eigenvalues_, eigenvalues, rtol=1e-9)
+    assert 0.0 < model.total_weight_ < 1e-100
+    # Whatever comes now outweighs all that.
+    model.partial_fit(X[:64] + 5.0).refit()
+    assert model.total_weight_ == pytest.approx(64.0)
+
+
+def test_a_stream_of_a_trillion_rows_counts_on_exactly() -> None:
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    model = streaming_model(2, kernel=kernels.RBF(0.5), max_atoms=8, half_life=100.0, block_size=50).partial_fit(
+        X[:1000]
+    )
+    model._stream.summary.n_rows += 10**12
+    model.partial_fit(X[1000:]).refit()
+    assert model.n_samples_seen_ == 10**12 + 2000
+    assert model.atom_rows_.dtype == np.int64
+    assert model.total_weight_ == pytest.approx(faded(2000, 100.0).sum())
+
+
+@pytest.mark.parametrize("factor", [0.0, -0.5, 1.5, float("nan"), float("inf")])
+def test_factors_are_above_zero_and_at_most_one(factor: float) -> None:
+    model = streaming_model(2, kernel=kernels.RBF(0.5), block_size=8).partial_fit(np.eye(4))
+    before = state(model)
+    with pytest.raises(ValueError, match=r"StreamingKernelPCA.forget: factor must be a finite number in \(0, 1\]"):
+        model.forget(factor)
+    with pytest.raises(TypeError, match=r"StreamingKernelPCA\.forget: factor must be a number, got 'half'"):
+        model.forget("half")
+    assert state(model) == before
+
+
+def test_an_empty_model_has_nothing_to_forget() -> None:
+    model = StreamingKernelPCA(2)
+    assert model.forget(0.5) is model
+    assert model._stream is None

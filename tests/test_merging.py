@@ -1,0 +1,166 @@
+"""Law 4: merging is concatenation; counts, weights and energy add; nothing is changed but the model that merges."""
+
+import copy
+
+import numpy as np
+import pytest
+from comparisons import EXACT
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import KernelCase, kernel_cases, rows
+from test_streaming_laws import assert_energy_is_conserved, bits, state
+
+from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
+
+X = np.random.default_rng(0).normal(size=(300, 2))
+RBF = kernels.RBF(0.4)
+
+
+def learned(part, **changes):
+    settings = {"kernel": RBF, "noise_variance": None, "block_size": 16, "max_atoms": 20}
+    return StreamingKernelPCA(3, **(settings | changes)).partial_fit(part)
+
+
+def shards_of(rng, data):
+    cuts = np.sort(rng.choice(len(data) - 1, size=min(4, len(data) - 1), replace=False)) + 1
+    return np.split(data, cuts)
+
+
+def merged_as_a_tree(models, rng):
+    models = [copy.deepcopy(model) for model in models]
+    while len(models) > 1:
+        i, j = rng.choice(len(models), size=2, replace=False)
+        models[i].merge(models[j])
+        del models[j]
+    return models[0]
+
+
+@given(st.integers(0, 10**6), rows(min_rows=6, max_rows=40, offsets=False), kernel_cases())
+def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
+    rng = np.random.default_rng(seed)
+    models = [learned(part, kernel=case.kernel, **EXACT) for part in shards_of(rng, data)]
+    before = [state(model) for model in models]
+    exact = KernelPCA(3, kernel=case.kernel).fit(data)
+    scale = float(case.kernel.diagonal(data).max())
+    for whole in (merge(*models), merge(*models[::-1]), merged_as_a_tree(models, rng)):
+        assert whole.n_samples_seen_ == whole.total_weight_ == len(data)
+        np.testing.assert_allclose(whole.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8 * scale)
+        np.testing.assert_allclose(whole.reconstruction_error(data), 0.0, atol=1e-7 * scale)
+        assert_energy_is_conserved(whole._stream.summary)
+    assert [state(model) for model in models] == before
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 3, 12]), st.sampled_from([None, 20.0]))
+def test_within_a_budget_sums_add_and_bounds_hold(seed, max_atoms, half_life):
+    rng = np.random.default_rng(seed)
+    data = rng.normal(size=(90, 2)) + 3.0 * rng.integers(0, 3, size=(90, 1))
+    parts = shards_of(rng, data)
+    models = [learned(part, max_atoms=max_atoms, half_life=half_life) for part in parts]
+    whole = merged_as_a_tree(models, rng)
+    # Every shard's newest row counts one.
+    ages = [np.arange(len(part))[::-1] for part in parts]
+    a = np.concatenate([np.ones(len(age)) if half_life is None else 2.0 ** (-age / half_life) for age in ages])
+    assert whole.n_atoms_ <= max_atoms
+    assert whole.n_samples_seen_ == 90
+    assert whole.total_weight_ == pytest.approx(a.sum())
+    moments = whole._stream.summary.moments
+    assert moments.energy == pytest.approx(a.sum())
+    assert moments.total_squared_weight == pytest.approx(a @ a)
+    assert_energy_is_conserved(whole._stream.summary)
+    true = KernelPCA(3, kernel=RBF).fit(data, sample_weight=a).eigenvalues_
+    low, high = whole.eigenvalue_bounds_.T
+    assert np.all((low <= true) & (true <= high))
+    low, high = whole.captured_energy()
+    truth = 1.0 - a @ whole.reconstruction_error(data) / a.sum()
+    assert low - 1e-9 <= truth <= high + 1e-9
+
+
+def test_positions_count_on():
+    left, right = learned(X[:50]), learned(X[50:120])
+    whole = merge(left, right)
+    np.testing.assert_array_equal(whole.atoms_, X[whole.atom_rows_])
+    reservoir = whole._stream.summary.reservoir
+    np.testing.assert_array_equal(X[reservoir.positions], reservoir.rows)
+
+
+@pytest.mark.parametrize("kernel", [RBF, "rbf"], ids=["settled", "not settled"])
+def test_a_thousand_shards_of_one_row(kernel):
+    data = np.random.default_rng(1).normal(size=(1000, 2))
+    whole = merge(*(learned(row, kernel=kernel, max_atoms=10, block_size=64) for row in data[:, None]))
+    assert whole.n_samples_seen_ == whole.total_weight_ == 1000
+    together = learned(data, kernel=kernel, max_atoms=10, block_size=64)
+    assert whole.kernel_ == together.kernel_
+    assert whole.reconstruction_error(data).mean() < 1.5 * together.reconstruction_error(data).mean() + 0.01
+
+
+def test_disjoint_shards_keep_what_each_has_found():
+    shards = [X[:100] + shift for shift in (0.0, 50.0, 100.0)]
+    whole = merge(*(learned(part, max_atoms=30) for part in shards))
+    for part in shards:
+        assert whole.reconstruction_error(part).mean() < 0.2
+
+
+def test_merging_goes_on_learning():
+    whole = merge(learned(X[:100]), learned(X[100:200])).partial_fit(X[200:]).refit()
+    assert whole.n_samples_seen_ == 300
+    assert whole.n_atoms_ <= 20
+
+
+def test_empty_models_add_nothing():
+    fitted, empty = learned(X[:50]), StreamingKernelPCA(3, kernel=RBF, noise_variance=None, block_size=16, max_atoms=20)
+    before = state(fitted)
+    assert empty.merge(StreamingKernelPCA(3, kernel=RBF))._stream is None
+    np.testing.assert_allclose(merge(fitted, empty).eigenvalues_, merge(fitted).eigenvalues_, rtol=1e-12)
+    np.testing.assert_allclose(empty.merge(fitted).eigenvalues_, fitted.refit().eigenvalues_, rtol=1e-9)
+    assert bits(empty._stream.summary.moments.energy) == bits(50.0)
+    assert empty.n_samples_seen_ == 50
+    assert before["rows"] == state(fitted)["rows"]
+
+
+def test_a_smaller_budget_takes_in_a_larger_model():
+    small = learned(X[:100], max_atoms=3).merge(learned(X[100:], max_atoms=40))
+    assert small.n_atoms_ == 3
+    assert_energy_is_conserved(small._stream.summary)
+
+
+def refusals():
+    fitted = learned(X[:40])
+    return [
+        (lambda: fitted, ValueError, "cannot be merged with itself: its rows would count twice; give the rows"),
+        (lambda: "model", TypeError, "StreamingKernelPCA.merge expects a StreamingKernelPCA but got str"),
+        (lambda: KernelPCA(2).fit(X), TypeError, "expects a StreamingKernelPCA but got KernelPCA"),
+        (lambda: learned(np.c_[X, X]), ValueError, "expected a model of 2 features but got one of 4; merge models of"),
+        (lambda: learned(X, kernel=kernels.RBF(0.5)), ValueError, r"kernel RBF\(gamma=0.4\) but got RBF\(gamma=0.5\)"),
+        (lambda: learned(X, kernel="rbf"), ValueError, "settle it on some rows once and pass kernel=first.kernel_ on"),
+        (lambda: learned(X, half_life=9.0), ValueError, "half_life=None but got half_life=9.0; rows that fade"),
+    ], fitted
+
+
+@pytest.mark.parametrize("which", range(7))
+def test_what_cannot_be_merged_is_named_and_nothing_changes(which):
+    cases, fitted = refusals()
+    make, error, message = cases[which]
+    before = state(fitted)
+    with pytest.raises(error, match=message):
+        fitted.merge(make())
+    assert state(fitted) == before
+
+
+def test_names_of_features_must_agree():
+    pandas = pytest.importorskip("pandas", reason="names come with DataFrames; needs the extra dataframe")
+    one, other = (pandas.DataFrame(X[:40], columns=names) for names in (["a", "b"], ["b", "a"]))
+    with pytest.raises(
+        ValueError, match=r"features \['a', 'b'\] but got \['b', 'a'\]; merge models of the same columns"
+    ):
+        learned(one).merge(learned(other))
+
+
+def test_the_function_wants_models_once_each():
+    fitted = learned(X[:40])
+    with pytest.raises(TypeError, match="merge expects at least one StreamingKernelPCA but got none"):
+        merge()
+    with pytest.raises(TypeError, match="merge expects StreamingKernelPCA models but got int"):
+        merge(3)
+    with pytest.raises(ValueError, match=r"merge: a model is given twice: .* give each model once"):
+        merge(fitted, fitted)
+    assert merge(StreamingKernelPCA(2)).__dict__.get("_stream") is None

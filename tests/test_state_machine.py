@@ -1,0 +1,155 @@
+"""Any order of learning, forgetting, merging and asking, beside the slow and obvious model."""
+
+import copy
+import pickle
+from typing import Any
+
+import naive
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from streamkpca import KernelPCA, StreamingKernelPCA, kernels
+
+Array = npt.NDArray[np.float64]
+GAMMA, BLOCK, WIDTH = 0.3, 16, 2
+SEEDS = st.integers(0, 10**6)
+
+
+def rows_of(seed: int, count: int) -> tuple[Array, Array]:
+    """Rows of one of three places, and weights of which some are zero."""
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0.5, 2.0, count)
+    weights[rng.uniform(size=count) < 0.1] = 0.0
+    return rng.normal(size=(count, WIDTH)) + 4.0 * rng.integers(3), weights
+
+
+class LivingModel(RuleBasedStateMachine):
+    """A streaming model and its twin, which takes in rows block by block."""
+
+    @initialize(max_atoms=st.sampled_from([None, 3, 7]), half_life=st.sampled_from([None, 30.0]))
+    def begin(self, max_atoms: int | None, half_life: float | None) -> None:
+        self.settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 1e-3, "half_life": half_life}
+        self.model = self.new_model()
+        self.twin = self.new_twin()
+        self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)
+
+    def new_model(self) -> StreamingKernelPCA:
+        return StreamingKernelPCA(
+            2, kernel=kernels.RBF(GAMMA), noise_variance=None, block_size=BLOCK, reservoir_size=20, **self.settings
+        )
+
+    def new_twin(self) -> naive.NaiveStream:
+        return naive.NaiveStream(naive.rbf(GAMMA), WIDTH, **self.settings)
+
+    @property
+    def has_rows(self) -> bool:
+        return self.model._stream is not None
+
+    @property
+    def complete(self) -> naive.NaiveStream:
+        return self.twin.with_pending(self.waiting, self.waiting_weights)
+
+    @rule(seed=SEEDS, count=st.integers(1, 45), pieces=st.integers(1, 4))
+    def learn(self, seed: int, count: int, pieces: int) -> None:
+        rows, weights = rows_of(seed, count)
+        for part in np.array_split(np.arange(count), min(pieces, count)):
+            self.model.partial_fit(rows[part], sample_weight=weights[part])
+        rows, weights = np.concatenate([self.waiting, rows]), np.concatenate([self.waiting_weights, weights])
+        full = len(rows) // BLOCK * BLOCK
+        for start in range(0, full, BLOCK):
+            self.twin.advance(rows[start : start + BLOCK], weights[start : start + BLOCK])
+        self.waiting, self.waiting_weights = rows[full:], weights[full:]
+
+    @rule(factor=st.sampled_from([1.0, 0.5, 0.05]))
+    def forget(self, factor: float) -> None:
+        self.model.forget(factor)
+        self.twin.forget(factor)
+        self.waiting_weights = self.waiting_weights * factor
+
+    @precondition(lambda self: self.has_rows)
+    @rule(seed=SEEDS, count=st.integers(1, 40))
+    def merge(self, seed: int, count: int) -> None:
+        rows, weights = rows_of(seed, count)
+        weights = weights + 0.1
+        other, others_twin = self.new_model().partial_fit(rows, sample_weight=weights), self.new_twin()
+        for start in range(0, count, BLOCK):
+            others_twin.advance(rows[start : start + BLOCK], weights[start : start + BLOCK])
+        before = pickle.dumps(other._stream.n_pending), other._stream.n_rows
+        self.model.merge(other)
+        assert (pickle.dumps(other._stream.n_pending), other._stream.n_rows) == before
+        self.twin = self.complete
+        self.twin.merge(others_twin)
+        self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)
+
+    @precondition(lambda self: self.has_rows)
+    @rule()
+    def refit(self) -> None:
+        self.model.refit()
+
+    @precondition(lambda self: self.has_rows)
+    @rule(how=st.sampled_from([copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model))]))
+    def replace_by_a_copy(self, how: Any) -> None:
+        self.model = how(self.model)
+
+    @precondition(lambda self: self.has_rows)
+    @rule(seed=SEEDS)
+    def ask(self, seed: int) -> None:
+        rows, _ = rows_of(seed, 5)
+        assert np.isfinite(self.model.transform(rows)).all()
+        assert np.all(self.model.reconstruction_error(rows) >= 0.0)
+        if self.complete.weights.any():
+            assert 0.0 <= self.model.novelty_threshold(0.9) <= 1.0
+            low, high = self.model.captured_energy()
+            assert 0.0 <= low <= high <= 1.0
+
+    @rule(bad=st.sampled_from([np.nan, np.inf]))
+    def refuse(self, bad: float) -> None:
+        n = self.model._stream.n_rows if self.has_rows else None
+        with pytest.raises(ValueError, match="contains"):
+            self.model.partial_fit([[0.0, 1.0], [bad, 0.0]])
+        with pytest.raises(ValueError, match="factor"):
+            self.model.forget(bad)
+        with pytest.raises(ValueError, match="itself"):
+            self.model.merge(self.model)
+        assert (self.model._stream.n_rows if self.has_rows else None) == n
+
+    @invariant()
+    def the_summary_is_sound(self) -> None:
+        if not hasattr(self, "model") or not self.has_rows or self.model._stream.summary is None:
+            return
+        summary = self.model._stream.summary
+        factor, moments = summary.basis.factor, summary.moments
+        atoms = summary.basis.atoms
+        assert self.settings["max_atoms"] is None or len(atoms) <= self.settings["max_atoms"]
+        np.testing.assert_allclose(factor @ factor.T, naive.rbf(GAMMA)(atoms, atoms), atol=1e-12)
+        np.testing.assert_array_equal(moments.second, moments.second.T)
+        if len(atoms):
+            assert np.linalg.eigvalsh(moments.second).min() >= -1e-10 * moments.energy
+        account = np.trace(moments.second) + moments.losses.total
+        assert account == pytest.approx(moments.energy, rel=1e-10, abs=0.0)
+        # The twin has the same atoms, the same weights, and has recorded as much.
+        assert summary.tenure.positions.tolist() == self.twin.atoms
+        assert summary.n_rows == len(self.twin.rows)
+        assert moments.total_weight == pytest.approx(self.twin.weights.sum(), rel=1e-9)
+        if len(atoms):
+            assert np.trace(moments.second) == pytest.approx(self.twin.recorded_energy, rel=1e-7, abs=1e-300)
+
+    @invariant()
+    def the_bounds_hold(self) -> None:
+        if not hasattr(self, "model") or not self.has_rows:
+            return
+        twin = self.complete
+        assert self.model.n_samples_seen_ == len(twin.rows)
+        if np.count_nonzero(twin.weights) < 3:
+            return
+        true = KernelPCA(2, kernel=kernels.RBF(GAMMA)).fit(twin.rows, sample_weight=twin.weights).eigenvalues_
+        low, high = copy.deepcopy(self.model).refit().eigenvalue_bounds_.T
+        assert np.all((low <= true) & (true <= high))
+
+
+TestLivingModel = LivingModel.TestCase
+TestLivingModel.settings = hypothesis_settings(stateful_step_count=12)

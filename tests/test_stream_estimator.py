@@ -1,0 +1,94 @@
+"""What a stream says of itself: certificates that need a sample, and drift."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from streamkpca import NotFittedError, StreamingKernelPCA, kernels
+
+X = np.random.default_rng(0).normal(size=(3000, 2))
+
+
+def model(**changes):
+    settings = {"kernel": kernels.RBF(0.5), "max_atoms": 12, "block_size": 50, "reservoir_size": 64}
+    return StreamingKernelPCA(2, **(settings | changes))
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, float("nan"), -1.0])
+@pytest.mark.parametrize("method", ["captured_energy", "novelty_threshold"])
+def test_shares_are_strictly_between_zero_and_one(method, share):
+    name = "confidence" if method == "captured_energy" else "quantile"
+    with pytest.raises(ValueError, match=rf"StreamingKernelPCA.{method}: {name} must be a finite number in \(0, 1\)"):
+        getattr(model().partial_fit(X[:100]), method)(share)
+
+
+@pytest.mark.parametrize("method", ["captured_energy", "novelty_threshold"])
+def test_certificates_need_a_sample(method):
+    with pytest.raises(NotFittedError, match=method):
+        getattr(model(), method)()
+    with pytest.raises(ValueError, match=f"{method}: expected a random sample .* reservoir_size is 0; start a stream"):
+        getattr(model(reservoir_size=0).partial_fit(X[:100]), method)()
+    with pytest.raises(ValueError, match=f"{method}: .* no row had a weight above 0"):
+        getattr(model().partial_fit(X[:60], sample_weight=0.0), method)()
+
+
+def test_certificates_see_pending_rows_and_change_nothing():
+    one, other = model().partial_fit(X[:75]), model().partial_fit(X[:75])
+    truth = 1.0 - one.reconstruction_error(X[:75]).mean()
+    wide = model(reservoir_size=100).partial_fit(X[:75])
+    np.testing.assert_allclose(wide.captured_energy(), truth, atol=1e-9)
+    one.captured_energy()
+    one.novelty_threshold()
+    assert pickle.dumps(one._stream.summary.moments) == pickle.dumps(other._stream.summary.moments)
+    assert (
+        one.partial_fit(X[75:200]).captured_energy().tolist() == other.partial_fit(X[75:200]).captured_energy().tolist()
+    )
+
+
+@pytest.mark.parametrize("name", ["residual_trend_", "drift_detected_", "last_drift_row_", "eigenvalue_bounds_"])
+def test_nothing_is_known_before_the_first_row(name):
+    with pytest.raises(NotFittedError, match=name):
+        getattr(model(), name)
+
+
+def test_a_young_stream_has_no_drift():
+    young = model().partial_fit(X[:10])
+    assert (young.residual_trend_, young.drift_detected_, young.last_drift_row_) == (0.0, False, None)
+
+
+def test_drift_is_signalled_and_the_atoms_follow():
+    stream = model(half_life=300.0).partial_fit(X)
+    assert not stream.drift_detected_
+    assert 0.0 <= stream.residual_trend_ < 1.0
+    moved = X + 6.0
+    for start in range(0, 1000, 50):
+        stream.partial_fit(moved[start : start + 50])
+        if stream.drift_detected_:
+            break
+    assert stream.drift_detected_
+    assert 3000 < stream.last_drift_row_ <= 3500
+    stream.partial_fit(moved[1000:]).refit()
+    assert not stream.drift_detected_
+    assert np.all(stream.atom_rows_ >= 3000)
+    assert stream.reconstruction_error(moved[:100]).mean() < 0.1
+
+
+def test_the_seed_decides_the_sample_and_nothing_else():
+    one, same, other = (model(random_state=seed).partial_fit(X).refit() for seed in (1, 1, 2))
+    assert one.novelty_threshold() == same.novelty_threshold()
+    assert one._stream.summary.reservoir.positions.tolist() != other._stream.summary.reservoir.positions.tolist()
+    unnamed = [model(random_state=None).partial_fit(X) for _ in range(2)]
+    assert unnamed[0]._stream.seed != unnamed[1]._stream.seed
+    assert unnamed[0].transform(X[:3]) is not None
+
+
+def test_copies_and_pickles_go_on_as_the_original():
+    stream = model(half_life=100.0).partial_fit(X[:333])
+    twins = [copy.deepcopy(stream), copy.copy(stream), pickle.loads(pickle.dumps(stream))]
+    stream.partial_fit(X[333:600]).refit()
+    for twin in twins:
+        twin.partial_fit(X[333:600]).refit()
+        np.testing.assert_array_equal(twin.eigenvalues_, stream.eigenvalues_)
+        np.testing.assert_array_equal(twin.captured_energy(), stream.captured_energy())
