@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpstrf
 
 from streamkpca.basis import check_energy, warn_indefinite
@@ -192,7 +191,7 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
     n = len(rows)
     eigenvalues, vectors = leading_eigenpairs(centred, n if share_asked else int(n_components))
     if not kernel.is_positive_definite:
-        smallest = float(eigvalsh(gram, subset_by_index=[0, 0], check_finite=False)[0])
+        smallest = float(np.linalg.eigvalsh(gram)[0])
         if smallest < -RANK_TOLERANCE * len(rows) * float(np.abs(np.diagonal(gram)).sum()):
             warn_indefinite(smallest)
     squares = float(np.trace(centred))

@@ -20,6 +20,9 @@ _ROUNDING = 1e-9
 # Bets risk at most this share of what they stand to lose, so that no single row ruins them.
 _LARGEST_BET = 0.75
 
+# To which ends of an interval in [0, 1] are found: where one row is a billion times the average, seven digits are left.
+_PRECISION = 1e-16
+
 
 def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, center: bool) -> Array:
     """Bound the eigenvalues that kernel PCA of all rows would have.
@@ -59,12 +62,14 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
     beside = _recorded_variance(moments, center=center) - _recorded_variance(active, center=center)
     orthogonal = (max(beside, 0.0) + moments.losses.fresh) / divisor
     distance = moments.losses.stale_distance / math.sqrt(divisor)
-    rounding = _ROUNDING * moments.energy / divisor
+    rounding = _ROUNDING * abs(moments.energy) / divisor
 
     lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
     upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2
     whole = total_variance(moments, center=center) / np.arange(1, len(eigenvalues) + 1)
-    return np.column_stack([np.maximum(lower, 0.0), np.minimum(upper, whole) + rounding])
+    lower = np.maximum(lower, 0.0)
+    # Only an indefinite kernel, whose variances may be negative, gets the ends the wrong way round.
+    return np.column_stack([lower, np.maximum(np.minimum(upper, whole) + rounding, lower)])
 
 
 def captured_energy(snapshot: Snapshot, reservoir: Reservoir, moments: Moments, confidence: float) -> Array:
@@ -88,16 +93,15 @@ def captured_energy(snapshot: Snapshot, reservoir: Reservoir, moments: Moments, 
     Notes
     -----
     The mean of k(x, x) is known to the last digit, and its largest value too; so the unknown share is the mean of a
-    bounded quantity, residual / mean energy.
+    bounded quantity, residual / largest energy, times a known number.
     """
     if moments.mean_energy <= 0.0:
         return np.ones(2)
-    most = moments.largest_energy / moments.mean_energy
-    residual = snapshot.reconstruction_error(reservoir.rows) / moments.mean_energy
-    lost = mean_interval(
-        np.minimum(residual, most), reservoir.weights, moments.total_weight, most=most, confidence=confidence
-    )
-    captured: Array = np.clip(1.0 - lost[::-1], 0.0, 1.0)
+    residual = np.minimum(snapshot.reconstruction_error(reservoir.rows) / moments.largest_energy, 1.0)
+    lost = mean_interval(residual, reservoir.weights, moments.total_weight, confidence=confidence)
+    # A row that has faded may have been larger than the present ones by more than numbers can tell.
+    mean = max(moments.mean_energy / moments.largest_energy, 1e-300)
+    captured: Array = np.clip(1.0 - lost[::-1] / mean, 0.0, 1.0)
     return captured
 
 
@@ -135,19 +139,17 @@ def _recorded_variance(moments: Moments, *, center: bool) -> float:
     return float(np.trace(moments.second) - moments.total_weight * (centre @ centre))
 
 
-def mean_interval(values: Array, weights: Array, total_weight: float, *, most: float, confidence: float) -> Array:
+def mean_interval(values: Array, weights: Array, total_weight: float, *, confidence: float) -> Array:
     """Find where the mean of a finite population lies, from rows drawn without replacement.
 
     Parameters
     ----------
     values : ndarray of shape (k,)
-        In the order of the draws, each from 0 to `most`.
+        In the order of the draws, each from 0 to 1.
     weights : ndarray of shape (k,)
         What the rows weigh: each was drawn in proportion to it among those that were left.
     total_weight : float
         Weight of the whole population.
-    most : float
-        The largest value that there may be.
     confidence : float
         Between 0 and 1.
 
@@ -175,38 +177,38 @@ def mean_interval(values: Array, weights: Array, total_weight: float, *, most: f
     left = total_weight - before
     drawn = np.concatenate([[0.0], np.cumsum(weights * values)])
     remaining = max(total_weight - float(weights.sum()), 0.0)
-    # Whatever was not drawn lies between 0 and the most.
+    # Whatever was not drawn lies between 0 and 1.
     lowest = drawn[-1] / total_weight
-    highest = lowest + remaining / total_weight * most
+    highest = lowest + remaining / total_weight
     # Of the last rows of a population that was drawn whole rounding leaves no weight to divide by.
     playing = left > 1e-9 * total_weight
     values, left, drawn = values[playing], left[playing], drawn[:-1][playing]
-    stakes = _stakes(values, most, confidence)
+    stakes = _stakes(values, confidence)
     enough = math.log(2.0 / (1.0 - confidence))
 
     def excess(mean: float, direction: float) -> float:
-        expected = np.clip((total_weight * mean - drawn) / left, 0.0, most)
-        room = np.maximum(expected if direction > 0.0 else most - expected, 1e-300)
+        expected = np.clip((total_weight * mean - drawn) / left, 0.0, 1.0)
+        room = np.maximum(expected if direction > 0.0 else 1.0 - expected, 1e-300)
         growth = np.log1p(direction * np.minimum(stakes, _LARGEST_BET / room) * (values - expected))
         return float(np.max(np.cumsum(growth), initial=0.0)) - enough
 
     # The capital falls with mu for who bets upwards, and rises for who bets downwards.
     low, high = lowest, highest
     if excess(low, 1.0) > 0.0:
-        low = high if excess(high, 1.0) > 0.0 else brentq(excess, low, high, args=(1.0,), xtol=1e-12 * most)
+        low = high if excess(high, 1.0) > 0.0 else brentq(excess, low, high, args=(1.0,), xtol=_PRECISION)
     if excess(high, -1.0) > 0.0:
-        high = low if excess(lowest, -1.0) > 0.0 else brentq(excess, lowest, high, args=(-1.0,), xtol=1e-12 * most)
+        high = low if excess(lowest, -1.0) > 0.0 else brentq(excess, lowest, high, args=(-1.0,), xtol=_PRECISION)
     return np.array([min(low, high), max(low, high)])
 
 
-def _stakes(values: Array, most: float, confidence: float) -> Array:
+def _stakes(values: Array, confidence: float) -> Array:
     """Choose what to bet on each draw from the draws before it: sqrt(2 log(2/alpha) / (k variance)), shape (k,)."""
     k = len(values)
     counts = np.arange(1, k + 1)
-    means = (0.5 * most + np.cumsum(values)) / (counts + 1)
-    variances = (0.25 * most**2 + np.cumsum((values - means) ** 2)) / (counts + 1)
-    known = np.concatenate([[0.25 * most**2], variances[:-1]])[:k]
-    stakes: Array = np.sqrt(2.0 * math.log(2.0 / (1.0 - confidence)) / (k * np.maximum(known, 1e-30 * most**2)))
+    means = (0.5 + np.cumsum(values)) / (counts + 1)
+    variances = (0.25 + np.cumsum((values - means) ** 2)) / (counts + 1)
+    known = np.concatenate([[0.25], variances[:-1]])[:k]
+    stakes: Array = np.sqrt(2.0 * math.log(2.0 / (1.0 - confidence)) / (k * np.maximum(known, 1e-30)))
     return stakes
 
 

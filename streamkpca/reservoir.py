@@ -139,9 +139,12 @@ class Reservoir:
         """
         if not self.is_full or len(self) < 2:
             return self.weights
-        rate = self.weights * np.exp(self.keys[-1])
-        stands_for: Array = self.weights / -np.expm1(-rate)
-        stands_for[-1] = 0.0
+        stands_for = np.zeros(len(self))
+        counting = np.flatnonzero(self.weights[:-1] > 0.0)
+        weights = self.weights[counting]
+        # Times of faded rows are beyond all numbers: a row that is sure to arrive by then stands for itself.
+        rate = np.exp(np.clip(np.log(weights) + self.keys[-1], -700.0, 700.0))
+        stands_for[counting] = weights / -np.expm1(-rate)
         return stands_for
 
     def _first_of(self, rows: Array, positions: Positions, weights: Array, keys: Array) -> Self:

@@ -104,7 +104,7 @@ def principal_axes(moments: Moments, n_components: int | float, *, center: bool,
         return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)
     covariance = (moments.second - moments.total_weight * np.outer(mean, mean)) / divisor
     eigenvalues, axes = leading_eigenpairs(covariance, m if isinstance(n_components, float) else n_components)
-    rank = int(np.count_nonzero(eigenvalues > RANK_TOLERANCE * moments.mean_energy))
+    rank = int(np.count_nonzero(eigenvalues > RANK_TOLERANCE * abs(moments.mean_energy)))
     rank = wanted_axes(eigenvalues, rank, n_components, variance)
     eigenvalues, axes = _padded(eigenvalues[:rank], axes[:, :rank], n_components)
     return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)

@@ -136,7 +136,7 @@ class StreamEstimator(SnapshotEstimator):
         with one_blas_thread():
             summary = stream.completed(self._settings(where))
         if not len(summary.reservoir):
-            reason = "reservoir_size is 0" if stream.reservoir_size == 0 else "no row had a weight above 0"
+            reason = "reservoir_size is 0" if summary.reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(
                 f"{where}: expected a random sample of the stream but there is none: {reason}; "
                 "start a stream with reservoir_size=512, and rows that count"

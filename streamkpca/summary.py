@@ -279,8 +279,11 @@ class Summary:
         """Make older rows count less; the newest of the block keeps its weight."""
         if half_life is None:
             return weights
-        self.forget(float(np.exp2(-len(weights) / half_life)))
-        aged: Array = weights * np.exp2(-np.arange(len(weights))[::-1] / half_life)
+        # A clock so fast that a single row's age is beyond all numbers leaves the newest row.
+        with np.errstate(over="ignore"):
+            fading = np.exp2(-np.arange(len(weights) + 1)[::-1] / half_life)
+        self.forget(float(fading[0]))
+        aged: Array = weights * fading[1:]
         return np.where(aged < _LEAST_WEIGHT, 0.0, aged)
 
     def _record(self, block: Projected, weights: Array) -> None:
@@ -296,9 +299,10 @@ class Summary:
             return
         residual = np.maximum(block.residual, 0.0)
         share = float(weights @ residual) / energy
-        deviations = weights * (residual - share * np.abs(block.energy))
+        # Relative to the energy, whose square may be too large for a number.
+        deviations = weights * (residual - share * np.abs(block.energy)) / energy
         # Below the tolerance nothing is wrong: whatever moves there is no change.
-        trend = self.trend.observe(max(share, tolerance), float(np.sqrt(deviations @ deviations)) / energy)
+        trend = self.trend.observe(max(share, tolerance), float(np.sqrt(deviations @ deviations)))
         if trend.signalled and trend.n_blocks == 1:
             self.last_drift = self.n_rows + len(weights)
             self._pace = SearchPace()

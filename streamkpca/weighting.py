@@ -24,6 +24,9 @@ from streamkpca.spectrum import RANK_TOLERANCE, covariance_divisor, leading_eige
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+# Weights of the last fit are no start for the next where the rows have faded to a variance so much smaller.
+_LARGEST_FADING = 1e12
+
 
 @dataclass(frozen=True)
 class RefitSettings:
@@ -154,6 +157,8 @@ def find_weights(
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
         return everyone, None
 
+    if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_FADING * np.trace(covariance):
+        start = None
     last_weights = None if start is None else start[0]
     if settings.n_active is not None:
         if settings.n_active > p:
