@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
 from streamkpca.snapshot import Snapshot
-from streamkpca.spectrum import covariance_divisor, total_variance
+from streamkpca.spectrum import covariance_divisor
 
 Array = npt.NDArray[np.float64]
 
@@ -66,7 +66,10 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
 
     lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
     upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2
-    whole = total_variance(moments, center=center) / np.arange(1, len(eigenvalues) + 1)
+    # Of the true mean at least this much is certain: the recorded one less what stale losses may have held against it.
+    centre = moments.centre(center=center)
+    certain = max(math.sqrt(moments.total_weight) * float(np.linalg.norm(centre)) - moments.losses.stale_distance, 0.0)
+    whole = (moments.energy - certain**2) / divisor / np.arange(1, len(eigenvalues) + 1)
     lower = np.maximum(lower, 0.0)
     # Only an indefinite kernel, whose variances may be negative, gets the ends the wrong way round.
     return np.column_stack([lower, np.maximum(np.minimum(upper, whole) + rounding, lower)])

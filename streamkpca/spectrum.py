@@ -59,8 +59,8 @@ def total_variance(moments: Moments, *, center: bool) -> float:
     Returns
     -------
     float
-        In units of k(x, x); the divisor is that of `principal_axes`. Of the mean only its part in the span is known, so
-        with energy lost this is an upper bound.
+        In units of k(x, x); the divisor is that of `principal_axes`. Of the mean only its recorded part is known, so
+        with energy lost this is an estimate.
     """
     divisor = covariance_divisor(moments, center=center)
     mean_energy = moments.first @ moments.mean if center else 0.0

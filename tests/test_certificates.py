@@ -183,3 +183,17 @@ def test_the_bounds_are_tight_while_the_span_stays():
     np.testing.assert_allclose(high, model.eigenvalues_ + model.unexplained_energy_ratio_ * 600 / 599, atol=1e-8)
     true = KernelPCA(3, kernel=kernels.RBF(0.3)).fit(X).eigenvalues_
     assert np.all((low <= true) & (true <= high))
+
+
+def test_the_recorded_mean_may_be_longer_than_the_true_one():
+    # What stale losses held against it is gone: the variance around the recorded mean is no bound then.
+    for seed in (62, 73, 101):
+        X = np.random.default_rng(seed).normal(size=(40, 3))
+        model = StreamingKernelPCA(
+            3, kernel=kernels.Linear(), half_life=0.7, noise_variance=None, max_atoms=1, tolerance=0.0, block_size=2
+        )
+        model.partial_fit(X).refit()
+        weights = 2.0 ** (-np.arange(40)[::-1] / 0.7)
+        true = KernelPCA(3, kernel=kernels.Linear()).fit(X, sample_weight=weights).eigenvalues_
+        low, high = model.eigenvalue_bounds_.T
+        assert np.all((low <= true) & (true <= high))
