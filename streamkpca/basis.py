@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamkpca.basis_loops import gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
-from streamkpca.factor import LEAST_PIVOT, restrict_factor, solve_factor, solve_transposed, squared_norms
+from streamkpca.factor import LEAST_PIVOT, inverse_factor, restrict_factor, solve_factor, solve_transposed, squared_norms
 from streamkpca.kernels import Kernel
 
 Array = npt.NDArray[np.float64]
@@ -80,16 +80,24 @@ class Basis:
         self.atoms: Array = np.empty((0, n_features))
         self.factor: Array = np.empty((0, 0))
         self.energy: Array = np.empty(0)
+        self._inverse: Array | None = None
 
     @property
     def size(self) -> int:
         """Number of atoms m."""
         return len(self.atoms)
 
+    @property
+    def inverse(self) -> Array:
+        """L^-1, shape (m, m): c(x) = L^-1 k_Z(x), and column j is the dual vector of atom j. O(m^3) when it is new."""
+        if self._inverse is None:
+            self._inverse = inverse_factor(self.factor)
+        return self._inverse
+
     def copy(self) -> Self:
         """Return a basis that goes its own way from here."""
         twin = type(self)(self.kernel, self.atoms.shape[1])
-        twin.atoms, twin.factor, twin.energy = self.atoms, self.factor, self.energy
+        twin.__dict__.update(self.__dict__)
         return twin
 
     def project(self, rows: Array) -> Projected:
@@ -151,7 +159,7 @@ class Basis:
         factor[:m, :m] = self.factor
         factor[m:, :m] = seen.coordinates[accepted]
         factor[m:, m:] = local[:count, :count]
-        self.factor = factor
+        self.factor, self._inverse = factor, None
         self.atoms = np.concatenate([self.atoms, rows[accepted]])
         self.energy = np.concatenate([self.energy, seen.energy[accepted]])
         return accepted
@@ -191,7 +199,7 @@ class Basis:
         """
         keep = np.setdiff1d(np.arange(self.size), positions)
         self.factor, rotation = restrict_factor(self.factor, keep)
-        self.atoms, self.energy = self.atoms[keep], self.energy[keep]
+        self.atoms, self.energy, self._inverse = self.atoms[keep], self.energy[keep], None
         return rotation
 
 

@@ -6,23 +6,22 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.basis import Basis, Projected, warn_indefinite
-from streamkpca.factor import LEAST_PIVOT, inverse_factor
+from streamkpca.factor import LEAST_PIVOT
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
-from streamkpca.selection_loops import insert_direction, remove_direction, subtract_outer
+from streamkpca.selection_loops import add_column, insert_direction, remove_direction, subtract_outer
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-
-# What an exchange wins must exceed so many standard errors. At 0 the choice follows the noise of the sample, and every
-# exchange forgets what was recorded along the direction that goes; at 1 rare improvements are missed.
-_CAUTION = 0.25
 
 # Losses below this share of k(x, x) are rounding, and gains too.
 _NOTHING = 1e-12
 
 # Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
 _LEAST_LENGTH = 1e-3
+
+# Memory beside the sums is that of so many jurors.
+_JURORS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,15 @@ class Exchange:
         (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc):
 
     an atom that the candidate resembles is cheap to lose. Judging all pairs, and both sides of a pair by the same rows,
-    is what a search among all rows does. On USPS digits (100 atoms, a stream of ten resamples) it ends at 1.01 times
-    what batch greedy leaves unexplained, where the weakest atom regardless of the candidate stays at 1.03.
+    is what a search among all rows does.
 
     A row is no witness in its own case: its share of the sample says nothing of its share of the stream, which is known
     to be a / N and is used instead. An atom that has seen more rows than the jury has is worth no less than what its
     moments say: a rare pattern that comes back again and again has no juror for it.
 
-    O(n m (d + m)) to make for n jurors, O(n m + n s) an exchange besides O(n m s) to find it.
+    Every mean over the jury is an entry of one Gram matrix, that of the columns of [V R]; an exchange adds multiples of
+    one column to the others. So O(n (m + s) (d + m + s)) to make for n jurors, and O((m + s)^2) an exchange, whatever
+    n is.
     """
 
     def __init__(
@@ -120,26 +120,20 @@ class Exchange:
         weights: Array,
         total_weight: float,
     ) -> None:
-        program = basis.kernel.program
-        jurors = basis.project(jury.rows)
-        inverse = inverse_factor(basis.factor)
         # Powers of the residuals are taken relative to this, so that no scale of the kernel under- or overflows.
         unit = self._unit = float(np.abs(candidates.energy).max()) or 1.0
-        self._votes = jury.inclusion_weights() / jury.inclusion_weights().sum()
-        self._energy = jurors.energy / unit
-        self._residual = jurors.residual / unit
-        self._coefficients = jurors.coordinates @ inverse
-        self._cross = (
-            program.matrix(jury.rows, candidates.rows) - jurors.coordinates @ candidates.coordinates.T
-        ) / unit
-        self._gram = (program.gram(candidates.rows) - candidates.coordinates @ candidates.coordinates.T) / unit
-        self._candidate_coefficients = candidates.coordinates @ inverse
-        self._candidate_energy = candidates.energy / unit
+        inverse = basis.inverse
+        self._n_atoms = basis.size
+        self._sums = witnessed_sums(basis, jury, candidates, unit)
+        own_gram = basis.kernel.program.gram(candidates.rows)
+        self._gram = (own_gram - candidates.coordinates @ candidates.coordinates.T) / unit
+        self._coefficients = candidates.coordinates @ inverse
+        self._energy = candidates.energy / unit
         self._precision = inverse.T @ inverse * unit
         self._recorded = inverse.T @ moments.second @ inverse
 
-        self._seats = _seats(jury.positions, tenure.positions)
-        self._candidate_seats = _seats(jury.positions, positions)
+        self._votes = votes_of(jury, tenure.positions)
+        self._candidate_votes = votes_of(jury, positions)
         self._shares = tenure.weights / total_weight
         self._candidate_shares = weights / total_weight
         # Rows behind the moments, in rows of average weight, against rows of the jury.
@@ -155,23 +149,20 @@ class Exchange:
         candidate, place : int
             Who comes, and where the atom is that goes.
         profit : float
-            Energy a unit of weight that the stream would win, less a quarter of a standard error; not positive where no
-            exchange pays beyond rounding.
+            Energy a unit of weight that the stream would win; not positive where no exchange pays beyond rounding.
         """
-        pivots = np.diagonal(self._gram)
-        usable = np.flatnonzero(self._free & (pivots > LEAST_PIVOT * np.abs(self._candidate_energy)))
-        usable = usable[np.array([self._leaves_lengths(int(c)) for c in usable], dtype=bool)]
+        usable = self._usable()
         if not len(usable):
             return -1, -1, 0.0
-        pivots, along, v = pivots[usable], self._cross[:, usable], self._candidate_coefficients[usable]
-        t, votes = along / pivots, self._votes
-
-        alone = np.einsum("i,ij,ij->j", votes, self._coefficients, self._coefficients) - self._own(self._seats)
-        together = (t * votes[:, None]).T @ self._coefficients
-        square = alone - 2.0 * v * together + v**2 * (votes @ t**2)[:, None]
+        m, pivots, v = self._n_atoms, np.diagonal(self._gram)[usable, None], self._coefficients[usable]
+        squares = np.diagonal(self._sums)
+        # Means over the jury of V_j^2, t V_j and t^2.
+        alone = squares[:m] - self._votes
+        together = self._sums[m + usable, :m] / pivots
+        gained = squares[m + usable, None] / pivots
         before = np.diagonal(self._precision)
-        precision = before + v**2 / pivots[:, None]
-        loss = np.maximum(square, 0.0) / precision
+        precision = before + v**2 / pivots
+        loss = np.maximum(alone - 2.0 * v * together + v**2 * gained / pivots, 0.0) / precision
         # What moments say of the atom alone, less in the same proportion as the jury sees it; where it sees nothing of
         # the atom it has nothing to say against the record.
         witnessed = alone / before
@@ -179,22 +170,10 @@ class Exchange:
         np.divide(loss, witnessed, out=proportion, where=witnessed > _NOTHING)
         recorded = np.diagonal(self._recorded) / before / self._exposure * np.minimum(proportion, 1.0)
         cost = np.maximum(loss + self._shares / precision, recorded)
-        places = np.argmin(cost, axis=1)
-
-        pairs = np.arange(len(usable))
-        gained = along**2 / pivots
-        lost = (self._coefficients[:, places] - t * v[pairs, places]) ** 2 / precision[pairs, places]
-        own = self._own(self._candidate_seats[usable])
-        gain = votes @ gained + (self._candidate_shares[usable] - own) * pivots
-        spread = gained - lost
-        spread -= votes @ spread
-        for seats in (self._candidate_seats[usable], self._seats[places]):
-            seated = np.flatnonzero(seats >= 0)
-            spread[seats[seated], seated] = 0.0
-        error = np.sqrt(votes**2 @ spread**2)
-        profit = gain - cost[pairs, places] - _CAUTION * error - _NOTHING
+        gain = gained[:, 0] + (self._candidate_shares - self._candidate_votes)[usable] * pivots[:, 0]
+        profit = gain - cost.min(axis=1) - _NOTHING
         winner = int(np.argmax(profit))
-        return int(usable[winner]), int(places[winner]), float(profit[winner]) * self._unit
+        return int(usable[winner]), int(np.argmin(cost[winner])), float(profit[winner]) * self._unit
 
     def carry_out(self, candidate: int, place: int) -> None:
         """Let a candidate take the place of an atom.
@@ -203,55 +182,101 @@ class Exchange:
         ----------
         candidate, place : int
         """
+        m, sums, v = self._n_atoms, self._sums, self._coefficients
         pivot = self._precision[place, place]
-        share = self._precision[place] / pivot
-        leaving = self._coefficients[:, place].copy()
-        leaving_candidates = self._candidate_coefficients[:, place].copy()
-        subtract_outer(self._coefficients, leaving, share)
-        subtract_outer(self._candidate_coefficients, leaving_candidates, share)
-        subtract_outer(self._cross, -leaving / pivot, leaving_candidates)
-        subtract_outer(self._gram, -leaving_candidates / pivot, leaving_candidates)
-        self._residual += leaving**2 / pivot
+        share, leaving = self._precision[place] / pivot, v[:, place].copy()
+        add_column(sums, sums[place].copy(), sums[place, place], np.concatenate([-share, leaving / pivot]))
+        sums[place] = sums[:, place] = 0.0
+        subtract_outer(v, leaving, share)
+        subtract_outer(self._gram, -leaving / pivot, leaving)
         remove_direction(place, share, self._precision, self._recorded)
-        self._coefficients[:, place] = self._candidate_coefficients[:, place] = 0.0
+        v[:, place] = 0.0
 
         pivot = self._gram[candidate, candidate]
-        along, along_candidates = self._cross[:, candidate].copy(), self._gram[candidate].copy()
-        v = self._candidate_coefficients[candidate].copy()
-        subtract_outer(self._coefficients, along / pivot, v)
-        subtract_outer(self._candidate_coefficients, along_candidates / pivot, v)
-        self._coefficients[:, place] = along / pivot
-        self._candidate_coefficients[:, place] = along_candidates / pivot
-        subtract_outer(self._cross, along / pivot, along_candidates)
-        subtract_outer(self._gram, along_candidates / pivot, along_candidates)
-        self._residual -= along**2 / pivot
-        insert_direction(place, v / np.sqrt(pivot), 1.0 / np.sqrt(pivot), self._precision)
+        along, entering = self._gram[candidate].copy(), v[candidate].copy()
+        # The column of the place is zero, and becomes the newcomer's.
+        multiples = np.concatenate([-entering, -along])
+        multiples[place] = 1.0
+        add_column(sums, sums[m + candidate] / pivot, sums[m + candidate, m + candidate] / pivot**2, multiples)
+        subtract_outer(v, along / pivot, entering)
+        v[:, place] = along / pivot
+        subtract_outer(self._gram, along / pivot, along)
+        insert_direction(place, entering / np.sqrt(pivot), 1.0 / np.sqrt(pivot), self._precision)
 
-        self._seats[place] = self._candidate_seats[candidate]
+        self._votes[place] = self._candidate_votes[candidate]
         self._shares[place] = self._candidate_shares[candidate]
         self._exposure[place] = np.inf
         self._free[candidate] = False
 
-    def _own(self, seats: Positions) -> Array:
-        """Return the votes that rows have in their own case."""
-        return np.where(seats >= 0, self._votes[seats], 0.0)
+    def _usable(self) -> Positions:
+        """Find the candidates that are independent of the atoms, and whose direction is no impossible one.
 
-    def _leaves_lengths(self, candidate: int) -> bool:
-        """Say whether no juror would get a negative squared distance to the span, beyond rounding.
-
-        Inner products cannot do that (Cauchy and Schwarz); a kernel that is not positive definite can, and coordinates
-        would grow without bound.
+        Inner products leave no row a negative squared distance to the span (Cauchy and Schwarz); a kernel that is not
+        positive definite can, and coordinates would grow without bound.
         """
-        left = self._residual - self._cross[:, candidate] ** 2 / self._gram[candidate, candidate]
-        impossible = left < -_LEAST_LENGTH * np.abs(self._energy)
+        residual, energy = np.diagonal(self._gram), np.abs(self._energy)
+        usable = np.flatnonzero(self._free & (residual > LEAST_PIVOT * energy))
+        left = residual - self._gram[usable] ** 2 / residual[usable, None]
+        impossible = left < -_LEAST_LENGTH * energy
         if impossible.any():
-            warn_indefinite(float(left[impossible].min()))
-        return not impossible.any()
+            warn_indefinite(float(left[impossible].min()) * self._unit)
+        return usable[~impossible.any(axis=1)]
 
 
-def _seats(jurors: Positions, rows: Positions) -> Positions:
-    """Return where rows sit in the jury; -1 where they do not."""
-    seats = np.full(len(rows), -1)
-    _, seated, found = np.intersect1d(jurors, rows, return_indices=True)
-    seats[found] = seated
-    return seats
+def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: float) -> Array:
+    """Sum over a jury the products of what it sees of atoms and candidates.
+
+    Parameters
+    ----------
+    basis : Basis
+        The m atoms.
+    jury : Reservoir
+        Its n rows.
+    candidates : Projected
+        The s rows, seen from the basis.
+    unit : float
+        Unit of residual products.
+
+    Returns
+    -------
+    ndarray of shape (m + s, m + s)
+        Gram matrix, by the jury's votes, of the columns of [V R]: coefficients over the atoms, and residual inner
+        products with the candidates.
+    """
+    m, size = basis.size, basis.size + len(candidates.rows)
+    program, votes = basis.kernel.program, jury.votes()
+    sums = np.zeros((size, size))
+    for start in range(0, len(jury), _JURORS_AT_ONCE):
+        part = slice(start, start + _JURORS_AT_ONCE)
+        jurors = basis.project(jury.rows[part])
+        seen = np.empty((len(jurors.rows), size))
+        seen[:, :m] = jurors.coordinates / np.sqrt(unit)
+        cross = program.matrix(jurors.rows, candidates.rows) - jurors.coordinates @ candidates.coordinates.T
+        seen[:, m:] = cross / unit
+        seen *= np.sqrt(votes[part])[:, None]
+        sums += seen.T @ seen
+    # V = C L^-1, and so for the sums.
+    inverse = basis.inverse * np.sqrt(unit)
+    sums[:m] = inverse.T @ sums[:m]
+    sums[:, :m] = sums[:, :m] @ inverse
+    return sums
+
+
+def votes_of(jury: Reservoir, positions: Positions) -> Array:
+    """Look up the votes that rows of the stream have in their own case.
+
+    Parameters
+    ----------
+    jury : Reservoir
+    positions : ndarray of shape (k,) of int64
+        Of the rows.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        0 where a row does not sit in the jury.
+    """
+    own = np.zeros(len(positions))
+    _, seats, found = np.intersect1d(jury.positions, positions, return_indices=True)
+    own[found] = jury.votes()[seats]
+    return own

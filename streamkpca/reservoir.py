@@ -1,7 +1,8 @@
 """The reservoir: a weighted random sample of the stream, of fixed size."""
 
-import zlib
+import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -9,6 +10,73 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
+
+# Rows wait aside until they are this share of the settled ones.
+_MOST_LATE = 0.125
+
+
+def arrival_times(seed: int, start: int, rows: Array, races: int) -> Array:
+    """Draw when the rows of a block arrive in independent races.
+
+    Parameters
+    ----------
+    seed : int
+        Of the stream.
+    start : int
+        Position of the block in the stream.
+    rows : ndarray of shape (B, d)
+    races : int
+
+    Returns
+    -------
+    ndarray of shape (races, B)
+        Exponential with rate 1.
+
+    Notes
+    -----
+    The generator is seeded with the seed, the block's position and a checksum of its contents. So times do not depend
+    on how calls cut the stream, and shards that share a seed draw independently.
+    """
+    contents = int(np.add.reduce(rows.view(np.uint64), axis=None))
+    return np.random.default_rng([seed, start, contents]).standard_exponential((races, len(rows)))
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Rows that were drawn.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (k, d)
+    positions : ndarray of shape (k,) of int64
+        Their positions in the stream.
+    weights : ndarray of shape (k,)
+        What they count now.
+    keys : ndarray of shape (k,)
+        Logarithm of each row's time of arrival in the race.
+    """
+
+    rows: Array
+    positions: Positions
+    weights: Array
+    keys: Array
+
+    def decayed(self, factor: float) -> "Draws":
+        """Let all rows count `factor` times what they did."""
+        return replace(self, weights=self.weights * factor, keys=self.keys - math.log(factor))
+
+    def first(self, count: int, others: "tuple[Draws, ...]") -> "Draws":
+        """Return the first to arrive among these rows and others, in the order of arrival."""
+        every = (self, *others)
+        keys = np.concatenate([draws.keys for draws in every])
+        # Equal keys: the order in which rows are given must not depend on how they are cut.
+        order = np.argsort(keys, kind="stable")[:count]
+        return Draws(
+            np.concatenate([draws.rows for draws in every])[order],
+            np.concatenate([draws.positions for draws in every])[order],
+            np.concatenate([draws.weights for draws in every])[order],
+            keys[order],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,16 +87,10 @@ class Reservoir:
     ----------
     size : int
         The most rows that are kept.
-    seed : int
-        What the draws depend on, besides the rows themselves.
-    rows : ndarray of shape (k, d)
-        The sample, in the order of the draws.
-    positions : ndarray of shape (k,) of int64
-        Their positions in the stream.
-    weights : ndarray of shape (k,)
-        What they count now.
-    keys : ndarray of shape (k,)
-        Logarithm of each row's time of arrival in the race, ascending.
+    settled : Draws
+        The first `size` to arrive of the rows up to some block, in the order of arrival.
+    late : tuple of Draws
+        Rows of later blocks that may be among the first.
 
     Notes
     -----
@@ -37,8 +99,8 @@ class Reservoir:
     rows down alike, which keeps their order; a row that comes later runs at full rate, so the sample leans to the
     present exactly as the weights do. The union of two races is a race: merging keeps the first to arrive of both.
 
-    Times come from a generator seeded with the seed, the block's position and its contents. They do not depend on how
-    calls cut the stream, and shards that share a seed draw independently.
+    Rows that arrive before the last of the settled ones wait aside until there is some number of them: sorting them in
+    one by one would copy the whole sample for each.
 
     References
     ----------
@@ -47,28 +109,46 @@ class Reservoir:
     """
 
     size: int
-    seed: int
-    rows: Array
-    positions: Positions
-    weights: Array
-    keys: Array
+    settled: Draws
+    late: tuple[Draws, ...] = ()
 
     @classmethod
-    def empty(cls, size: int, seed: int, n_features: int) -> Self:
+    def empty(cls, size: int, n_features: int) -> Self:
         """Return a reservoir without rows."""
-        return cls(size, seed, np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+        nobody = Draws(np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+        return cls(size, nobody)
 
     def __len__(self) -> int:
-        """Return the number of rows kept."""
-        return len(self.rows)
+        """Return the number k of rows kept."""
+        return min(self.size, len(self.settled.keys) + self._n_late)
+
+    @property
+    def rows(self) -> Array:
+        """The sample, in the order of the draws; shape (k, d)."""
+        return self._drawn.rows
+
+    @property
+    def positions(self) -> Positions:
+        """Positions in the stream; shape (k,)."""
+        return self._drawn.positions
+
+    @property
+    def weights(self) -> Array:
+        """What the rows count now; shape (k,)."""
+        return self._drawn.weights
+
+    @property
+    def keys(self) -> Array:
+        """Logarithm of each row's time of arrival in the race, ascending; shape (k,)."""
+        return self._drawn.keys
 
     @property
     def is_full(self) -> bool:
         """Whether rows may have been left out."""
-        return len(self.rows) == self.size
+        return len(self) == self.size
 
-    def add(self, rows: Array, weights: Array, start: int) -> Self:
-        """Take in a block, O(B log B + size d) where a row of it is kept.
+    def add(self, rows: Array, weights: Array, start: int, times: Array) -> Self:
+        """Take in a block, O(B) and O(size d) now and then.
 
         Parameters
         ----------
@@ -77,6 +157,8 @@ class Reservoir:
             Rows of weight zero are never drawn.
         start : int
             Position of the first row in the stream.
+        times : ndarray of shape (B,)
+            Exponential with rate 1, see `arrival_times`.
 
         Returns
         -------
@@ -84,15 +166,15 @@ class Reservoir:
         """
         if self.size == 0:
             return self
-        generator = np.random.default_rng([self.seed, start, zlib.crc32(rows.tobytes())])
-        times = generator.standard_exponential(len(rows))
-        running = np.flatnonzero(weights > 0.0)
-        keys = np.log(times[running]) - np.log(weights[running])
-        early = keys < (self.keys[-1] if self.is_full else np.inf)
-        running = running[early]
-        if not len(running):
+        with np.errstate(divide="ignore"):
+            keys = np.log(times) - np.log(weights)
+        last = self.settled.keys[-1] if len(self.settled.keys) == self.size else np.inf
+        early = np.flatnonzero(keys < last)
+        if not len(early):
             return self
-        return self._first_of(rows[running], start + running, weights[running], keys[early])
+        drawn = Draws(rows[early], start + early, weights[early], keys[early])
+        waiting = replace(self, late=(*self.late, drawn))
+        return waiting.sorted() if waiting._n_late > max(len(self.settled.keys), 1) * _MOST_LATE else waiting
 
     def decayed(self, factor: float) -> Self:
         """Let all rows count `factor` times what they did.
@@ -106,7 +188,8 @@ class Reservoir:
         -------
         Reservoir
         """
-        return replace(self, weights=self.weights * factor, keys=self.keys - np.log(factor))
+        late = tuple(draws.decayed(factor) for draws in self.late)
+        return replace(self, settled=self.settled.decayed(factor), late=late)
 
     def merged(self, other: Self, start: int) -> Self:
         """Draw from the rows of both streams.
@@ -122,8 +205,14 @@ class Reservoir:
         Reservoir
             As large as the smaller of the two: of the stream that was sampled with fewer, no more rows are known.
         """
-        smaller = replace(self, size=min(self.size, other.size))
-        return smaller._first_of(other.rows, start + other.positions, other.weights, other.keys)
+        theirs = replace(other._drawn, positions=start + other.positions)
+        return replace(self, size=min(self.size, other.size), late=(*self.late, theirs)).sorted()
+
+    def sorted(self) -> Self:
+        """Let the rows that wait aside take their places."""
+        if not self.late and len(self.settled.keys) <= self.size:
+            return self
+        return replace(self, settled=self.settled.first(self.size, self.late), late=())
 
     def inclusion_weights(self) -> Array:
         """Return what each row stands for, shape (k,): weighted sums over the sample estimate sums over the stream.
@@ -147,15 +236,15 @@ class Reservoir:
         stands_for[counting] = weights / -np.expm1(-rate)
         return stands_for
 
-    def _first_of(self, rows: Array, positions: Positions, weights: Array, keys: Array) -> Self:
-        """Keep the first to arrive among the sample and other rows."""
-        keys = np.concatenate([self.keys, keys])
-        # Equal keys: the order in which rows are given must not depend on how they are cut.
-        order = np.argsort(keys, kind="stable")[: self.size]
-        return replace(
-            self,
-            rows=np.concatenate([self.rows, rows])[order],
-            positions=np.concatenate([self.positions, positions])[order],
-            weights=np.concatenate([self.weights, weights])[order],
-            keys=keys[order],
-        )
+    def votes(self) -> Array:
+        """Return `inclusion_weights` as shares of one, shape (k,)."""
+        weights = self.inclusion_weights()
+        return weights / weights.sum()
+
+    @cached_property
+    def _drawn(self) -> Draws:
+        return self.sorted().settled
+
+    @property
+    def _n_late(self) -> int:
+        return sum(len(draws.keys) for draws in self.late)

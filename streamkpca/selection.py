@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.basis import Basis, Projected
-from streamkpca.exchange import Exchange, Tenure
-from streamkpca.factor import inverse_factor
+from streamkpca.exchange import Exchange, Tenure, votes_of, witnessed_sums
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
 from streamkpca.residual_gram import ResidualGram
@@ -199,14 +198,10 @@ def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: i
     spans. Without the atom the rows lose the energy that they have along it, Q_jj / P_jj with P the inner products of
     the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom.
     """
-    votes = jury.inclusion_weights()
-    inverse = inverse_factor(basis.factor)
-    coefficients = basis.project(jury.rows).coordinates @ inverse
-    precision, recorded = inverse.T @ inverse, (coefficients * votes[:, None]).T @ coefficients
-    _, seats, found = np.intersect1d(jury.positions, tenure.positions, return_indices=True)
+    nobody = basis.project(basis.atoms[:0])
+    precision, recorded = basis.inverse.T @ basis.inverse, witnessed_sums(basis, jury, nobody, 1.0)
     # A row is no witness in its own case.
-    own = np.zeros(basis.size)
-    own[found] = votes[seats]
+    own = votes_of(jury, tenure.positions)
     left = np.arange(basis.size)
     while len(left) > max_atoms:
         loss = (np.diagonal(recorded)[left] - own[left]) / np.diagonal(precision)[left]

@@ -66,6 +66,30 @@ def subtract_outer(matrix: Array, left: Array, right: Array) -> None:
 
 
 @jit
+def add_column(products: Array, column: Array, square: float, multiples: Array) -> None:
+    """Change the Gram matrix of some columns by adding multiples of one vector to them.
+
+    Parameters
+    ----------
+    products : ndarray of shape (k, k)
+        Inner products of columns a_i; overwritten by those of a_i + g_i c.
+    column : ndarray of shape (k,)
+        (a_i, c) before the change.
+    square : float
+        (c, c).
+    multiples : ndarray of shape (k,)
+        g.
+    """
+    k = len(products)
+    for i in range(k):
+        multiple = multiples[i]
+        # (a_i + g_i c, c): with it the row takes one pass.
+        shifted = column[i] + multiple * square
+        for j in range(k):
+            products[i, j] += shifted * multiples[j] + multiple * column[j]
+
+
+@jit
 def remove_direction(place: int, share: Array, precision: Array, recorded: Array) -> None:
     """Take an atom out of the dual quantities of all others.
 

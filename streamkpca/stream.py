@@ -207,7 +207,13 @@ class Stream:
         rows, weights = self._pending()
         if self.summary is None:
             kernel = kernel or self._settled_kernel()
-            summary = Summary(kernel, self.n_features, reservoir_size=self.reservoir_size, seed=self.seed)
+            summary = Summary(
+                kernel,
+                self.n_features,
+                max_atoms=settings.max_atoms,
+                reservoir_size=self.reservoir_size,
+                seed=self.seed,
+            )
         else:
             summary = self.summary.copy()
         if settings.max_atoms is not None:

@@ -5,7 +5,6 @@ kept, and so is what the summary would have recorded of it: a vector in the span
 them. Spans are handled by solving with kernel matrices; nothing is orthonormalised, updated or deflated.
 """
 
-import zlib
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,14 +17,12 @@ Array = npt.NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
 
 DEPENDENT = 1e-10
-LONGEST_PAUSE = 32
-AGE_A_PAUSE, LONGEST_PAUSE_OF_AGE = 16, 256
+YOUTH, LONGEST_PAUSE, PATIENCE = 8192, 512, 4
 MOST_ROUNDS = 10
-WORTHWHILE = 0.001
+WORTHWHILE, WORTH_ANOTHER_ROUND = 0.001, 0.003
 SHORTLIST = 64
-CAUTION = 0.25
 NOTHING = 1e-12
-JURY_SIZE = 2048
+JURORS_A_PLACE, LEAST_JURORS, MOST_JURORS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 
 
@@ -145,9 +142,8 @@ class NaiveStream:
             self.forget(2.0 ** (-len(rows) / self.half_life))
             weights = weights * 2.0 ** (-np.arange(len(rows))[::-1] / self.half_life)
         block = range(len(self.rows), len(self.rows) + len(rows))
-        times = np.random.default_rng([self.seed + 1, block.start, zlib.crc32(rows.tobytes())]).standard_exponential(
-            len(rows)
-        )
+        contents = sum(int(bits) for bits in rows.view(np.uint64).ravel()) % 2**64
+        _, times = np.random.default_rng([self.seed, block.start, contents]).standard_exponential((2, len(rows)))
         self.rows = np.concatenate([self.rows, rows])
         self.weights = np.concatenate([self.weights, weights])
         with np.errstate(divide="ignore"):
@@ -258,8 +254,12 @@ class NaiveStream:
                 break
             self.become(stayed, joined)
             worth += profit
-        self.pause = max(self.pause // 2, 1) if worth > WORTHWHILE * mean else min(2 * self.pause, LONGEST_PAUSE)
-        self.wait = max(self.pause, min(self.age // AGE_A_PAUSE, LONGEST_PAUSE_OF_AGE)) - 1
+            if profit <= WORTH_ANOTHER_ROUND * mean:
+                break
+        longest = min(self.age**2 // YOUTH, LONGEST_PAUSE)
+        pause = self.pause // 2 if worth > WORTHWHILE * mean else min(2 * self.pause, longest)
+        self.pause = max(pause, longest // PATIENCE, 1)
+        self.wait = self.pause - 1
         self.usual_residual, self.age = float(mean), self.age + 1
 
     def is_explained(self, block: range) -> bool:
@@ -326,7 +326,7 @@ class NaiveStream:
         return stayed, [atom for atom in atoms if atom not in self.atoms], total_profit
 
     def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
-        """Return what the stream wins, cautiously, from a row in the place of the cheapest atom; and that atom."""
+        """Return what the stream wins from a row in the place of the cheapest atom; and that atom."""
         (jury, votes), total_weight = self.jury(), self.weights.sum()
         pivot = self.residuals(atoms, [row])[0]
         if pivot <= DEPENDENT * self.gram(np.array([row]), np.array([row]))[0, 0]:
@@ -334,12 +334,12 @@ class NaiveStream:
         before, after = self.residuals(atoms, jury), self.residuals([*atoms, row], jury)
         own_row = np.array(jury) == row
         win = votes @ np.where(own_row, 0.0, before - after) + self.weights[row] / total_weight * pivot
-        costs, without = {}, {}
+        costs = {}
         past = self.weights[: block.start]
         for atom in atoms:
             rest = [other for other in atoms if other != atom]
-            without[atom] = self.residuals([*rest, row], jury)
-            loss = votes @ np.where(np.array(jury) == atom, 0.0, without[atom] - after)
+            without = self.residuals([*rest, row], jury)
+            loss = votes @ np.where(np.array(jury) == atom, 0.0, without - after)
             costs[atom] = loss + self.weights[atom] / total_weight * self.residuals([*rest, row], [atom])[0]
             seen = self.weights[sorted(self.seen.get(atom, set()))].sum()
             # Moments count where they have seen more rows of average weight than the jury has.
@@ -349,16 +349,17 @@ class NaiveStream:
                 seen_by_jury = alone > NOTHING * np.diagonal(self._gram)[block].max()
                 costs[atom] = max(costs[atom], record * (min(loss / alone, 1.0) if seen_by_jury else 1.0))
         rival = min(atoms, key=lambda atom: costs[atom])
-        spread = (before - after) - (without[rival] - after)
-        spread = np.where(own_row | (np.array(jury) == rival), 0.0, spread - votes @ spread)
-        return float(win - costs[rival] - CAUTION * np.sqrt(votes**2 @ spread**2) - NOTHING), rival
+        return float(win - costs[rival] - NOTHING), rival
 
     def jury(self) -> tuple[list[int], Array]:
         """Return the first rows to arrive and their votes."""
         running = np.flatnonzero(self.weights > 0.0)
-        first = running[np.argsort(self.arrival[running], kind="stable")][:JURY_SIZE]
+        size = MOST_JURORS
+        if self.max_atoms is not None:
+            size = min(max(JURORS_A_PLACE * self.max_atoms, LEAST_JURORS), MOST_JURORS)
+        first = running[np.argsort(self.arrival[running], kind="stable")][:size]
         a = self.weights[first]
-        if len(first) == JURY_SIZE:
+        if len(first) == size:
             a = a / -np.expm1(-a * np.exp(self.arrival[first[-1]]))
             a[-1] = 0.0
         return first.tolist(), a / a.sum()

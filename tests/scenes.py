@@ -6,7 +6,7 @@ from streamkpca.basis import Basis
 from streamkpca.exchange import Exchange, Tenure
 from streamkpca.kernels import RBF
 from streamkpca.moments import Moments
-from streamkpca.reservoir import Reservoir
+from streamkpca.reservoir import Reservoir, arrival_times
 from streamkpca.residual_gram import ResidualGram
 
 
@@ -37,8 +37,13 @@ class Scene:
         # Positions in the stream: past rows, then atoms of unit weight, then the block.
         self.tenure = Tenure(30 + np.arange(m), np.ones(m), np.full(m, self.past_weights.sum()))
         self.start = 30 + m
-        jury = Reservoir.empty(2048, 0, d).add(self.past, self.past_weights, 0).add(self.atoms, np.ones(m), 30)
-        self.jury = jury.add(self.rows, self.weights, self.start)
+        self.jury = Reservoir.empty(2048, d)
+        for rows, weights, start in (
+            (self.past, self.past_weights, 0),
+            (self.atoms, np.ones(m), 30),
+            (self.rows, self.weights, self.start),
+        ):
+            self.jury = self.jury.add(rows, weights, start, arrival_times(0, start, rows, 1)[0])
         self.total_weight = self.past_weights.sum() + m + self.weights.sum()
         self.block = self.basis.project(self.rows)
 

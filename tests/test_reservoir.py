@@ -5,20 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.reservoir import Reservoir
+from streamkpca.reservoir import Reservoir, arrival_times
 
 ROWS = np.random.default_rng(0).normal(size=(400, 2))
 
 
 def sampled(size, seed, rows=ROWS, weights=None, block=50, half_life=None):
     a = np.ones(len(rows)) if weights is None else weights
-    reservoir = Reservoir.empty(size, seed, rows.shape[1])
+    reservoir = Reservoir.empty(size, rows.shape[1])
     for start in range(0, len(rows), block):
         part = a[start : start + block]
         if half_life is not None:
             reservoir = reservoir.decayed(2.0 ** (-len(part) / half_life))
             part = part * 2.0 ** (-np.arange(len(part))[::-1] / half_life)
-        reservoir = reservoir.add(rows[start : start + block], part, start)
+        times = arrival_times(seed, start, rows[start : start + block], 1)[0]
+        reservoir = reservoir.add(rows[start : start + block], part, start, times)
     return reservoir
 
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.selection_loops import add_rank_one, insert_direction, remove_direction, subtract_outer
+from streamkpca.selection_loops import add_column, add_rank_one, insert_direction, remove_direction, subtract_outer
 
 SEEDS = st.integers(0, 10**6)
 
@@ -60,6 +60,16 @@ def test_subtract_outer_is_what_it_says(seed, n, m):
     subtract_outer(matrix, left, right)
     np.testing.assert_allclose(matrix, before - np.outer(left, right), atol=1e-14)
     np.testing.assert_array_equal(matrix[left == 0.0], before[left == 0.0])
+
+
+@given(SEEDS, st.integers(1, 7))
+def test_add_column_is_what_it_says(seed, k):
+    rng = np.random.default_rng(seed)
+    columns, vector, multiples = rng.normal(size=(9, k)), rng.normal(size=9), rng.normal(size=k)
+    products = columns.T @ columns
+    add_column(products, columns.T @ vector, vector @ vector, multiples)
+    changed = columns + np.outer(vector, multiples)
+    np.testing.assert_allclose(products, changed.T @ changed, atol=1e-10)
 
 
 @given(SEEDS, st.integers(1, 7), st.data())
