@@ -258,8 +258,9 @@ def main() -> int:
         figures[name] = compare(name, rows, classes, gamma, budgets, block_size)
 
     costs = {}
-    print("\nlearning from a settled stream, over recording its rows")
-    for m, n_features in [(32, 8)] if arguments.tiny else [(64, 8), (256, 32)]:
+    if not arguments.only_files:
+        print("\nlearning from a settled stream, over recording its rows")
+    for m, n_features in [] if arguments.only_files else [(32, 8)] if arguments.tiny else [(64, 8), (256, 32)]:
         costs[f"{m} atoms, {n_features} features"] = search_cost(m, n_features, 16 if arguments.tiny else 512)
         print(f"{m:>5} atoms, {n_features:>3} features: {costs[f'{m} atoms, {n_features} features']:.2f}")
     n_missed = sum(missed(figure, column) for lines in figures.values() for figure in lines for column in BOUNDS)

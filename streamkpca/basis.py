@@ -9,7 +9,15 @@ import numpy.typing as npt
 
 from streamkpca.basis_loops import gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
-from streamkpca.factor import LEAST_PIVOT, inverse_factor, restrict_factor, solve_factor, solve_transposed, squared_norms
+from streamkpca.factor import (
+    LEAST_PIVOT,
+    apply_inverse,
+    inverse_factor,
+    restrict_factor,
+    solve_factor,
+    solve_transposed,
+    squared_norms,
+)
 from streamkpca.kernels import Kernel
 
 Array = npt.NDArray[np.float64]
@@ -18,6 +26,13 @@ Positions = npt.NDArray[np.int64]
 # Rounding in one kernel value, relative to sqrt(k(x, x) k(y, y)). The bound below was never exceeded by more than 1.7
 # in some 240 fits of kernels of finite rank.
 _ROUNDING = 4 * np.finfo(np.float64).eps
+
+# Bases of 256 atoms on digits, server metrics or a curved sheet keep to 1e-12 to 1e-10. Above this, rounding shows in
+# the eighth digit.
+_LARGEST_DISTORTION = 1e-8
+
+# Products of kernel values of other atoms would leave the range of numbers.
+_LEAST_ENERGY = 1e-50
 
 # Squares and sums of larger numbers would overflow; four times as much is the most that the likelihood takes.
 _LARGEST_ENERGY = 1e139
@@ -81,6 +96,8 @@ class Basis:
         self.factor: Array = np.empty((0, 0))
         self.energy: Array = np.empty(0)
         self._inverse: Array | None = None
+        self._precision: Array | None = None
+        self._distortion: float | None = None
 
     @property
     def size(self) -> int:
@@ -93,6 +110,35 @@ class Basis:
         if self._inverse is None:
             self._inverse = inverse_factor(self.factor)
         return self._inverse
+
+    @property
+    def precision(self) -> Array:
+        """K^-1 = L^-T L^-1, shape (m, m): inner products of the dual vectors. O(m^3) when it is new."""
+        if self._precision is None:
+            self._precision = self.inverse.T @ self.inverse
+        return self._precision
+
+    @property
+    def distortion(self) -> float:
+        """Estimate, from above, the share of energy that rounding in kernel values moves between directions.
+
+        Notes
+        -----
+        Kernel values are known to eps sqrt(k(x,x) k(y,y)), so k(Z, Z) = L L^T + E with |E_ij| <= eps e_i e_j and
+        e_j = sqrt(k(z_j, z_j)), and squared lengths in the span change by the share |L^-1 E L^-T|. Errors that are
+        independent of each other make that some eps |L^-1 diag(e)|_F^2. So do errors in the kernel values of other
+        rows, or in sums over products of these, once L^-1 is applied to them.
+        """
+        if self._distortion is None:
+            reach = self.inverse * np.sqrt(np.abs(self.energy))
+            self._distortion = float(_ROUNDING * np.vdot(reach, reach))
+        return self._distortion
+
+    @property
+    def is_well_conditioned(self) -> bool:
+        """Whether kernel values may be summed before L^-1 is applied, and that applied instead of solving with L."""
+        in_range = (self.energy >= _LEAST_ENERGY) & (self.energy <= 1.0 / _LEAST_ENERGY)
+        return bool(in_range.all()) and self.distortion <= _LARGEST_DISTORTION
 
     def copy(self) -> Self:
         """Return a basis that goes its own way from here."""
@@ -114,7 +160,24 @@ class Basis:
         program = self.kernel.program
         energy = program.diagonal(rows)
         check_energy(energy)
-        return Projected(rows, energy, solve_factor(self.factor, program.matrix(rows, self.atoms)))
+        return Projected(rows, energy, self.coordinates(program.matrix(rows, self.atoms)))
+
+    def coordinates(self, kernel_rows: Array) -> Array:
+        """Turn kernel values against the atoms into coordinates, O(B m^2).
+
+        Parameters
+        ----------
+        kernel_rows : ndarray of shape (B, m)
+            k(x, Z), C-contiguous; overwritten.
+
+        Returns
+        -------
+        ndarray of shape (B, m)
+            Row by row L^-1 k_Z(x).
+        """
+        if self.is_well_conditioned:
+            return apply_inverse(self.inverse, kernel_rows)
+        return solve_factor(self.factor, kernel_rows)
 
     def interpolation(self, coordinates: Array) -> Array:
         """Express the projections of rows by the atoms themselves, O(B m^2).
@@ -159,7 +222,8 @@ class Basis:
         factor[:m, :m] = self.factor
         factor[m:, :m] = seen.coordinates[accepted]
         factor[m:, m:] = local[:count, :count]
-        self.factor, self._inverse = factor, None
+        self.factor = factor
+        self._forget_derived()
         self.atoms = np.concatenate([self.atoms, rows[accepted]])
         self.energy = np.concatenate([self.energy, seen.energy[accepted]])
         return accepted
@@ -199,8 +263,12 @@ class Basis:
         """
         keep = np.setdiff1d(np.arange(self.size), positions)
         self.factor, rotation = restrict_factor(self.factor, keep)
-        self.atoms, self.energy, self._inverse = self.atoms[keep], self.energy[keep], None
+        self.atoms, self.energy = self.atoms[keep], self.energy[keep]
+        self._forget_derived()
         return rotation
+
+    def _forget_derived(self) -> None:
+        self._inverse = self._precision = self._distortion = None
 
 
 def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> Array:

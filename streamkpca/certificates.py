@@ -13,8 +13,7 @@ from streamkpca.spectrum import covariance_divisor
 
 Array = npt.NDArray[np.float64]
 
-# Share of the mean energy that rounding may move eigenvalues by: kernel values of atoms that are nearly dependent, down
-# to a pivot of 1e-10, are known to that many digits less.
+# Share of the mean energy that rounding may move eigenvalues by, besides what the account of losses knows of.
 _ROUNDING = 1e-9
 
 # Bets risk at most this share of what they stand to lose, so that no single row ruins them.
@@ -62,7 +61,7 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
     beside = _recorded_variance(moments, center=center) - _recorded_variance(active, center=center)
     orthogonal = (max(beside, 0.0) + moments.losses.fresh) / divisor
     distance = moments.losses.stale_distance / math.sqrt(divisor)
-    rounding = _ROUNDING * abs(moments.energy) / divisor
+    rounding = (_ROUNDING * abs(moments.energy) + moments.losses.rounding) / divisor
 
     lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
     upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2

@@ -129,7 +129,7 @@ class Exchange:
         self._gram = (own_gram - candidates.coordinates @ candidates.coordinates.T) / unit
         self._coefficients = candidates.coordinates @ inverse
         self._energy = candidates.energy / unit
-        self._precision = inverse.T @ inverse * unit
+        self._precision = basis.precision * unit
         self._recorded = inverse.T @ moments.second @ inverse
 
         self._votes = votes_of(jury, tenure.positions)

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
-from scipy.linalg.blas import dtrsm
+from scipy.linalg.blas import dtrmm, dtrsm
 from scipy.linalg.lapack import dtrtri
 
 Array = npt.NDArray[np.float64]
@@ -36,6 +36,31 @@ def solve_factor(factor: Array, kernel_rows: Array) -> Array:
     # BLAS thinks in columns: the transposed views are column-major, and nothing is copied.
     solved: Array = dtrsm(1.0, factor.T, kernel_rows.T, trans_a=1, overwrite_b=1).T
     return solved
+
+
+def apply_inverse(inverse: Array, kernel_rows: Array) -> Array:
+    """Turn kernel values against the atoms into coordinates by the inverse factor, in place.
+
+    Parameters
+    ----------
+    inverse : ndarray of shape (m, m)
+        Lower triangular L^-1.
+    kernel_rows : ndarray of shape (B, m)
+        k(x, Z), C-contiguous; overwritten.
+
+    Returns
+    -------
+    ndarray of shape (B, m)
+        Row by row L^-1 k_Z(x).
+
+    Notes
+    -----
+    A product runs at nearly the rate of GEMM, solving at a third of it.
+    """
+    if not kernel_rows.size:
+        return kernel_rows
+    product: Array = dtrmm(1.0, inverse.T, kernel_rows.T, trans_a=1, overwrite_b=1).T
+    return product
 
 
 def solve_transposed(factor: Array, coordinates: Array) -> Array:

@@ -18,6 +18,8 @@ class Losses:
         The same from before the span last grew: directions that came later need not be orthogonal to it.
     stale_length : float
         Bound of the Frobenius norm of what went with removed atoms before the span last grew.
+    rounding : float
+        Bound of what rounding may have moved from one direction to another, besides.
 
     Notes
     -----
@@ -32,6 +34,7 @@ class Losses:
     stale_arrival: float = 0.0
     stale_removal: float = 0.0
     stale_length: float = 0.0
+    rounding: float = 0.0
 
     @property
     def on_arrival(self) -> float:
@@ -58,9 +61,13 @@ class Losses:
         """Bound of the Frobenius norm of the stale losses."""
         return math.sqrt(max(self.stale_arrival, 0.0)) + self.stale_length
 
-    def arrived(self, energy: float) -> Self:
-        """Enter what rows of a block have outside the span."""
-        return replace(self, fresh_arrival=self.fresh_arrival + energy)
+    def arrived(self, energy: float, rounding: float = 0.0) -> Self:
+        """Enter what rows have outside the span when they come."""
+        return replace(self, fresh_arrival=self.fresh_arrival + energy, rounding=self.rounding + rounding)
+
+    def rounded(self, energy: float) -> Self:
+        """Enter what rounding may have moved."""
+        return replace(self, rounding=self.rounding + energy)
 
     def removed(self, energy: float) -> Self:
         """Enter what goes with removed atoms."""
@@ -72,6 +79,7 @@ class Losses:
             stale_arrival=self.on_arrival,
             stale_removal=self.by_removal,
             stale_length=self.stale_length + math.sqrt(max(self.fresh_removal, 0.0)),
+            rounding=self.rounding,
         )
 
     def decayed(self, factor: float) -> Self:
@@ -82,6 +90,7 @@ class Losses:
             self.stale_arrival * factor,
             self.stale_removal * factor,
             self.stale_length * math.sqrt(factor),
+            self.rounding * factor,
         )
 
     def merged(self, other: Self) -> Self:
@@ -91,4 +100,5 @@ class Losses:
             stale_arrival=own.stale_arrival + others.stale_arrival,
             stale_removal=own.stale_removal + others.stale_removal,
             stale_length=math.hypot(own.stale_length, others.stale_length),
+            rounding=own.rounding + others.rounding,
         )

@@ -1,4 +1,4 @@
-"""First and second moments of the stream in the basis, and the account of its energy."""
+"""The moments of the stream in the basis, and the account of its energy."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -7,48 +7,26 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.losses import Losses
+from streamkpca.row_sums import RowSums
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Weighted sums over all rows seen, in the coordinates of the basis.
+class Moments(RowSums):
+    """Sums over all rows seen, in the coordinates c(x) of the basis, and the account of the energy.
 
     Parameters
     ----------
-    total_weight : float
-        N = sum a_n.
-    total_squared_weight : float
-        sum a_n^2, for Bessel's correction.
-    energy : float
-        E = sum a_n k(x_n, x_n).
-    first : ndarray of shape (m,)
-        s = sum a_n c_n.
-    second : ndarray of shape (m, m)
-        M = sum a_n c_n c_n^T.
     losses : Losses
         What projections gave up.
-    largest_energy : float
-        Largest k(x, x) of a row that counted when it came.
 
     Notes
     -----
-    Energy is conserved: trace(M) + losses.total = E. Every operation keeps this account, up to rounding.
+    Energy is conserved: trace(second) + losses.total = energy. Every operation keeps this account, up to rounding.
     """
 
-    total_weight: float
-    total_squared_weight: float
-    energy: float
-    first: Array
-    second: Array
-    losses: Losses
-    largest_energy: float
-
-    @classmethod
-    def zero(cls, m: int = 0) -> Self:
-        """Return the moments of no row at all in a basis of m atoms."""
-        return cls(0.0, 0.0, 0.0, np.zeros(m), np.zeros((m, m)), Losses(), 0.0)
+    losses: Losses = Losses()
 
     @property
     def mean(self) -> Array:
@@ -78,20 +56,23 @@ class Moments:
         -------
         Moments
         """
-        # The scaled copy makes numpy call SYRK, which does half the work of GEMM and is symmetric to the bit.
-        scaled = coordinates * np.sqrt(weights)[:, None]
-        block = scaled.T @ scaled
-        block_energy = float(weights @ energy)
-        return replace(
-            self,
-            total_weight=self.total_weight + float(weights.sum()),
-            total_squared_weight=self.total_squared_weight + float(weights @ weights),
-            energy=self.energy + block_energy,
-            first=self.first + weights @ coordinates,
-            second=self.second + block,
-            losses=self.losses.arrived(block_energy - float(np.trace(block))),
-            largest_energy=max(self.largest_energy, float(energy[weights > 0.0].max(initial=0.0))),
-        )
+        return self.recorded(RowSums.of(coordinates, energy, weights))
+
+    def recorded(self, sums: RowSums, distortion: float = 0.0) -> Self:
+        """Take in sums over rows that are new, in coordinates.
+
+        Parameters
+        ----------
+        sums : RowSums
+        distortion : float
+            Share of the energy that rounding may have moved, see `Basis.distortion`.
+
+        Returns
+        -------
+        Moments
+        """
+        arrived = self.losses.arrived(sums.energy - float(np.trace(sums.second)), distortion * abs(sums.energy))
+        return replace(self.plus(sums), losses=arrived)
 
     def grown(self, count: int) -> Self:
         """Make room for new atoms: nothing is recorded along their directions yet."""
@@ -116,10 +97,9 @@ class Moments:
         -------
         Moments
         """
-        second = rotation @ self.second @ rotation.T
-        second = 0.5 * (second + second.T)
-        lost = float(np.trace(self.second)) - float(np.trace(second))
-        return replace(self, first=rotation @ self.first, second=second, losses=self.losses.removed(lost))
+        rotated = self.mapped(rotation)
+        lost = float(np.trace(self.second)) - float(np.trace(rotated.second))
+        return replace(rotated, losses=self.losses.removed(lost))
 
     def decayed(self, factor: float) -> Self:
         """Let all rows count `factor` times what they did.
@@ -133,17 +113,9 @@ class Moments:
         -------
         Moments
         """
-        return replace(
-            self,
-            total_weight=self.total_weight * factor,
-            total_squared_weight=self.total_squared_weight * factor**2,
-            energy=self.energy * factor,
-            first=self.first * factor,
-            second=self.second * factor,
-            losses=self.losses.decayed(factor),
-        )
+        return replace(super().decayed(factor), losses=self.losses.decayed(factor))
 
-    def merged(self, other: Self, coordinates: Array) -> Self:
+    def merged(self, other: Self, coordinates: Array, distortion: float = 0.0) -> Self:
         """Add the moments of other rows, recorded in another basis, O(m^2 m2).
 
         Parameters
@@ -152,21 +124,15 @@ class Moments:
             In a basis of m2 vectors.
         coordinates : ndarray of shape (m2, m)
             That basis' vectors, projected onto this one.
+        distortion : float
+            Share of the other's energy that rounding in these may move.
 
         Returns
         -------
         Moments
         """
-        second = coordinates.T @ other.second @ coordinates
-        second = 0.5 * (second + second.T)
+        theirs = other.mapped(coordinates.T)
         # Vectors that were dependent but for rounding are not in the union to their last digit.
-        beyond = float(np.trace(other.second)) - float(np.trace(second))
-        return type(self)(
-            total_weight=self.total_weight + other.total_weight,
-            total_squared_weight=self.total_squared_weight + other.total_squared_weight,
-            energy=self.energy + other.energy,
-            first=self.first + other.first @ coordinates,
-            second=self.second + second,
-            losses=self.losses.merged(other.losses.removed(beyond)),
-            largest_energy=max(self.largest_energy, other.largest_energy),
-        )
+        beyond = float(np.trace(other.second)) - float(np.trace(theirs.second))
+        given_up = other.losses.removed(beyond).rounded(distortion * abs(other.energy))
+        return replace(self.plus(theirs), losses=self.losses.merged(given_up))

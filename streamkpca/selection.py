@@ -199,7 +199,7 @@ def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: i
     the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom.
     """
     nobody = basis.project(basis.atoms[:0])
-    precision, recorded = basis.inverse.T @ basis.inverse, witnessed_sums(basis, jury, nobody, 1.0)
+    precision, recorded = basis.precision.copy(), witnessed_sums(basis, jury, nobody, 1.0)
     # A row is no witness in its own case.
     own = votes_of(jury, tenure.positions)
     left = np.arange(basis.size)

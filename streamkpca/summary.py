@@ -7,12 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.basis import Basis, Projected
+from streamkpca.block import Block
 from streamkpca.change import ResidualTrend
 from streamkpca.exchange import Tenure
 from streamkpca.factor import solve_factor
+from streamkpca.fading import LEAST_FADED_WEIGHT, faded, possible_factor
 from streamkpca.kernels import Kernel
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir, arrival_times
+from streamkpca.row_sums import RowSums
+from streamkpca.search_pace import SearchPace, mean_and_spread
 from streamkpca.selection import (
     Choice,
     choose_by_tolerance,
@@ -24,49 +28,18 @@ from streamkpca.selection import (
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Forgetting stops where the stream weighs so little: rows that count, the least of them 1e-100, outweigh it beyond all
-# digits, and its shares are kept for as long as none come. Fading with the rows stops later than the user's own clock,
-# so that pending rows and recorded ones keep their shares too.
-LEAST_TOTAL_WEIGHT = 1e-120
-_LEAST_FADED_WEIGHT = 1e-150
-# What rows have faded to within a block is no weight any more: nothing can be divided by it.
-_LEAST_WEIGHT = 1e-200
-
-# Of a young stream every block is searched. Later one block in n^2 / 8192 is, after n of them, or four times as often
-# while searches find something: what one more block can win falls as 1 / n, what it costs does not. At the end one
-# block in 128 to 512; drift makes the stream young again.
-_YOUTH = 8192
-_LONGEST_PAUSE = 512
-_PATIENCE = 4
 _MOST_ROUNDS = 10
 # Shares of the mean residual that exchanges must win to count as found, and to look through the same block once more.
 _WORTHWHILE = 0.001
 _WORTH_ANOTHER_ROUND = 0.003
+
+_CALM_BLOCKS = 16
 
 # Rows of the sample that judges candidates and atoms, for each place. A choice between so many rows fits a small sample
 # better than the stream: with 20 for each of 200 places, server metrics were left 1.04 times as unexplained as batch
 # greedy leaves them, with 50 it is 1.02. The bounds keep the search affordable: it takes time in proportion.
 _JURORS_A_PLACE = 50
 _LEAST_JURORS, _MOST_JURORS = 1024, 10240
-
-
-def possible_factor(factor: float, total_weight: float, least: float) -> float:
-    """Limit forgetting to what leaves a total weight that can be divided by.
-
-    Parameters
-    ----------
-    factor : float
-        From 0 to 1.
-    total_weight : float
-    least : float
-        What must be left of it.
-
-    Returns
-    -------
-    float
-        The factor, or one nearer to 1.
-    """
-    return max(factor, min(least / total_weight, 1.0)) if total_weight > 0.0 else 1.0
 
 
 def jury_size(max_atoms: int | None) -> int:
@@ -82,53 +55,6 @@ def jury_size(max_atoms: int | None) -> int:
     int
     """
     return _MOST_JURORS if max_atoms is None else min(max(_JURORS_A_PLACE * max_atoms, _LEAST_JURORS), _MOST_JURORS)
-
-
-@dataclass(frozen=True)
-class SearchPace:
-    """When to look for atoms: rarely while nothing is found, at once when the stream is explained worse.
-
-    Parameters
-    ----------
-    pause : int
-        Blocks between searches.
-    wait : int
-        Blocks still to let pass.
-    usual_residual : float
-        Mean residual of the rows at the last search.
-    age : int
-        Blocks since the stream began, or changed.
-    """
-
-    pause: int = 1
-    wait: int = 0
-    usual_residual: float = np.inf
-    age: int = 0
-
-    def is_due(self, mean_residual: float, standard_error: float) -> bool:
-        """Say whether this block should be searched.
-
-        Parameters
-        ----------
-        mean_residual, standard_error : float
-            Of the block's rows, in units of k(x, x).
-
-        Returns
-        -------
-        bool
-        """
-        return self.wait == 0 or mean_residual - 3.0 * standard_error > self.usual_residual
-
-    def skipped(self) -> Self:
-        """Return the pace after a block that was not searched."""
-        return replace(self, wait=self.wait - 1, age=self.age + 1)
-
-    def searched(self, *, found: bool, mean_residual: float) -> Self:
-        """Return the pace after a search."""
-        longest = min(self.age**2 // _YOUTH, _LONGEST_PAUSE)
-        pause = self.pause // 2 if found else min(2 * self.pause, longest)
-        pause = max(pause, longest // _PATIENCE, 1)
-        return replace(self, pause=pause, wait=pause - 1, usual_residual=mean_residual, age=self.age + 1)
 
 
 class Summary:
@@ -150,7 +76,6 @@ class Summary:
     Attributes
     ----------
     basis : Basis
-    moments : Moments
     reservoir : Reservoir
     trend : ResidualTrend
     last_drift : int or None
@@ -179,7 +104,9 @@ class Summary:
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
-        self.moments = Moments.zero()
+        # Rows since the atoms last changed, in kernel values; and all others, in coordinates.
+        self._recent: RowSums | None = None
+        self._settled = Moments.zero()
         self.tenure = Tenure.none()
         self.n_rows = 0
         self.jury = Reservoir.empty(jury_size(max_atoms), n_features)
@@ -195,6 +122,49 @@ class Summary:
         twin.basis = self.basis.copy()
         return twin
 
+    @property
+    def moments(self) -> Moments:
+        """Moments of all rows taken in; O(m^3) where blocks came since they were asked for."""
+        if self._recent is None:
+            return self._settled
+        return self._settled.recorded(self._recent.mapped(self.basis.inverse), self.basis.distortion)
+
+    @property
+    def total_weight(self) -> float:
+        """Weight of all rows taken in."""
+        return self._settled.total_weight + (self._recent.total_weight if self._recent else 0.0)
+
+    def calm_blocks(self, max_atoms: int | None) -> int:
+        """Say for how many blocks to come the atoms will probably stay what they are, this one included.
+
+        Parameters
+        ----------
+        max_atoms : int or None
+
+        Returns
+        -------
+        int
+        """
+        if max_atoms is not None:
+            return self._pace.wait
+        # Without a budget atoms join whenever a block is not explained, which the last one was or was not.
+        return _CALM_BLOCKS if self._recent else 0
+
+    def look(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
+        """Compare rows with the atoms, and change nothing: blocks to come can be looked at in other threads.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (B, d)
+        weights : ndarray of shape (B,)
+        half_life : float or None
+
+        Returns
+        -------
+        Block
+        """
+        return Block(self.basis, rows, faded(weights, half_life)[1])
+
     def advance(
         self,
         rows: Array,
@@ -203,6 +173,7 @@ class Summary:
         max_atoms: int | None,
         tolerance: float,
         half_life: float | None = None,
+        block: Block | None = None,
     ) -> None:
         """Take in a block: choose atoms among its rows, then record it.
 
@@ -217,19 +188,24 @@ class Summary:
             whether a row is worth a free place.
         half_life : float or None
             Rows after which a row counts half; None for never.
+        block : Block, optional
+            What `look` made of the same rows, maybe before the atoms changed.
 
         Notes
         -----
-        O(B m (d + m)) to record, and O(B^2 (d + m)) more where atoms are looked for.
+        O(B m (d + m)) to record, and O((B^2 + n m)(d + m)) more where atoms are looked for, n of the jury.
         """
-        weights = self._age(weights, half_life)
-        block = self.basis.project(rows)
+        self._age(weights, half_life)
+        if block is None or not block.is_seen_from(self.basis):
+            block = self.look(rows, weights, half_life)
+        weights = block.weights
         if self.basis.size:
-            self._watch(block, weights, tolerance)
-        times = self._arrival_times(rows)
+            self._watch(block, tolerance)
+        times = arrival_times(self.seed, self.n_rows, rows, 2)
         self.jury = self.jury.add(rows, weights, self.n_rows, times[1])
-        block = self._search(block, weights, max_atoms, tolerance)
-        self._record(block, weights, times[0])
+        if self._is_worth_searching(block, max_atoms, tolerance):
+            self._search(block, max_atoms, tolerance)
+        self._record(block, times[0])
 
     def shrink(self, max_atoms: int) -> None:
         """Let the weakest atoms go until the rest fits a budget.
@@ -244,7 +220,7 @@ class Summary:
 
     def recount(self) -> None:
         """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
-        self.moments = Moments.zero(self.basis.size)
+        self._settled, self._recent = Moments.zero(self.basis.size), None
         self.tenure = replace(self.tenure, exposure=np.zeros(self.basis.size))
         self.reservoir = Reservoir.empty(self.reservoir.size, self.basis.atoms.shape[1])
         self.n_rows = 0
@@ -258,8 +234,8 @@ class Summary:
         weights : ndarray of shape (B,)
         half_life : float or None
         """
-        weights = self._age(weights, half_life)
-        self._record(self.basis.project(rows), weights, self._arrival_times(rows)[0])
+        self._age(weights, half_life)
+        self._record(self.look(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
 
     def forget(self, factor: float) -> None:
         """Let all rows taken in so far count `factor` times what they did.
@@ -269,9 +245,10 @@ class Summary:
         factor : float
             From 0 to 1.
         """
-        factor = possible_factor(factor, self.moments.total_weight, _LEAST_FADED_WEIGHT)
+        factor = possible_factor(factor, self.total_weight, LEAST_FADED_WEIGHT)
         if factor < 1.0:
-            self.moments = self.moments.decayed(factor)
+            self._settled = self._settled.decayed(factor)
+            self._recent = self._recent.decayed(factor) if self._recent else None
             self.tenure = self.tenure.decayed(factor)
             self.jury = self.jury.decayed(factor)
             self.reservoir = self.reservoir.decayed(factor)
@@ -290,12 +267,14 @@ class Summary:
         only one of the two spans stays what it is: an atom has then seen the rows of both streams. O(m^3) for m atoms
         in all.
         """
-        known, own_weight, other_weight = self.basis.size, self.moments.total_weight, other.moments.total_weight
+        self._settle()
+        known, own_weight, other_weight = self.basis.size, self.total_weight, other.total_weight
         joined = self.basis.extend(other.basis.atoms)
         # Row j of other.basis.factor holds atom j in the other's own basis: T = L2^-1 (its atoms in the union basis).
         in_union = self.basis.project(other.basis.atoms).coordinates
         coordinates = solve_factor(other.basis.factor, np.ascontiguousarray(in_union.T)).T
-        self.moments = self.moments.grown(self.basis.size - known).merged(other.moments, coordinates)
+        distortion = self.basis.distortion + other.basis.distortion
+        self._settled = self._settled.grown(self.basis.size - known).merged(other.moments, coordinates, distortion)
         theirs = other.tenure
         self.tenure = self.tenure.exposed(other_weight).joined(
             self.n_rows + theirs.positions[joined], theirs.weights[joined], theirs.exposure[joined] + own_weight
@@ -306,103 +285,99 @@ class Summary:
         # What the rows to come leave unexplained by the union is not known yet.
         self.trend, self._pace = ResidualTrend(), SearchPace()
 
-    def _age(self, weights: Array, half_life: float | None) -> Array:
-        """Make older rows count less; the newest of the block keeps its weight."""
-        if half_life is None:
-            return weights
-        # A clock so fast that a single row's age is beyond all numbers leaves the newest row.
-        with np.errstate(over="ignore"):
-            fading = np.exp2(-np.arange(len(weights) + 1)[::-1] / half_life)
-        self.forget(float(fading[0]))
-        aged: Array = weights * fading[1:]
-        return np.where(aged < _LEAST_WEIGHT, 0.0, aged)
+    def _age(self, weights: Array, half_life: float | None) -> None:
+        """Let the rows so far fade by the length of a block."""
+        self.forget(faded(weights, half_life)[0])
 
-    def _arrival_times(self, rows: Array) -> Array:
-        """Draw when the rows arrive in the race for the reservoir and in that for the jury."""
-        return arrival_times(self.seed, self.n_rows, rows, 2)
+    def _settle(self) -> None:
+        """Turn sums of kernel values into moments: the atoms are about to change, or to be judged."""
+        self._settled, self._recent = self.moments, None
 
-    def _record(self, block: Projected, weights: Array, times: Array) -> None:
-        self.moments = self.moments.add(block.coordinates, block.energy, weights)
-        self.tenure = self.tenure.exposed(float(weights.sum()))
-        self.reservoir = self.reservoir.add(block.rows, weights, self.n_rows, times)
-        self.n_rows += len(weights)
+    def _record(self, block: Block, times: Array) -> None:
+        if not block.is_seen_from(self.basis):
+            seen = self.basis.project(block.rows)
+            sums = RowSums.of(seen.coordinates, seen.energy, block.weights)
+            self._settled = self._settled.recorded(sums, self.basis.distortion)
+        elif self.basis.is_well_conditioned:
+            self._recent = self._recent.plus(block.sums) if self._recent else block.sums
+        else:
+            self._settled = self._settled.recorded(block.sums, self.basis.distortion)
+        self.tenure = self.tenure.exposed(block.sums.total_weight)
+        self.reservoir = self.reservoir.add(block.rows, block.weights, self.n_rows, times)
+        self.n_rows += len(block.rows)
 
-    def _watch(self, block: Projected, weights: Array, tolerance: float) -> None:
+    def _watch(self, block: Block, tolerance: float) -> None:
         """Notice when the stream is explained worse than before, and look for atoms at once."""
-        energy = float(weights @ np.abs(block.energy))
+        energy = abs(block.sums.energy)
         if energy == 0.0:
             return
-        residual = np.maximum(block.residual, 0.0)
-        share = float(weights @ residual) / energy
-        # Relative to the energy, whose square may be too large for a number.
-        deviations = weights * (residual - share * np.abs(block.energy)) / energy
         # Below the tolerance nothing is wrong: whatever moves there is no change.
-        trend = self.trend.observe(max(share, tolerance), float(np.sqrt(deviations @ deviations)))
+        share = max(block.unexplained, 0.0) / energy
+        error = self._pace.standard_error(block) * block.sums.total_weight / energy
+        trend = self.trend.observe(max(share, tolerance), error)
         if trend.signalled and trend.n_blocks == 1:
-            self.last_drift = self.n_rows + len(weights)
+            self.last_drift = self.n_rows + len(block.rows)
             self._pace = SearchPace()
         self.trend = trend
 
-    def _search(self, block: Projected, weights: Array, max_atoms: int | None, tolerance: float) -> Projected:
-        """Look for atoms where that is worth it; return the block as it is seen from the basis then."""
-        if self._is_explained(block, weights, tolerance):
-            return block
-        if max_atoms is None:
-            return self._changed(choose_by_tolerance(self.basis, block, weights, tolerance), block, weights)
+    def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerance: float) -> bool:
+        if _is_explained(block.unexplained, block.sums.energy, block.weights, tolerance):
+            return False
+        if max_atoms is None or self._pace.is_due(block):
+            return True
+        self._pace = self._pace.skipped()
+        return False
 
-        residual = np.maximum(block.residual, 0.0)
-        mean_residual = float(np.average(residual, weights=weights))
-        spread = float(np.average((residual - mean_residual) ** 2, weights=weights))
-        standard_error = np.sqrt(spread * float(weights @ weights)) / float(weights.sum())
-        if not self._pace.is_due(mean_residual, standard_error):
-            self._pace = self._pace.skipped()
-            return block
+    def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
+        """Look for atoms among the rows of a block."""
+        self._settle()
+        weights, seen = block.weights, block.projected()
+        if max_atoms is None:
+            self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)
+            return
+        mean_residual, spread = mean_and_spread(np.maximum(seen.residual, 0.0), weights)
         profit = 0.0
         for _ in range(_MOST_ROUNDS):
-            if self._is_explained(block, weights, tolerance):
-                break
-            choice = self._choose(block, weights, max_atoms, tolerance)
+            choice = self._choose(seen, weights, max_atoms, tolerance)
             if not choice:
                 break
-            block = self._changed(choice, block, weights)
+            self._change(choice, block.rows, weights)
             profit += choice.profit
             if choice.profit <= _WORTH_ANOTHER_ROUND * mean_residual:
                 break
+            seen = self.basis.project(block.rows)
+            if _is_explained(float(weights @ np.maximum(seen.residual, 0.0)), block.sums.energy, weights, tolerance):
+                break
         found = profit > _WORTHWHILE * mean_residual
-        self._pace = self._pace.searched(found=found, mean_residual=mean_residual)
-        return block
+        self._pace = self._pace.searched(found=found, mean_residual=mean_residual, spread=spread)
 
-    def _is_explained(self, block: Projected, weights: Array, tolerance: float) -> bool:
-        # With zero tolerance every independent row counts, also one whose residual is tiny beside the block's energy.
-        unexplained = float(weights @ np.maximum(block.residual, 0.0))
-        return not weights.any() or (tolerance > 0.0 and unexplained <= tolerance * float(weights @ block.energy))
-
-    def _choose(self, block: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
+    def _choose(self, seen: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
+        moments = self._settled
         if self.basis.size == max_atoms:
-            return choose_exchanges(self.basis, self.tenure, self.moments, self.jury, block, weights, start=self.n_rows)
-        total_weight = self.moments.total_weight + float(weights.sum())
+            return choose_exchanges(self.basis, self.tenure, moments, self.jury, seen, weights, start=self.n_rows)
+        total_weight = moments.total_weight + float(weights.sum())
         return choose_for_free_places(
             self.basis,
-            block,
+            seen,
             weights,
             max_atoms=max_atoms,
             tolerance=tolerance,
             total_weight=total_weight,
-            mean_energy=(self.moments.energy + float(weights @ block.energy)) / total_weight,
+            mean_energy=(moments.energy + float(weights @ seen.energy)) / total_weight,
         )
-
-    def _changed(self, choice: Choice, block: Projected, weights: Array) -> Projected:
-        if not choice:
-            return block
-        self._change(choice, block.rows, weights)
-        return self.basis.project(block.rows)
 
     def _change(self, choice: Choice, rows: Array, weights: Array) -> None:
         """Carry out a choice: atoms go first, so that the budget holds at any time."""
+        self._settle()
         if len(choice.removed):
-            self.moments = self.moments.rotated(self.basis.remove(choice.removed))
+            self._settled = self._settled.rotated(self.basis.remove(choice.removed))
             self.tenure = self.tenure.without(choice.removed)
         if len(choice.admitted):
             accepted = choice.admitted[self.basis.extend(rows[choice.admitted])]
-            self.moments = self.moments.grown(len(accepted))
+            self._settled = self._settled.grown(len(accepted))
             self.tenure = self.tenure.joined(self.n_rows + accepted, weights[accepted], np.zeros(len(accepted)))
+
+
+def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:
+    # With zero tolerance every independent row counts, also one whose residual is tiny beside the block's energy.
+    return not weights.any() or (tolerance > 0.0 and unexplained <= tolerance * energy)

@@ -128,9 +128,13 @@ class NaiveStream:
 
     def start_anew(self) -> None:
         """Forget when to search and what level blocks have."""
-        self.pause, self.wait, self.usual_residual, self.age = 1, 0, np.inf, 0
+        self.forget_the_pace()
         self.shares: list[float] = []
         self.level = self.variance = self.rise = self.fall = 0.0
+
+    def forget_the_pace(self) -> None:
+        """Be as young as at the beginning."""
+        self.pause, self.wait, self.usual_residual, self.spread, self.age = 1, 0, np.inf, 0.0, 0
 
     # The stream
 
@@ -195,11 +199,11 @@ class NaiveStream:
         """Page's test on the unexplained shares of blocks; a signal wakes the search up."""
         a = self.weights[block]
         energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
-        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
+        residual = np.diagonal(self.residual_gram(self.atoms, block))
         if a @ energy == 0.0:
             return
-        share = (a @ residual) / (a @ energy)
-        error = np.sqrt(((a * (residual - share * energy)) ** 2).sum()) / (a @ energy)
+        share = max(a @ residual, 0.0) / (a @ energy)
+        error = self.standard_error(a @ residual / a.sum(), a, energy) * a.sum() / (a @ energy)
         share = max(share, self.tolerance)
         value = share
         if len(self.shares) >= FIRST_BLOCKS:
@@ -211,7 +215,7 @@ class NaiveStream:
             if max(self.rise, self.fall) >= SIGNAL:
                 if self.rise >= SIGNAL:
                     self.n_drifts += 1
-                    self.pause, self.wait, self.usual_residual, self.age = 1, 0, np.inf, 0
+                    self.forget_the_pace()
                 self.shares, self.rise, self.fall = [], 0.0, 0.0
                 self.level = self.variance = 0.0
                 value = share
@@ -219,6 +223,13 @@ class NaiveStream:
         gain = 1.0 / min(len(self.shares), MEMORY)
         self.variance = (1.0 - gain) * (self.variance + gain * (value - self.level) ** 2)
         self.level += gain * (value - self.level)
+
+    def standard_error(self, mean: float, a: Array, energy: Array) -> float:
+        """Standard error of a block's mean residual: its spread is that of the last search, or the most there can be."""
+        mean = max(mean, 0.0)
+        most = energy[a > 0.0].max()
+        deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))
+        return float(deviation * np.sqrt((a**2).sum()) / a.sum())
 
     def recount(self) -> None:
         """Record every row again in the span of the final atoms."""
@@ -235,8 +246,9 @@ class NaiveStream:
         a = self.weights[block]
         residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
         mean = np.average(residual, weights=a)
-        variance = np.average((residual - mean) ** 2, weights=a)
-        if self.wait > 0 and mean - 3.0 * np.sqrt(variance * (a**2).sum()) / a.sum() <= self.usual_residual:
+        spread = np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean if mean > 0.0 else 1.0
+        error = self.standard_error(mean, a, np.diagonal(self.kernel(self.rows[block], self.rows[block])))
+        if self.wait > 0 and mean - 3.0 * error <= self.usual_residual:
             self.wait -= 1
             self.n_put_off += 1
             self.age += 1
@@ -260,7 +272,7 @@ class NaiveStream:
         pause = self.pause // 2 if worth > WORTHWHILE * mean else min(2 * self.pause, longest)
         self.pause = max(pause, longest // PATIENCE, 1)
         self.wait = self.pause - 1
-        self.usual_residual, self.age = float(mean), self.age + 1
+        self.usual_residual, self.spread, self.age = float(mean), float(spread), self.age + 1
 
     def is_explained(self, block: range) -> bool:
         """Say whether a block leaves nothing to look for."""

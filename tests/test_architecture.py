@@ -29,10 +29,13 @@ FLOORS = {
         "factor",
         "losses",
         "change",
+        "row_sums",
+        "fading",
+        "reservoir",
     ],
-    3: ["basis", "moments", "reservoir", "candidate_span", "weight_optimisers"],
-    4: ["residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
-    5: ["summary", "snapshot", "sparsity"],
+    3: ["basis", "moments", "candidate_span", "weight_optimisers"],
+    4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
+    5: ["lookahead", "summary", "snapshot", "sparsity"],
     6: ["weighting", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
     8: ["stream"],
@@ -73,6 +76,8 @@ DOORS = {
     ("weight_optimisers", "candidate_span"),
     # Merging many is merging two, again and again.
     ("merging", "streaming"),
+    # When to search depends on what a block leaves unexplained.
+    ("search_pace", "block"),
     # The search for atoms looks at residuals, and weighs atoms against them.
     ("selection", "residual_gram"),
     ("selection", "exchange"),

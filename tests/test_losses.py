@@ -29,6 +29,14 @@ def test_entries_add_up_and_growth_makes_them_stale():
     assert again.total == 29.0
 
 
+def test_rounding_is_kept_whatever_happens_to_the_span():
+    losses = Losses().arrived(1.0, 0.25).rounded(0.5).removed(1.0).span_grown()
+    assert losses.rounding == 0.75
+    assert losses.decayed(0.5).rounding == 0.375
+    assert losses.merged(losses).rounding == 1.5
+    assert losses.total == 2.0
+
+
 def test_rounding_never_makes_a_length_imaginary():
     losses = Losses().arrived(-1e-18).removed(-1e-18)
     assert losses.fresh == 0.0

@@ -39,6 +39,8 @@ def bits(value: Any) -> Any:
         return value.hex()
     if is_dataclass(value) and not isinstance(value, kernels.Kernel):
         return {field.name: bits(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return tuple(bits(part) for part in value)
     if hasattr(value, "__dict__") and not isinstance(value, kernels.Kernel):
         return {name: bits(part) for name, part in vars(value).items()}
     return value

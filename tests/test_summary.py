@@ -1,12 +1,10 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.kernels import RBF, Linear
-from streamkpca.summary import SearchPace, Summary
+from streamkpca.summary import Summary
 
 SEEDS = st.integers(0, 10**6)
 
@@ -130,47 +128,3 @@ def test_rows_without_energy_need_no_atoms():
     assert summary.basis.size == 0
     assert summary.moments.energy == summary.moments.losses.total == 0.0
     assert summary.moments.total_weight == 6.0
-
-
-def searches(n_blocks, *, found):
-    """Run through the blocks of a calm stream: which are searched, and the pace at the end."""
-    pace, searched = SearchPace(), []
-    for i in range(n_blocks):
-        if pace.is_due(1.0, 0.1):
-            searched.append(i)
-            pace = pace.searched(found=found, mean_residual=1.0)
-        else:
-            pace = pace.skipped()
-    return np.array(searched), pace
-
-
-def test_every_block_of_a_young_stream_is_searched():
-    for found in (False, True):
-        assert searches(128, found=found)[0].tolist() == list(range(128))
-
-
-@pytest.mark.parametrize(("found", "share"), [(False, 1.0), (True, 0.25)])
-def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something_is_found(found, share):
-    searched, pace = searches(9000, found=found)
-    longest = np.minimum(searched[:-1] ** 2 // 8192, 512)
-    old = searched[:-1] > 300
-    gaps = np.diff(searched)[old]
-    assert np.all(gaps >= longest[old] // 4)
-    np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
-    assert pace.pause == 512 * share
-    assert pace.is_due(1.4, 0.1)
-
-
-def test_finds_bring_searches_back_as_they_went():
-    pace = replace(SearchPace(), age=9000, pause=512)
-    pauses = []
-    for found in (True, True, True, False, False, False):
-        pace = pace.searched(found=found, mean_residual=1.0)
-        pauses.append(pace.pause)
-    assert pauses == [256, 128, 128, 256, 512, 512]
-
-
-@pytest.mark.parametrize(("residual", "due"), [(1.29, False), (1.31, True), (0.5, False)])
-def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
-    pace = replace(SearchPace(), age=300).searched(found=False, mean_residual=1.0)
-    assert pace.is_due(residual, 0.1) is due

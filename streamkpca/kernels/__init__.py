@@ -52,6 +52,7 @@ class Custom(Kernel):
     """
 
     _positive_definite = False
+    _compiled = False
 
     function: PairFunction
     of_rows: RowFunction | None

@@ -254,6 +254,8 @@ class ScaledByRows(Kernel):
     kernel: Kernel
     function: RowFunction
 
+    _compiled = False
+
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(

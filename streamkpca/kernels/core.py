@@ -15,6 +15,7 @@ class KernelValue(ABC):
 
     _stationary: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
+    _compiled: ClassVar[bool] = True
 
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
@@ -127,6 +128,11 @@ class KernelValue(ABC):
         """Whether values are known to be inner products, whatever the rows."""
         parts = self._parts()
         return all(part.is_positive_definite for part in parts) if parts else self._positive_definite
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether no function of the caller is asked, which may not be made for many threads."""
+        return self._compiled and all(part.is_compiled for part in self._parts())
 
     @cached_property
     def program(self) -> Program:

@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.basis import Basis
+from streamkpca.block import Block
+from streamkpca.kernels import Linear
+from streamkpca.search_pace import SearchPace
+
+
+def block_of(residuals, weights=None):
+    """Make a block before no atoms whose rows have these squared lengths."""
+    rows = np.sqrt(np.asarray(residuals, dtype=float))[:, None]
+    return Block(Basis(Linear(), 1), rows, np.ones(len(rows)) if weights is None else weights)
+
+
+CALM = block_of(np.ones(9))
+
+
+def searches(n_blocks, *, found):
+    """Run through the blocks of a calm stream: which are searched, and the pace at the end."""
+    pace, searched = SearchPace(), []
+    for i in range(n_blocks):
+        if pace.is_due(CALM):
+            searched.append(i)
+            pace = pace.searched(found=found, mean_residual=1.0)
+        else:
+            pace = pace.skipped()
+    return np.array(searched), pace
+
+
+def test_every_block_of_a_young_stream_is_searched():
+    for found in (False, True):
+        assert searches(128, found=found)[0].tolist() == list(range(128))
+
+
+@pytest.mark.parametrize(("found", "share"), [(False, 1.0), (True, 0.25)])
+def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something_is_found(found, share):
+    searched, pace = searches(9000, found=found)
+    longest = np.minimum(searched[:-1] ** 2 // 8192, 512)
+    old = searched[:-1] > 300
+    gaps = np.diff(searched)[old]
+    assert np.all(gaps >= longest[old] // 4)
+    np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
+    assert pace.pause == 512 * share
+    assert pace.is_due(block_of(np.full(9, 1.4)))
+
+
+def test_finds_bring_searches_back_as_they_went():
+    pace = replace(SearchPace(), age=9000, pause=512)
+    pauses = []
+    for found in (True, True, True, False, False, False):
+        pace = pace.searched(found=found, mean_residual=1.0)
+        pauses.append(pace.pause)
+    assert pauses == [256, 128, 128, 256, 512, 512]
+
+
+@pytest.mark.parametrize(("residual", "due"), [(1.40, False), (1.46, True), (0.5, False)])
+def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
+    # 100 rows with a standard deviation of one mean: three standard errors are 0.3 of it.
+    pace = replace(SearchPace(), age=300).searched(found=False, mean_residual=1.0, spread=1.0)
+    rows = np.full(100, residual)
+    rows[0] += 50.0
+    assert pace.is_due(block_of(rows * residual / rows.mean())) is due
+
+
+@given(st.lists(st.floats(0.0, 5.0), min_size=2, max_size=20), st.integers(0, 9))
+def test_no_spread_is_predicted_that_the_rows_cannot_have(residuals, seed):
+    weights = np.random.default_rng(seed).uniform(0.1, 2.0, len(residuals))
+    error = SearchPace(spread=np.inf if any(residuals) else 0.0).standard_error(block_of(residuals, weights))
+    mean = np.average(residuals, weights=weights)
+    deviation = np.sqrt(np.average((residuals - mean) ** 2, weights=weights))
+    assert error >= deviation * np.sqrt(weights @ weights) / weights.sum() - 1e-9
+    if mean:
+        known = SearchPace(spread=deviation / mean).standard_error(block_of(residuals, weights))
+        assert known == pytest.approx(deviation * np.sqrt(weights @ weights) / weights.sum(), abs=1e-7)
