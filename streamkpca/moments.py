@@ -1,6 +1,6 @@
 """The moments of the stream in the basis, and the account of its energy."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -26,7 +26,7 @@ class Moments(RowSums):
     Energy is conserved: trace(second) + losses.total = energy. Every operation keeps this account, up to rounding.
     """
 
-    losses: Losses = Losses()
+    losses: Losses = field(default_factory=Losses)
 
     @property
     def mean(self) -> Array:

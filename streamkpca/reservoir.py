@@ -239,7 +239,8 @@ class Reservoir:
     def votes(self) -> Array:
         """Return `inclusion_weights` as shares of one, shape (k,)."""
         weights = self.inclusion_weights()
-        return weights / weights.sum()
+        shares: Array = weights / weights.sum()
+        return shares
 
     @cached_property
     def _drawn(self) -> Draws:

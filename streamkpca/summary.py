@@ -1,6 +1,6 @@
 """The summary: all that is kept of the stream, advanced a block at a time."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np

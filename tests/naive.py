@@ -225,7 +225,7 @@ class NaiveStream:
         self.level += gain * (value - self.level)
 
     def standard_error(self, mean: float, a: Array, energy: Array) -> float:
-        """Standard error of a block's mean residual: its spread is that of the last search, or the most there can be."""
+        """Predict that of a block's mean residual: it spreads as at the last search, or as much as it can."""
         mean = max(mean, 0.0)
         most = energy[a > 0.0].max()
         deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))

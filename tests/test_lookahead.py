@@ -5,10 +5,10 @@ import time
 
 import numpy as np
 import pytest
+from test_streaming_laws import state
 
 from streamkpca import StreamingKernelPCA, kernels, lookahead, stream
 from streamkpca.lookahead import Lookahead
-from test_streaming_laws import state
 
 
 def looked_at(n_threads, n_blocks, *, calm=lambda number: 99, pause=0.0):
@@ -60,10 +60,14 @@ def test_an_error_comes_through_and_nothing_is_left_running():
             raise ZeroDivisionError
         return number
 
+    def ask():
+        with Lookahead(3) as ahead:
+            for i in range(8):
+                ahead.block(i, 7, look)
+
     before = threading.active_count()
-    with pytest.raises(ZeroDivisionError), Lookahead(3) as ahead:
-        for i in range(8):
-            ahead.block(i, 7, look)
+    with pytest.raises(ZeroDivisionError):
+        ask()
     assert threading.active_count() == before
 
 
