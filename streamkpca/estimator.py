@@ -3,6 +3,9 @@
 import inspect
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -68,9 +71,10 @@ class Estimator(ABC):
     # Parameters
 
     @classmethod
-    def _parameters(cls) -> dict[str, inspect.Parameter]:
+    @cache
+    def _parameters(cls) -> Mapping[str, inspect.Parameter]:
         signature = inspect.signature(cls.__init__).parameters
-        return {name: parameter for name, parameter in signature.items() if name != "self"}
+        return MappingProxyType({name: parameter for name, parameter in signature.items() if name != "self"})
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments.

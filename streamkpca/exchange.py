@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._blas import lower_self_product
 from streamkpca.basis import Basis, Projected, warn_indefinite
+from streamkpca.distance_loops import mirror_lower
 from streamkpca.factor import LEAST_PIVOT
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
@@ -254,7 +256,8 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
         cross = program.matrix(jurors.rows, candidates.rows) - jurors.coordinates @ candidates.coordinates.T
         seen[:, m:] = cross / unit
         seen *= np.sqrt(votes[part])[:, None]
-        sums += seen.T @ seen
+        sums += lower_self_product(seen)
+    mirror_lower(sums, 0, 0, size, size)
     # V = C L^-1, and so for the sums.
     inverse = basis.inverse * np.sqrt(unit)
     sums[:m] = inverse.T @ sums[:m]

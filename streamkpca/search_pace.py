@@ -12,9 +12,9 @@ Array = npt.NDArray[np.float64]
 
 # Of a young stream every block is searched. Later one block in n^2 / 8192 is, after n of them, or four times as often
 # while searches find something: what one more block can win falls as 1 / n, what it costs does not. At the end one
-# block in 128 to 512; drift makes the stream young again.
+# block in 256 to 1024; drift makes the stream young again.
 _YOUTH = 8192
-_LONGEST_PAUSE = 512
+_LONGEST_PAUSE = 1024
 _PATIENCE = 4
 
 

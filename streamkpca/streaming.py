@@ -129,6 +129,8 @@ class StreamingKernelPCA(StreamEstimator):
     True
     """
 
+    _checked: tuple[dict[str, Any], StreamSettings] | None = None
+
     def __init__(
         self,
         n_components: int | float = 10,
@@ -368,7 +370,11 @@ class StreamingKernelPCA(StreamEstimator):
             )
 
     def _settings(self, where: str) -> StreamSettings:
-        return StreamSettings.checked(**self.get_params(deep=False), where=where)
+        given = self.get_params(deep=False)
+        # Single rows come by the million with the very same arguments: what was checked once stays checked.
+        if self._checked is None or any(given[name] is not value for name, value in self._checked[0].items()):
+            self._checked = given, StreamSettings.checked(**given, where=where)
+        return self._checked[1]
 
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer that pending rows are appended to.

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.validation_loops import all_finite
+
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
@@ -149,6 +151,8 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
     TypeError, ValueError
         Not finite real rows of that width, or columns of other names or in another order.
     """
+    if type(X) is np.ndarray and _is_plain(X, n_features):
+        return X
     given = feature_names(X)
     if names is not None and given is not None and not np.array_equal(given, names):
         unexpected = [name for name in given if name not in names]
@@ -160,6 +164,18 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
             + f"Pass the columns {', '.join(names)} in this order"
         )
     return as_rows(X, where=where, n_features=n_features)
+
+
+def _is_plain(X: npt.NDArray[Any], n_features: int | None) -> bool:
+    """Say whether an array needs neither conversion nor error text; single rows have no time for more."""
+    return (
+        X.dtype == np.float64
+        and X.ndim == 2
+        and X.shape[1] == n_features
+        and len(X) > 0
+        and X.flags.c_contiguous
+        and bool(all_finite(X))
+    )
 
 
 def _real_array(values: Any, where: str, name: str) -> Array:

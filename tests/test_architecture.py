@@ -14,7 +14,16 @@ PACKAGE = Path(streamkpca.__file__).parent
 # Import only downwards. A package's own __init__ stands above all that it gathers, below the command.
 FLOORS = {
     0: ["_blas", "_jit", "errors"],
-    1: ["parameters", "validation", "basis_loops", "distance_loops", "kernel_loops", "selection_loops", "weight_loops"],
+    1: [
+        "parameters",
+        "validation",
+        "validation_loops",
+        "basis_loops",
+        "distance_loops",
+        "kernel_loops",
+        "selection_loops",
+        "weight_loops",
+    ],
     2: [
         "kernels.planes",
         "kernels.scales",
@@ -51,6 +60,8 @@ FLOORS = {
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
+    # Rows that need nothing are told by a compiled loop.
+    ("validation", "validation_loops"),
     # Kernels: matrices of pairs, programs over them, the value, the algebra, the kernels themselves, the gathering.
     ("kernels.programs", "kernels.planes"),
     ("kernels.core", "kernels.planes"),

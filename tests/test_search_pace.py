@@ -40,22 +40,22 @@ def test_every_block_of_a_young_stream_is_searched():
 @pytest.mark.parametrize(("found", "share"), [(False, 1.0), (True, 0.25)])
 def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something_is_found(found, share):
     searched, pace = searches(9000, found=found)
-    longest = np.minimum(searched[:-1] ** 2 // 8192, 512)
+    longest = np.minimum(searched[:-1] ** 2 // 8192, 1024)
     old = searched[:-1] > 300
     gaps = np.diff(searched)[old]
     assert np.all(gaps >= longest[old] // 4)
     np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
-    assert pace.pause == 512 * share
+    assert pace.pause == 1024 * share
     assert pace.is_due(block_of(np.full(9, 1.4)))
 
 
 def test_finds_bring_searches_back_as_they_went():
-    pace = replace(SearchPace(), age=9000, pause=512)
+    pace = replace(SearchPace(), age=9000, pause=1024)
     pauses = []
     for found in (True, True, True, False, False, False):
         pace = pace.searched(found=found, mean_residual=1.0)
         pauses.append(pace.pause)
-    assert pauses == [256, 128, 128, 256, 512, 512]
+    assert pauses == [512, 256, 256, 512, 1024, 1024]
 
 
 @pytest.mark.parametrize(("residual", "due"), [(1.40, False), (1.46, True), (0.5, False)])

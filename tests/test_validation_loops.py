@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.validation_loops import all_finite
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.data())
+def test_all_finite_is_what_numpy_says(n, d, data):
+    rows = np.array(data.draw(st.lists(NUMBERS, min_size=n * d, max_size=n * d))).reshape(n, d)
+    assert all_finite(rows) == np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (3, 17), (99, 63)])
+def test_one_bad_number_is_found_anywhere(bad, place):
+    rows = np.random.default_rng(0).normal(size=(100, 64))
+    assert all_finite(rows)
+    rows[place] = bad
+    assert not all_finite(rows)
+
+
+def test_the_largest_numbers_are_finite():
+    assert all_finite(np.array([[1.7e308, 1.7e308, -1.7e308, 5e-324]]))
