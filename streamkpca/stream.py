@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._blas import blas_threads
+from streamkpca._blas import blas_threads, one_blas_thread
 from streamkpca.basis import check_energy
 from streamkpca.block import Block
 from streamkpca.errors import SparsityError, SparsityWarning
@@ -39,6 +39,7 @@ class Stream:
     the first `n_pending`, where no older copy looks.
     """
 
+    n_pending: int
     _buffer: Array
     _buffer_weights: Array
 
@@ -55,7 +56,6 @@ class Stream:
         self.scheduled: Snapshot | None = None
         self.published: Snapshot | None = None
         self.provisional: tuple[StreamSettings, Snapshot] | None = None
-        self.n_pending = 0
         self.n_rows_at_refit = 0
         self._new_buffer()
 
@@ -101,37 +101,55 @@ class Stream:
                 "included: settle it on some rows once and pass kernel=first.kernel_ on"
             )
 
+    def append(self, rows: Array, weights: Array) -> bool:
+        """Append rows to the pending ones, in place, unless they fill a block.
+
+        The last step, counting them, makes them part of the stream.
+        """
+        stop = self.n_pending + len(rows)
+        if stop >= self.block_size:
+            return False
+        self._check_range(rows)
+        self._buffer[self.n_pending : stop], self._buffer_weights[self.n_pending : stop] = rows, weights
+        self.provisional = None
+        self.n_pending = stop
+        return True
+
     def take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
         """Append rows; every block that fills advances the summary, and refits it when that is due."""
         self._check_range(rows)
         self.provisional = None
-        n_blocks = (self.n_pending + len(rows)) // self.block_size
-        first = min(self.block_size - self.n_pending, len(rows))
+        waiting, waiting_weights = self._pending()
+        missing = self.block_size - len(waiting)
+        first = rows[:missing], weights[:missing]
+        if len(waiting):
+            first = np.concatenate([waiting, first[0]]), np.concatenate([waiting_weights, first[1]])
+        n_blocks = (len(waiting) + len(rows)) // self.block_size
+        self._new_buffer()
 
-        def piece(number: int) -> slice:
-            start = first + (number - 1) * self.block_size
-            return slice(max(start, 0), min(start + self.block_size, len(rows)))
+        def piece(number: int) -> tuple[Array, Array]:
+            start = missing + (number - 1) * self.block_size
+            place = slice(start, start + self.block_size)
+            return (rows[place], weights[place]) if number else first
 
         def look(number: int) -> Block:
             # Only asked for while blocks are calm, so there is one.
             assert self.summary is not None
-            return self.summary.look(rows[piece(number)], weights[piece(number)], settings.half_life)
+            return self.summary.look(*piece(number), settings.half_life)
 
         with Lookahead(blas_threads() if n_blocks > 2 and self.kernel.is_compiled else 1) as lookahead:
-            for number in range(n_blocks + 1):
-                self._append(rows[piece(number)], weights[piece(number)])
-                if self.n_pending < self.block_size:
-                    break
+            for number in range(n_blocks):
                 last = min(number + self._calm_blocks(settings), n_blocks) - 1
-                self.flush(settings, lookahead.block(number, last, look))
+                block = lookahead.block(number, last, look)
+                self.summary = self._advanced(settings, *piece(number), block=block)
                 if publish and self._refit_is_due(settings):
                     self.publish_now(settings)
+        self.append(*piece(n_blocks))
 
-    def flush(self, settings: StreamSettings, block: Block | None = None) -> None:
-        """Advance the summary by the pending rows, which may have been looked at already."""
+    def flush(self, settings: StreamSettings) -> None:
+        """Advance the summary by the pending rows."""
         if self.n_pending:
-            self.summary = self._advanced(settings, block=block)
-            self.n_pending = 0
+            self.summary = self._advanced(settings, *self._pending())
             self._new_buffer()
 
     def forget(self, factor: float) -> None:
@@ -154,13 +172,13 @@ class Stream:
             # Nothing has settled the kernel's scale yet: rows are all that there is.
             self.take(*other._pending(), settings, publish=False)
             return
-        kernel = self._settled_kernel() if self.summary else other._settled_kernel()
-        summary = self._advanced(settings, kernel)
-        summary.merge(other._advanced(other_settings, kernel))
+        first = self if self.summary else other
+        kernel = first._settled_kernel(first._pending()[0])
+        summary = self._advanced(settings, *self._pending(), kernel=kernel)
+        summary.merge(other._advanced(other_settings, *other._pending(), kernel=kernel))
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
         self.summary = summary
-        self.n_pending = 0
         self._new_buffer()
 
     def publish_now(self, settings: StreamSettings) -> None:
@@ -187,11 +205,11 @@ class Stream:
 
     def completed(self, settings: StreamSettings) -> Summary:
         """Return a summary of all rows, pending ones included, and leave the stream where it is."""
-        return self._advanced(settings)
+        return self._advanced(settings, *self._pending())
 
     def state(self, settings: StreamSettings) -> tuple[Kernel, Candidates, Moments]:
         """Return what a refit sees, pending rows included."""
-        summary = self._advanced(settings)
+        summary = self.completed(settings)
         basis = summary.basis
         atoms = Candidates(basis.atoms, summary.tenure.positions, basis.factor, are_atoms=True)
         return basis.kernel, atoms, summary.moments
@@ -212,13 +230,14 @@ class Stream:
             with np.errstate(over="ignore"):
                 check_energy(squared_norms(rows))
         elif not kernel.is_stationary:
-            check_energy(kernel.program.diagonal(rows))
+            with one_blas_thread():
+                check_energy(kernel.program.diagonal(rows))
 
     def _pending(self) -> tuple[Array, Array]:
         return self._buffer[: self.n_pending], self._buffer_weights[: self.n_pending]
 
-    def _settled_kernel(self) -> Kernel:
-        return self.summary.basis.kernel if self.summary else self.kernel.settled(self._pending()[0])
+    def _settled_kernel(self, rows: Array) -> Kernel:
+        return self.summary.basis.kernel if self.summary else self.kernel.settled(rows)
 
     def _calm_blocks(self, settings: StreamSettings) -> int:
         """Say how many blocks to come are worth looking at ahead."""
@@ -227,19 +246,19 @@ class Stream:
         m, d = self.summary.basis.size, self.n_features
         return self.summary.calm_blocks(settings.max_atoms) if self.block_size * m * (m + d) >= _WORTH_A_THREAD else 0
 
-    def _append(self, rows: Array, weights: Array) -> None:
-        place = slice(self.n_pending, self.n_pending + len(rows))
-        self._buffer[place], self._buffer_weights[place] = rows, weights
-        self.n_pending += len(rows)
-
     def _advanced(
-        self, settings: StreamSettings, kernel: Kernel | None = None, *, block: Block | None = None
+        self,
+        settings: StreamSettings,
+        rows: Array,
+        weights: Array,
+        *,
+        kernel: Kernel | None = None,
+        block: Block | None = None,
     ) -> Summary:
-        rows, weights = self._pending()
+        """Return a summary of the rows before and these, which may have been looked at already."""
         if self.summary is None:
-            kernel = kernel or self._settled_kernel()
             summary = Summary(
-                kernel,
+                kernel or self._settled_kernel(rows),
                 self.n_features,
                 max_atoms=settings.max_atoms,
                 reservoir_size=self.reservoir_size,
@@ -249,7 +268,7 @@ class Stream:
             summary = self.summary.copy()
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
-        if self.n_pending:
+        if len(rows):
             summary.advance(
                 rows,
                 weights,
@@ -266,5 +285,6 @@ class Stream:
         return self.n_rows - self.n_rows_at_refit >= interval
 
     def _new_buffer(self) -> None:
+        self.n_pending = 0
         self._buffer = np.empty((self.block_size, self.n_features))
         self._buffer_weights = np.empty(self.block_size)

@@ -199,11 +199,12 @@ class StreamingKernelPCA(StreamEstimator):
         else:
             rows = checked_rows(X, where, stream.n_features, stream.names)
             stream.check_continued(settings, where)
-            stream = copy.copy(stream)
         # Zeros alone are no nonsense here: the same rows could have come in one call with others.
         weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
-        with one_blas_thread():
-            stream.take(rows, weights, settings, publish=True)
+        if not stream.append(rows, weights):
+            stream = copy.copy(stream)
+            with one_blas_thread():
+                stream.take(rows, weights, settings, publish=True)
         self._stream = stream
         return self
 

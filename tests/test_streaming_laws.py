@@ -147,9 +147,10 @@ def assert_energy_is_conserved(summary: Any) -> None:
     moments = summary.moments
     account = np.trace(moments.second) + moments.losses.total
     assert account == pytest.approx(moments.energy, rel=1e-10, abs=0.0)
-    # Not negative but for rounding, which grows with the conditioning of the atoms.
-    assert moments.losses.on_arrival >= -1e-8 * moments.energy
-    assert moments.losses.by_removal >= -1e-8 * moments.energy
+    # Not negative but for rounding, which grows as atoms come close to each other, and is accounted for.
+    least = -1e-10 * moments.energy - moments.losses.rounding
+    assert moments.losses.on_arrival >= least
+    assert moments.losses.by_removal >= least
 
 
 @given(st.data(), rows(max_rows=80), kernel_cases(), budgets())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -266,7 +267,7 @@ class ScaledByRows(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.scaled_by({self.function!r})"
 
-    @property
+    @cached_property
     def is_stationary(self) -> bool:
         """False: the factor depends on where the rows are."""
         return False

@@ -111,13 +111,13 @@ class KernelValue(ABC):
         rows = self._checked(X, f"{type(self).__name__}.settled")
         return self if self.is_settled else self._settle(rows)
 
-    @property
+    @cached_property
     def is_settled(self) -> bool:
         """Whether all parameters are numbers."""
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         return not any(isinstance(value, str) for value in values) and all(part.is_settled for part in self._parts())
 
-    @property
+    @cached_property
     def is_stationary(self) -> bool:
         """Whether values are known to depend on x - y alone."""
         parts = self._parts()
