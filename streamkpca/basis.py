@@ -10,8 +10,11 @@ import numpy.typing as npt
 from streamkpca.basis_loops import gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.factor import (
+    KERNEL_ROUNDING,
+    LARGEST_DISTORTION,
     LEAST_PIVOT,
     apply_inverse,
+    distortion,
     inverse_factor,
     restrict_factor,
     solve_factor,
@@ -22,14 +25,6 @@ from streamkpca.kernels import Kernel
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-
-# Rounding in one kernel value, relative to sqrt(k(x, x) k(y, y)). The bound below was never exceeded by more than 1.7
-# in some 240 fits of kernels of finite rank.
-_ROUNDING = 4 * np.finfo(np.float64).eps
-
-# Bases of 256 atoms on digits, server metrics or a curved sheet keep to 1e-12 to 1e-10. Above this, rounding shows in
-# the eighth digit.
-_LARGEST_DISTORTION = 1e-8
 
 # Products of kernel values of other atoms would leave the range of numbers.
 _LEAST_ENERGY = 1e-50
@@ -120,25 +115,16 @@ class Basis:
 
     @property
     def distortion(self) -> float:
-        """Estimate, from above, the share of energy that rounding in kernel values moves between directions.
-
-        Notes
-        -----
-        Kernel values are known to eps sqrt(k(x,x) k(y,y)), so k(Z, Z) = L L^T + E with |E_ij| <= eps e_i e_j and
-        e_j = sqrt(k(z_j, z_j)), and squared lengths in the span change by the share |L^-1 E L^-T|. Errors that are
-        independent of each other make that some eps |L^-1 diag(e)|_F^2. So do errors in the kernel values of other
-        rows, or in sums over products of these, once L^-1 is applied to them.
-        """
+        """What rounding in kernel values may move of a row's energy between directions, see `distortion`."""
         if self._distortion is None:
-            reach = self.inverse * np.sqrt(np.abs(self.energy))
-            self._distortion = float(_ROUNDING * np.vdot(reach, reach))
+            self._distortion = distortion(self.inverse, self.factor)
         return self._distortion
 
     @property
     def is_well_conditioned(self) -> bool:
         """Whether kernel values may be summed before L^-1 is applied, and that applied instead of solving with L."""
         in_range = (self.energy >= _LEAST_ENERGY) & (self.energy <= 1.0 / _LEAST_ENERGY)
-        return bool(in_range.all()) and self.distortion <= _LARGEST_DISTORTION
+        return bool(in_range.all()) and self.distortion <= LARGEST_DISTORTION
 
     def copy(self) -> Self:
         """Return a basis that goes its own way from here."""
@@ -293,7 +279,7 @@ def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> A
     most eps (sqrt k(x,x) + sum_i |beta_i| sqrt k(z_i,z_i))^2 in its squared length.
     """
     reach = np.sqrt(np.abs(energy)) + np.abs(interpolation) @ np.sqrt(np.abs(atom_energy))
-    bound: Array = _ROUNDING * reach**2
+    bound: Array = KERNEL_ROUNDING * reach**2
     return bound
 
 

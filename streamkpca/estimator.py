@@ -1,9 +1,10 @@
 """The face that all estimators share: parameters, checks of queries, answers."""
 
 import inspect
+import operator
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol, Self
@@ -89,7 +90,16 @@ class Estimator(ABC):
         dict
         """
         del deep
-        return {name: getattr(self, name) for name in self._parameters()}
+        return dict(zip(self._parameters(), self._arguments(), strict=True))
+
+    @classmethod
+    @cache
+    def _reader(cls) -> Callable[[Any], tuple[Any, ...]]:
+        return operator.attrgetter(*cls._parameters())
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """Return the constructor's arguments in their order."""
+        return self._reader()(self)
 
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments; they are checked when they are used.

@@ -2,20 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._blas import one_blas_thread
-from streamkpca.factor import solve_factor, squared_norms
+from streamkpca.factor import LARGEST_DISTORTION, distortion, inverse_factor, solve_factor, squared_norms
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.targets import Targets
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Rows answered at a time: kernel values against 256 atoms then take 4 MiB, whatever the size of the call.
 _CHUNK = 2048
+
+# Up to here one compiled call is faster than matrix products.
+_FEW_ROWS = 4
 
 
 class ReadOnlyArrays:
@@ -118,6 +123,10 @@ class Snapshot(ReadOnlyArrays):
         -------
         ndarray of shape (n, q)
         """
+        if len(rows) <= _FEW_ROWS and self._targets is not None and rows.flags.writeable:
+            few = self._targets.project(rows, *self._plain_projection)
+            if few is not None:
+                return few
         with one_blas_thread():
             return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)))
 
@@ -142,6 +151,10 @@ class Snapshot(ReadOnlyArrays):
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
         """
+        if len(rows) <= _FEW_ROWS and n_components is None and not active_only and rows.flags.writeable:
+            few = self._measured(rows)
+            if few is not None:
+                return few
         program = self.kernel.program
         axes = self.axes[:, :n_components]
 
@@ -162,6 +175,29 @@ class Snapshot(ReadOnlyArrays):
         with one_blas_thread():
             error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
+
+    def _measured(self, rows: Array) -> Array | None:
+        """Measure few rows, if that can be done without the factor."""
+        span = self._span
+        return None if span is None else span[0].measure(rows, span[1])
+
+    @cached_property
+    def _targets(self) -> Targets | None:
+        """The active atoms, for single rows; None where functions of the caller must be asked."""
+        return Targets(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
+
+    @cached_property
+    def _plain_projection(self) -> tuple[Array, Array]:
+        """Projection and offset as the compiled loops take them: loops are compiled anew for read-only arrays."""
+        return self.projection.copy(), self.offset.copy()
+
+    @cached_property
+    def _span(self) -> tuple[Targets, Array] | None:
+        """The span atoms and their inverse factor; None where only solving with the factor is exact enough."""
+        inverse = inverse_factor(self.span_factor)
+        if not self.kernel.is_compiled or distortion(inverse, self.span_factor) > LARGEST_DISTORTION:
+            return None
+        return Targets(self.kernel.program, self.span_atoms), inverse
 
     def _transform(self, chunk: Array) -> Array:
         projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset

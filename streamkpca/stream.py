@@ -57,6 +57,7 @@ class Stream:
         self.published: Snapshot | None = None
         self.provisional: tuple[StreamSettings, Snapshot] | None = None
         self.n_rows_at_refit = 0
+        self._continued: StreamSettings | None = None
         self._new_buffer()
 
     @property
@@ -66,6 +67,8 @@ class Stream:
 
     def check_continued(self, settings: StreamSettings, where: str) -> None:
         """Refuse parameters that the rows so far were not worked off with."""
+        if settings is self._continued:
+            return
         began = (self.kernel, self.block_size, self.reservoir_size)
         if (settings.kernel, settings.block_size, settings.reservoir_size) != began:
             raise ValueError(
@@ -73,6 +76,7 @@ class Stream:
                 f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}; "
                 "set them back or start anew with fit"
             )
+        self._continued = settings
 
     def check_mergeable(
         self, other: Self, settings: StreamSettings, other_settings: StreamSettings, where: str

@@ -1,6 +1,7 @@
 """Kernel PCA of an endless stream."""
 
 import copy
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -129,7 +130,7 @@ class StreamingKernelPCA(StreamEstimator):
     True
     """
 
-    _checked: tuple[dict[str, Any], StreamSettings] | None = None
+    _checked: tuple[tuple[Any, ...], StreamSettings] | None = None
 
     def __init__(
         self,
@@ -371,10 +372,10 @@ class StreamingKernelPCA(StreamEstimator):
             )
 
     def _settings(self, where: str) -> StreamSettings:
-        given = self.get_params(deep=False)
+        given = self._arguments()
         # Single rows come by the million with the very same arguments: what was checked once stays checked.
-        if self._checked is None or any(given[name] is not value for name, value in self._checked[0].items()):
-            self._checked = given, StreamSettings.checked(**given, where=where)
+        if self._checked is None or not all(map(operator.is_, given, self._checked[0])):
+            self._checked = given, StreamSettings.checked(**self.get_params(), where=where)
         return self._checked[1]
 
     def __copy__(self) -> Self:

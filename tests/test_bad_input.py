@@ -43,14 +43,16 @@ def bits(value):
     return value
 
 
+# What a stream keeps besides what it has learned.
+CACHES = {"provisional", "_continued", "_buffer", "_buffer_weights"}
+
+
 def state(model):
     """Take down all that the model has learned, but no unwritten places of the buffer and no provisional answers."""
     stream = model._stream
     if stream is None:
         return None
-    parts = {
-        name: part for name, part in vars(stream).items() if name not in {"provisional", "_buffer", "_buffer_weights"}
-    }
+    parts = {name: part for name, part in vars(stream).items() if name not in CACHES}
     pending = stream._buffer[: stream.n_pending].tobytes(), stream._buffer_weights[: stream.n_pending].tobytes()
     return pending, tuple((name, bits(part)) for name, part in sorted(parts.items()))
 

@@ -121,7 +121,7 @@ class Plane:
         """
         rows = _take(X, self.columns)
         if self.base is Base.COSINE:
-            return Side(rows, _unit_rows(rows), None)
+            return Side(rows, unit_rows(rows), None)
         if centre is None:
             return Side(rows, rows, None)
         with np.errstate(all="ignore"):
@@ -251,8 +251,18 @@ def _take(X: Array, columns: Columns) -> Array:
     return X if columns is None else np.take(X, columns, axis=1)
 
 
-def _unit_rows(rows: Array) -> Array:
-    """Scale rows to length 1 without overflow; rows of zeros stay."""
+def unit_rows(rows: Array) -> Array:
+    """Scale rows to length 1 without overflow.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        Rows of zeros stay.
+    """
     largest = np.abs(rows).max(axis=1, keepdims=True)
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]

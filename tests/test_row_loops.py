@@ -1,0 +1,81 @@
+"""Single rows in one compiled call, against matrices of many rows: every kernel that has no function of the caller."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.factor import inverse_factor
+from streamkpca.kernels import (
+    RBF,
+    Cosine,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+)
+from streamkpca.kernels.targets import Targets
+
+KERNELS = [
+    Linear(),
+    Cosine(),
+    Polynomial(3, gamma=0.5, coef0=1.0),
+    Sigmoid(gamma=0.1, coef0=0.2),
+    RBF(0.3),
+    Laplacian(0.4),
+    Matern(0.5, length_scale=2.0),
+    Matern(1.5, length_scale=1.0),
+    Matern(2.5, length_scale=0.7),
+    RationalQuadratic(2.0, length_scale=1.0),
+    RationalQuadratic(0.7, length_scale=1.5),
+    RBF(0.3) + 0.5 * Linear(),
+    RBF(0.2).on([0, 2]) * Laplacian(0.3).on([1]) + Cosine().on([1, 2, 0]),
+    Linear() ** 2,
+]
+
+
+def scene(seed, m, n):
+    rng = np.random.default_rng(seed)
+    atoms, rows = rng.normal(size=(m, 3)), rng.normal(size=(n, 3))
+    rows[0] = atoms[0]
+    return atoms, rows, rng.normal(size=(m, 2)), rng.normal(size=2)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 4))
+def test_projections_are_those_of_the_matrix(kernel: Kernel, seed: int, m: int, n: int) -> None:
+    atoms, rows, projection, offset = scene(seed, m, n)
+    answers = Targets(kernel.program, atoms).project(rows, projection, offset)
+    np.testing.assert_allclose(answers, kernel.matrix(rows, atoms) @ projection - offset, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel.is_positive_definite], ids=repr)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4))
+def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int, n: int) -> None:
+    atoms, rows, _, _ = scene(seed, m, n)
+    gram = kernel.matrix(atoms)
+    factor = np.linalg.cholesky(gram + 1e-9 * np.trace(gram) * np.eye(m))
+    inverse = inverse_factor(factor)
+    coordinates = kernel.matrix(rows, atoms) @ inverse.T
+    expected = np.maximum(kernel.diagonal(rows) - (coordinates**2).sum(axis=1), 0.0)
+    measured = Targets(kernel.program, atoms).measure(rows, inverse)
+    np.testing.assert_allclose(measured, expected, rtol=1e-7, atol=1e-7 * np.abs(kernel.diagonal(rows)).max())
+
+
+def test_rows_of_zeros_have_no_direction() -> None:
+    targets = Targets(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
+    zero = np.zeros((1, 2))
+    np.testing.assert_array_equal(targets.project(zero, np.eye(2), np.zeros(2)), [[0.0, 0.0]])
+    np.testing.assert_array_equal(targets.measure(zero, np.eye(2)), [0.0])
+    np.testing.assert_allclose(targets.project(np.array([[1e200, 1e200]]), np.eye(2), np.zeros(2)), [[0.5**0.5, 0.0]])
+
+
+def test_answers_beyond_all_numbers_are_given_to_who_can_say_so() -> None:
+    targets = Targets(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
+    far = np.full((1, 2), 1e200)
+    assert targets.project(far, np.eye(2), np.zeros(2)) is None
+    assert targets.measure(far, np.eye(2)) is None
+    assert targets.project(np.ones((1, 2)), np.eye(2), np.zeros(2)) is not None
