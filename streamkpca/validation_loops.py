@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import numpy as np
+
 from streamkpca._jit import jit
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @jit
@@ -19,13 +23,14 @@ def all_finite(rows: Any) -> Any:
 
     Notes
     -----
-    x - x is 0 unless x is infinite or NaN. A row takes no early exit, so that its loop can use vector instructions.
+    By comparison alone: arithmetic such as x - x may be folded to 0 where sums are reordered. A row takes no early
+    exit, so that its loop can use vector instructions.
     """
     n, d = rows.shape
     for i in range(n):
-        differences = 0.0
+        count = 0
         for j in range(d):
-            differences += abs(rows[i, j] - rows[i, j])
-        if not differences == 0.0:
+            count += 1 if abs(rows[i, j]) <= _LARGEST else 0
+        if count < d:
             return False
     return True

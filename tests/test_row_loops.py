@@ -73,6 +73,7 @@ def test_rows_of_zeros_have_no_direction() -> None:
     np.testing.assert_allclose(targets.project(np.array([[1e200, 1e200]]), np.eye(2), np.zeros(2)), [[0.5**0.5, 0.0]])
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the loops as plain Python
 def test_answers_beyond_all_numbers_are_given_to_who_can_say_so() -> None:
     targets = Targets(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
     far = np.full((1, 2), 1e200)

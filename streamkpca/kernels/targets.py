@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca import row_loops as loops
+from streamkpca import kernel_loops as loops
 from streamkpca.kernels.planes import Array, Base, Plane, unit_rows
 from streamkpca.kernels.programs import Program
 
