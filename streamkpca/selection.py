@@ -22,6 +22,9 @@ Positions = npt.NDArray[np.int64]
 # Rows of a block that come before the jury at a time.
 _SHORTLIST = 64
 
+# Losses that differ by less than this share of k(x, x) are equal.
+_TIE = 1e-12
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -176,7 +179,7 @@ def choose_exchanges(
     return Choice(shortlist[list(held.values())], np.array(sorted(held), dtype=np.int64), total_profit)
 
 
-def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: int) -> Choice:
+def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: int, *, total_weight: float) -> Choice:
     """Choose the weakest atoms, by a sample of the stream, until the rest fits a budget.
 
     Parameters
@@ -187,6 +190,8 @@ def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: i
         A sample of the stream.
     max_atoms : int
         The budget, at least 1.
+    total_weight : float
+        Of the stream.
 
     Returns
     -------
@@ -200,12 +205,15 @@ def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: i
     """
     nobody = basis.project(basis.atoms[:0])
     precision, recorded = basis.precision.copy(), witnessed_sums(basis, jury, nobody, 1.0)
-    # A row is no witness in its own case.
-    own = votes_of(jury, tenure.positions)
+    # A row is no witness in its own case: what it counts in the stream is known.
+    own = tenure.weights / total_weight - votes_of(jury, tenure.positions)
+    rounding = _TIE * float(np.abs(basis.energy).max())
     left = np.arange(basis.size)
     while len(left) > max_atoms:
-        loss = (np.diagonal(recorded)[left] - own[left]) / np.diagonal(precision)[left]
-        weakest = int(left[np.argmin(loss)])
+        loss = (np.diagonal(recorded)[left] + own[left]) / np.diagonal(precision)[left]
+        # Of equals the latest goes, so that rounding does not decide.
+        equals = left[loss <= loss.min() + rounding]
+        weakest = int(equals[np.argmax(tenure.positions[equals])])
         remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
         left = left[left != weakest]
     return Choice(np.empty(0, dtype=np.int64), np.setdiff1d(np.arange(basis.size), left))

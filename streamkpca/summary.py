@@ -215,7 +215,8 @@ class Summary:
         max_atoms : int
         """
         if self.basis.size > max_atoms:
-            choice = choose_to_shrink(self.basis, self.tenure, self.jury, max_atoms)
+            total_weight = self.total_weight
+            choice = choose_to_shrink(self.basis, self.tenure, self.jury, max_atoms, total_weight=total_weight)
             self._change(choice, self.basis.atoms[:0], np.empty(0))
 
     def recount(self) -> None:

@@ -21,7 +21,7 @@ YOUTH, LONGEST_PAUSE, PATIENCE = 8192, 1024, 4
 MOST_ROUNDS = 10
 WORTHWHILE, WORTH_ANOTHER_ROUND = 0.001, 0.003
 SHORTLIST = 64
-NOTHING = 1e-12
+NOTHING, TIE = 1e-12, 1e-12
 JURORS_A_PLACE, LEAST_JURORS, MOST_JURORS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 
@@ -191,8 +191,13 @@ class NaiveStream:
         """Let those go, one after the other, whose loss costs the jury least."""
         kept = list(self.atoms)
         while len(kept) > max_atoms:
-            costs = {atom: self.witnessed_loss(kept, atom) for atom in kept}
-            kept.remove(min(kept, key=lambda atom: costs[atom]))
+            costs = {}
+            for atom in kept:
+                rest = [other for other in kept if other != atom]
+                own = self.residuals(rest, [atom])[0] * self.weights[atom] / self.weights.sum()
+                costs[atom] = self.witnessed_loss(kept, atom) + own
+            tie = TIE * np.diagonal(self._gram)[kept].max()
+            kept.remove(max(atom for atom in kept if costs[atom] <= min(costs.values()) + tie))
         self.become(kept, [])
 
     def watch(self, block: range) -> None:
