@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 
 from streamkpca.errors import SparsityError
+from streamkpca.validation_loops import largest_asymmetry
 
 Array = npt.NDArray[np.float64]
 
@@ -221,7 +222,7 @@ def checked_moment(where: str, second_moment: Any) -> Array:
             f"{where}: second_moment has shape {moment.shape} but must be square and not empty; "
             "pass the mean of c c^T over the data's coordinates c"
         )
-    if np.abs(moment - moment.T).max() > 1e-8 * np.abs(moment).max():
+    if largest_asymmetry(moment) > 1e-8 * np.abs(moment).max():
         raise ValueError(
             f"{where}: second_moment is not symmetric; pass (M + M.T) / 2 if that is rounding, or look for a mistake"
         )

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from streamkpca._blas import lower_self_product
 from streamkpca.distance_loops import mirror_lower
+from streamkpca.factor import apply_inverse
 
 Array = npt.NDArray[np.float64]
 
@@ -104,6 +105,22 @@ class RowSums:
             first=self.first * factor,
             second=self.second * factor,
         )
+
+    def solved(self, inverse: Array) -> Self:
+        """Sum over the same rows, given as L^-1 v_n; O(m^3), at half the price of `mapped`.
+
+        Parameters
+        ----------
+        inverse : ndarray of shape (m, m)
+            Lower triangular L^-1.
+
+        Returns
+        -------
+        RowSums
+        """
+        half = apply_inverse(inverse, self.second.copy())
+        second = apply_inverse(inverse, np.ascontiguousarray(half.T))
+        return replace(self, first=inverse @ self.first, second=0.5 * (second + second.T))
 
     def mapped(self, matrix: Array) -> Self:
         """Sum over the same rows, given as A v_n; O(m^3).

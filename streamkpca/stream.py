@@ -285,7 +285,8 @@ class Stream:
 
     def _refit_is_due(self, settings: StreamSettings) -> bool:
         # While the stream is young a growth by a quarter comes first.
-        interval = min(settings.refit_every, self.n_rows_at_refit / 4)
+        n_atoms = self.summary.basis.size if self.summary else 0
+        interval = min(settings.refit_interval(n_atoms), self.n_rows_at_refit / 4)
         return self.n_rows - self.n_rows_at_refit >= interval
 
     def _new_buffer(self) -> None:

@@ -7,6 +7,9 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.parameters import check_integer, check_real
 from streamkpca.weighting import RefitSettings
 
+# A refit of m atoms takes as long as recording 10 m rows, or 1,300 where they are few.
+_ROWS_AN_ATOM, _FEW_ATOMS = 128, 128
+
 
 @dataclass(frozen=True)
 class StreamSettings:
@@ -17,10 +20,28 @@ class StreamSettings:
     tolerance: float
     half_life: float | None
     block_size: int
-    refit_every: int
+    refit_every: int | None
     reservoir_size: int
     random_state: int | None
     refit: RefitSettings
+
+    def refit_interval(self, n_atoms: int) -> float:
+        """Say how many rows may come between refits.
+
+        Parameters
+        ----------
+        n_atoms : int
+
+        Returns
+        -------
+        float
+            What was asked for; else so many that refits, O(m^3), take little of the time that m^2 a row takes, and at
+            the most a quarter of the half-life.
+        """
+        if self.refit_every is not None:
+            return self.refit_every
+        rows = _ROWS_AN_ATOM * max(n_atoms, _FEW_ATOMS)
+        return rows if self.half_life is None else min(rows, self.half_life / 4.0)
 
     @classmethod
     def checked(
@@ -81,7 +102,9 @@ class StreamSettings:
             tolerance=tolerance,
             half_life=half_life,
             block_size=check_integer("block_size", block_size, least=2, where=where),
-            refit_every=check_integer("refit_every", refit_every, least=1, where=where),
+            refit_every=None
+            if isinstance(refit_every, str) and refit_every == "auto"
+            else check_integer("refit_every", refit_every, least=1, where=where),
             reservoir_size=check_integer("reservoir_size", reservoir_size, least=0, where=where),
             random_state=random_state,
             refit=RefitSettings.checked(

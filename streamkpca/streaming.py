@@ -51,9 +51,10 @@ class StreamingKernelPCA(StreamEstimator):
     block_size : int, default=512
         Rows that are worked off together. Results depend on it, but not on how calls cut the stream. Atoms are chosen
         by how well they explain the rest of their block, so within a budget a block should have some dozens of rows.
-    refit_every : int, default=4096
-        Rows between refits of the axes; while the stream is young, every growth by a quarter refits too. Refits
-        happen at the end of a block.
+    refit_every : int or "auto", default="auto"
+        Rows between refits of the axes; while the stream is young, every growth by a quarter refits too. "auto": 128
+        for each atom and at least 16,384, so that refits take a tenth of the time or less, but at most a quarter of the
+        half-life. Refits happen at the end of a block.
     reservoir_size : int, default=512
         Rows of a random sample of the stream, which `captured_energy` and `novelty_threshold` read; 0 for none.
     random_state : int or None, default=0
@@ -145,7 +146,7 @@ class StreamingKernelPCA(StreamEstimator):
         center: bool = True,
         half_life: float | None = None,
         block_size: int = 512,
-        refit_every: int = 4096,
+        refit_every: int | Literal["auto"] = "auto",
         reservoir_size: int = 512,
         random_state: int | None = 0,
     ) -> None:

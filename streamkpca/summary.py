@@ -127,7 +127,7 @@ class Summary:
         """Moments of all rows taken in; O(m^3) where blocks came since they were asked for."""
         if self._recent is None:
             return self._settled
-        return self._settled.recorded(self._recent.mapped(self.basis.inverse), self.basis.distortion)
+        return self._settled.recorded(self._recent.solved(self.basis.inverse), self.basis.distortion)
 
     @property
     def total_weight(self) -> float:

@@ -61,6 +61,8 @@ FLOORS = {
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
+    # Sums of kernel values become sums of coordinates.
+    ("row_sums", "factor"),
     # Rows that need nothing are told by a compiled loop.
     ("validation", "validation_loops"),
     # Kernels: matrices of pairs, programs over them, the value, the algebra, the kernels themselves, the gathering.

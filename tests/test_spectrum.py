@@ -237,3 +237,27 @@ def test_signs_are_those_of_the_largest_entries():
     columns = np.array([[1.0, -3.0, 0.0, -2.0], [-2.0, 2.0, 0.0, 1.0]])
     assert deciding_signs(columns).tolist() == [-1.0, -1.0, 1.0, -1.0]
     assert deciding_signs(np.empty((0, 2))).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["smooth", "flat", "equal", "identity", "zero", "tiny", "huge"])
+def test_few_pairs_of_a_large_matrix_are_those_of_lapack(kind):
+    """Lanczos iterations, or what takes over where they could miss an eigenvalue."""
+    rng = np.random.default_rng(3)
+    m = 200
+    eigenvalues = {
+        "smooth": np.exp(-0.1 * np.arange(m)),
+        "flat": 1.0 + 0.01 * rng.uniform(size=m),
+        "equal": np.repeat([3.0, 2.0, 1.0, 0.5], m // 4),
+        "identity": np.ones(m),
+        "zero": np.zeros(m),
+        "tiny": 1e-200 * np.exp(-0.1 * np.arange(m)),
+        "huge": 1e138 * np.exp(-0.1 * np.arange(m)),
+    }[kind]
+    vectors = np.linalg.qr(rng.normal(size=(m, m)))[0]
+    matrix = (vectors * eigenvalues) @ vectors.T
+    matrix = 0.5 * (matrix + matrix.T)
+    found, axes = leading_eigenpairs(matrix, 6)
+    scale = eigenvalues.max()
+    np.testing.assert_allclose(found, np.sort(eigenvalues)[::-1][:6], rtol=0, atol=2e-10 * scale)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(6), atol=1e-12)
+    np.testing.assert_allclose(matrix @ axes, axes * found, rtol=0, atol=1e-12 * scale)

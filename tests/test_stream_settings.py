@@ -59,3 +59,11 @@ def test_who_asks_for_every_row_gets_no_pruning():
 def test_nonsense_is_named(changes, error, message):
     with pytest.raises(error, match=message):
         checked(**changes)
+
+
+def test_the_interval_of_refits_is_what_was_asked_for_or_grows_with_the_atoms():
+    assert checked(refit_every=7).refit_interval(500) == 7
+    assert checked(refit_every="auto").refit_interval(500) == 64000
+    assert checked(refit_every="auto").refit_interval(3) == 16384
+    assert checked(refit_every="auto", half_life=1000.0).refit_interval(500) == 250.0
+    assert checked(refit_every=900, half_life=1000.0).refit_interval(500) == 900
