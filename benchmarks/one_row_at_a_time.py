@@ -98,14 +98,20 @@ def empty(row: object) -> None:
     """Do nothing."""
 
 
-def spin(n_steps: int) -> Callable[[object], None]:
-    """Make a loop of so many steps."""
+class Spin:
+    """A loop of so many steps that touches next to no memory."""
 
-    def run(row: object) -> None:
-        for _ in range(n_steps):
+    def __init__(self) -> None:
+        self.n_steps = 200
+
+    def run(self, row: object) -> None:
+        """Count."""
+        for _ in range(self.n_steps):
             pass
 
-    return run
+    def match(self, own: Nanoseconds, other: Nanoseconds) -> None:
+        """Take as long as another call from here on, by what both took."""
+        self.n_steps = max(1, round(self.n_steps * float(np.median(other) / np.median(own))))
 
 
 def timed(call: Callable[[Any], object], arguments: Sequence[Any]) -> Nanoseconds:
@@ -129,6 +135,20 @@ def timed_by_row(calls: Sequence[Callable[[Any], object]], arguments: Sequence[A
             call(argument)
             found[j, i] = clock() - start
     return found
+
+
+class Refits:
+    """Remembers for which rows the axes were new."""
+
+    def __init__(self, model: StreamingKernelPCA) -> None:
+        self._model, self._last = model, model._stream.published
+        self.fresh: list[bool] = []
+
+    def look(self, row: object) -> None:
+        """Compare the axes with those at the row before."""
+        published = self._model._stream.published
+        self.fresh.append(published is not self._last)
+        self._last = published
 
 
 def river_peer(rows: Array) -> tuple[dict[str, Callable[[Any], object]], Callable[[Array], list[Any]]] | None:
@@ -171,8 +191,10 @@ def settle(sheet: Sheet, n_rows: int) -> StreamingKernelPCA:
     return model
 
 
-def measure(model: StreamingKernelPCA, sheet: Sheet, n_rows: int, n_peer_rows: int) -> dict[str, Nanoseconds]:
-    """Time the model and its peers by turns; nanoseconds of each call."""
+def measure(
+    model: StreamingKernelPCA, sheet: Sheet, n_rows: int, n_peer_rows: int
+) -> tuple[dict[str, Nanoseconds], npt.NDArray[np.bool_]]:
+    """Time the model and its peers by turns; nanoseconds of each call, and the rows that met new axes."""
     peer_rows = sheet.draw(n_peer_rows)
     peers = sklearn_peers(peer_rows, model.kernel_.gamma)
     river = river_peer(peer_rows)
@@ -189,21 +211,24 @@ def measure(model: StreamingKernelPCA, sheet: Sheet, n_rows: int, n_peer_rows: i
     # Everything runs a while before it counts: loops compile, caches fill, trees reach their second window.
     warm = sheet.draw(min(WARM_UP, n_rows))
     rows = [warm[i : i + 1] for i in range(len(warm))]
-    took = np.median(timed_by_row(list(own.values()), rows), axis=1)
+    took = timed_by_row(list(own.values()), rows)[0]
     for call in peers.values():
         timed(call, rows[:PEER_TURN])
-    steps = 1000
-    n_steps = max(1, round(steps * took[0] / float(np.median(timed(spin(steps), rows)))))
-    controls = {"empty function": empty, "loop of that length": spin(n_steps)}
+    loop = Spin()
+    loop.match(timed(loop.run, rows), took)
+    refits = Refits(model)
+    row_calls = [refits.look, *own.values()]
 
     found: dict[str, list[Nanoseconds]] = {}
     for start in range(0, n_rows, TURN):
         chunk = sheet.draw(min(TURN, n_rows - start))
         rows = [chunk[i : i + 1] for i in range(len(chunk))]
-        for name, nanoseconds in zip(own, timed_by_row(list(own.values()), rows), strict=True):
+        by_row = timed_by_row(row_calls, rows)
+        for name, nanoseconds in zip(own, by_row[1:], strict=True):
             found.setdefault(name, []).append(nanoseconds)
-        for name, call in controls.items():
-            found.setdefault(name, []).append(timed(call, rows))
+        found.setdefault("empty function", []).append(timed(empty, rows))
+        found.setdefault("loop of that length", []).append(timed(loop.run, rows))
+        loop.match(found["loop of that length"][-1], found["transform"][-1])
         if river is not None:
             calls, dicts = river
             by_row = timed_by_row(list(calls.values()), dicts(chunk[:PEER_TURN]))
@@ -211,7 +236,7 @@ def measure(model: StreamingKernelPCA, sheet: Sheet, n_rows: int, n_peer_rows: i
                 found.setdefault(name, []).append(nanoseconds)
         for name, call in peers.items():
             found.setdefault(name, []).append(timed(call, rows[:PEER_TURN]))
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    return {name: np.concatenate(parts) for name, parts in found.items()}, np.array(refits.fresh)
 
 
 def statistics(nanoseconds: Nanoseconds) -> dict[str, float]:
@@ -301,15 +326,22 @@ def main() -> int:
         f"{n_settle:,} rows of {N_FEATURES} features in bulk: {model.n_atoms_} atoms, {model.n_active_} active, "
         f"{len(model.eigenvalues_)} axes; then {n_rows:,} rows one at a time"
     )
-    times = measure(model, sheet, n_rows, 500 if arguments.tiny else N_PEER_ROWS)
+    times, fresh = measure(model, sheet, n_rows, 500 if arguments.tiny else N_PEER_ROWS)
     table = {name: statistics(nanoseconds) for name, nanoseconds in times.items()}
     print(f"\n{'microseconds a call':<22} {'calls':>9} {'median':>9} {'mean':>9} {'p99':>9} {'p99.9':>9}")
     for name, line in table.items():
         cells = " ".join(f"{line[column]:>9.2f}" for column in ("median", "mean", "p99", "p99.9"))
         print(f"{name:<22} {line['calls']:>9,} {cells}")
+    print("\nmet new axes, which make ready for single rows at the first question:")
+    after_refit = {}
+    for name in ("transform", "score_samples", "reconstruction_error"):
+        slowest = np.argsort(times[name])[-max(1, n_rows // 1000) :]
+        after_refit[name] = int(fresh[slowest].sum())
+        first = np.median(times[name][fresh]) / 1e3 if fresh.any() else np.nan
+        print(f"{name:<22} {after_refit[name]:>4} of the {len(slowest)} slowest; a call that did took {first:.0f} us")
     slow = slowest_calls(model.transform, sheet, 2000 if arguments.tiny else CHUNK)
     print(
-        f"\nthe {slow['calls']} slowest transforms of another {2000 if arguments.tiny else CHUNK:,}: "
+        f"the {slow['calls']} slowest transforms of another {2000 if arguments.tiny else CHUNK:,}: "
         f"{slow['collection']} with a garbage collection inside, {slow['waited']} while the thread had to wait, "
         f"{slow['neither']} with neither"
     )
@@ -326,6 +358,8 @@ def main() -> int:
             "active": model.n_active_,
             "microseconds": table,
             "slowest": slow,
+            "slowest_after_refit": after_refit,
+            "refits": int(fresh.sum()),
             "bounds": {name: {"figure": figure, "holds": holds} for name, (figure, holds) in checked.items()},
         }
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")
