@@ -222,10 +222,11 @@ def project(rows_per_second: float, merge_seconds: float, n_rows: float = 1e12) 
     return lines
 
 
-def draw(sweeps: dict[str, list[Line]], path: Path) -> None:
+def draw(sweeps: dict[str, list[Line]], titles: dict[str, str], path: Path) -> None:
     """Draw the sweeps: a row of panels for each quantity, a column for each size that grows."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
     except ModuleNotFoundError as error:
         raise SystemExit(
             f'cost_grows_as_it_should: --plot needs {error.name}; pip install "streamkpca[plots]"'
@@ -243,12 +244,20 @@ def draw(sweeps: dict[str, list[Line]], path: Path) -> None:
             ax.loglog(sizes, theory * (values[-1] / theory[-1]), "--", color="#D55E00", label="formula")
             ax.loglog(sizes, values, "o-", color="#0072B2", markersize=4, label="measured")
             ax.grid(which="major", alpha=0.3)
+            if i == 0:
+                ax.set_title(titles[variable], fontsize="medium")
             if i == len(QUANTITIES) - 1:
                 ax.set_xlabel(NAMES[variable])
             if j == 0:
                 ax.set_ylabel(f"{name} ({unit.replace('us', 'µs')})")
+        # Powers of ten alone would leave a narrow row with a single label.
+        low, high = panels[i, 0].get_ylim()
+        subs = (1.0, 3.0) if high < 150.0 * low else (1.0,)
+        panels[i, 0].yaxis.set_major_locator(LogLocator(subs=subs))
+        panels[i, 0].yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+        panels[i, 0].yaxis.set_minor_formatter(NullFormatter())
     panels[0, 0].legend(frameon=False)
-    figure.suptitle("Cost against sizes, one growing at a time; formulas through the last point")
+    figure.suptitle("Cost while one size grows; formulas drawn through the last point")
     figure.savefig(path, dpi=120)
 
 
@@ -328,7 +337,7 @@ def main() -> int:
         f"formula's{': too fast grow ' * bool(too_fast)}{', '.join(too_fast)}"
     )
     if arguments.plot:
-        draw(sweeps, arguments.plot)
+        draw(sweeps, fixed | {"n": "default settings"}, arguments.plot)
     if arguments.json:
         record = {
             "surroundings": where,
