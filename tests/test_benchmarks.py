@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,7 @@ def test_collections_inside_of_calls_are_seen(single_rows: dict[str, Any]) -> No
     def call(row: object) -> None:
         if next(seen) == 500:
             gc.collect()
+            time.sleep(0.5)  # nothing else that happens to a call takes as long
 
     found = single_rows["slowest_calls"](call, single_rows["Sheet"](2), 1000)
     assert found == {"calls": 1, "collection": 1, "waited": 0, "neither": 0}
