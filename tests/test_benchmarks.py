@@ -1,10 +1,12 @@
 """Every benchmark runs small, writes its figures, and its claim holds there too."""
 
+import gc
 import json
 import os
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,108 @@ def test_progress_is_shown_on_terminals(
     assert capsys.readouterr().err.strip() == "4,000 rows: 2 of 20 atoms, 2 s"
     line(20, 20)
     assert capsys.readouterr().err.strip() == ""
+
+
+def test_one_row_at_a_time(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "one_row_at_a_time.py", "--tiny")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    assert found["active"] == found["atoms"] <= 128
+    own = {"transform", "score_samples", "reconstruction_error", "partial_fit"}
+    assert own | {"empty function", "loop of that length"} <= set(found["microseconds"])
+    for name, line in found["microseconds"].items():
+        assert line["calls"] == (2000 if name in own or ("River" not in name and "transform" not in name) else 200)
+        assert 0.0 < line["median"] <= line["p99"] <= line["p99.9"]
+    slow = found["slowest"]
+    assert slow["collection"] + slow["waited"] + slow["neither"] == slow["calls"] == 2
+    # Refits come every 4,096 rows at the latest, and earlier while the stream is young.
+    assert found["refits"] <= 2
+    assert all(isinstance(bound["holds"], bool) for bound in found["bounds"].values())
+
+
+def test_single_rows_want_enough_for_a_thousandth(tmp_path: Path) -> None:
+    done = run(tmp_path, "one_row_at_a_time.py", "--rows", "999")
+    assert done.returncode == 2
+    assert "--rows and --settle expected at least 1000 but got 999" in done.stderr
+
+
+@pytest.fixture
+def single_rows() -> dict[str, Any]:
+    return runpy.run_path(str(BENCHMARKS / "one_row_at_a_time.py"))
+
+
+def test_bounds_are_ratios_of_the_table(single_rows: dict[str, Any]) -> None:
+    def line(median: float, mean: float, tail: float) -> dict[str, float]:
+        return {"median": median, "mean": mean, "p99.9": tail}
+
+    table = {"transform": line(10.0, 11.0, 100.0), "score_samples": line(1.0, 2.0, 9.0), "partial_fit": line(1, 4, 9)}
+    own = single_rows["bounds"](table)
+    assert list(own.values()) == [(10.0, True), (10.0, True)]
+    peers = {"River score_one": line(1, 5, 9), "River learn_one": line(1, 5, 9), "KernelPCA transform": line(399, 1, 1)}
+    with_peers = list(single_rows["bounds"](table | peers).values())
+    assert with_peers[2] == (pytest.approx(0.6), False)
+    assert with_peers[3] == (pytest.approx(39.9), False)
+
+
+def test_collections_inside_of_calls_are_seen(single_rows: dict[str, Any]) -> None:
+    seen = iter(range(1000))
+
+    def call(row: object) -> None:
+        if next(seen) == 500:
+            gc.collect()
+            time.sleep(0.5)  # nothing else that happens to a call takes as long
+
+    found = single_rows["slowest_calls"](call, single_rows["Sheet"](2), 1000)
+    assert found == {"calls": 1, "collection": 1, "waited": 0, "neither": 0}
+
+
+def test_cost_grows_as_it_should(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    output, found = figures(tmp_path, "cost_grows_as_it_should.py", "--tiny", "--plot", "cost.png")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    assert set(found["sweeps"]) == set(found["exponents"]) == {"m", "d", "q", "n"}
+    for lines in found["sweeps"].values():
+        assert len(lines) == 4
+        assert all(line[name] > 0.0 for line in lines for name in ("record", "transform", "refit", "state"))
+    assert all(line["active"] == line["m"] for line in found["sweeps"]["m"])
+    # Bytes are counted, not timed: axes are few, and features count once for each row held.
+    state = found["exponents"]
+    assert state["q"]["state"]["measured"] < 0.1
+    assert 0.5 < state["d"]["state"]["measured"] <= 1.0
+    assert found["exponents"]["m"]["refit"]["theory"] == pytest.approx(3.0)
+
+
+def test_cost_wants_a_round(tmp_path: Path) -> None:
+    done = run(tmp_path, "cost_grows_as_it_should.py", "--rounds", "0")
+    assert done.returncode == 2
+    assert "--rounds expected at least 1 but got 0" in done.stderr
+
+
+@pytest.fixture
+def cost(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return runpy.run_path(str(BENCHMARKS / "cost_grows_as_it_should.py"))
+
+
+def test_an_exponent_is_that_of_the_upper_half(cost: dict[str, Any]) -> None:
+    sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    assert cost["exponent"](sizes, [9.0, 9.0, 9.0, *(3.0 * size**1.7 for size in sizes[3:])]) == pytest.approx(1.7)
+
+
+def test_arrays_count_once_and_views_as_what_is_behind_them(cost: dict[str, Any]) -> None:
+    whole = np.zeros(100)
+
+    class Holder:
+        def __init__(self) -> None:
+            self.parts = [whole[:10], {"again": whole, "self": self}]
+            self.other = (np.zeros(3, dtype=np.int32), "text", None)
+
+    assert cost["state_bytes"](Holder()) == 800 + 12
+
+
+def test_machines_share_the_rows_and_merge_in_pairs(cost: dict[str, Any]) -> None:
+    lines = cost["project"](1e6, 36.0)
+    assert [line["machines"] for line in lines] == [1, 10, 100, 1000]
+    assert [line["merges"] for line in lines] == [0, 4, 7, 10]
+    assert lines[0]["hours"] == pytest.approx(1e6 / 3600)
+    assert lines[3]["hours"] == pytest.approx(1e3 / 3600 + 0.1)
