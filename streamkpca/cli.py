@@ -99,7 +99,9 @@ _model_options = _options(
         help="Sparsity of the projections: 'auto', a number (larger: fewer atoms), or 'none' for all atoms.",
     ),
     click.option("--block-size", default=512, show_default=True, metavar="ROWS", help="Rows learned at a time."),
-    click.option("--refit-every", default=4096, show_default=True, metavar="ROWS", help="Rows between two refits."),
+    click.option(
+        "--refit-every", type=int, metavar="ROWS", help="Rows between two refits.  [default: 128 an atom, or 16384]"
+    ),
     click.option("--no-center", is_flag=True, help="Do not subtract the mean in feature space."),
 )
 _table_options = _options(

@@ -12,10 +12,11 @@ Array = npt.NDArray[np.float64]
 
 # Of a young stream every block is searched. Later one block in n^2 / 8192 is, after n of them, or four times as often
 # while searches find something: what one more block can win falls as 1 / n, what it costs does not. At the end one
-# block in 256 to 1024; drift makes the stream young again.
+# block in 256 to 1024. A stream that changes becomes younger, but not as young as a new one.
 _YOUTH = 8192
 _LONGEST_PAUSE = 1024
 _PATIENCE = 4
+_CHANGED = 512
 
 
 def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
@@ -93,7 +94,7 @@ class SearchPace:
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
     def is_due(self, block: Block) -> bool:
-        """Say whether this block should be searched.
+        """Say whether this block should be searched: at the end of the pause, or in its second half if need be.
 
         Parameters
         ----------
@@ -104,7 +105,17 @@ class SearchPace:
         -------
         bool
         """
+        if 2 * self.wait > self.pause:
+            return False
         return self.wait == 0 or block.mean_residual - 3.0 * self.standard_error(block) > self.usual_residual
+
+    def rejuvenated(self) -> Self:
+        """Return the pace when the stream has changed: search at once, and soon again.
+
+        A stream that never stops changing must not be searched at every block for that: it stays as old as one whose
+        every eighth block is.
+        """
+        return type(self)(age=min(self.age, _CHANGED))
 
     def skipped(self) -> Self:
         """Return the pace after a block that was not searched."""

@@ -318,7 +318,7 @@ class Summary:
         trend = self.trend.observe(max(share, tolerance), error)
         if trend.signalled and trend.n_blocks == 1:
             self.last_drift = self.n_rows + len(block.rows)
-            self._pace = SearchPace()
+            self._pace = self._pace.rejuvenated()
         self.trend = trend
 
     def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerance: float) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import kernels
+from streamkpca.spectrum import covariance_divisor
 
 Array = npt.NDArray[np.float64]
 
@@ -32,3 +33,12 @@ def assert_same_columns(ours: Array, theirs: Array, eigenvalues: Array, scale: f
     ours, theirs = ours[:, :-1][:, apart], theirs[:, :-1][:, apart]
     theirs = theirs * np.where((ours * theirs).sum(axis=0) < 0.0, -1.0, 1.0)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.sqrt(scale))
+
+
+def rounding_of(model: Any) -> float:
+    """Say what rounding may have moved of an eigenvalue, by the model's own account.
+
+    Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
+    """
+    moments = model._stream.completed(model._settings("rounding_of")).moments
+    return float(moments.losses.rounding / covariance_divisor(moments, center=model.center))

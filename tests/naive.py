@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
 
 DEPENDENT = 1e-10
-YOUTH, LONGEST_PAUSE, PATIENCE = 8192, 1024, 4
+YOUTH, LONGEST_PAUSE, PATIENCE, CHANGED = 8192, 1024, 4, 512
 MOST_ROUNDS = 10
 WORTHWHILE, WORTH_ANOTHER_ROUND = 0.001, 0.003
 SHORTLIST = 64
@@ -220,7 +220,9 @@ class NaiveStream:
             if max(self.rise, self.fall) >= SIGNAL:
                 if self.rise >= SIGNAL:
                     self.n_drifts += 1
+                    age = min(self.age, CHANGED)
                     self.forget_the_pace()
+                    self.age = age
                 self.shares, self.rise, self.fall = [], 0.0, 0.0
                 self.level = self.variance = 0.0
                 value = share
@@ -253,7 +255,7 @@ class NaiveStream:
         mean = np.average(residual, weights=a)
         spread = np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean if mean > 0.0 else 1.0
         error = self.standard_error(mean, a, np.diagonal(self.kernel(self.rows[block], self.rows[block])))
-        if self.wait > 0 and mean - 3.0 * error <= self.usual_residual:
+        if 2 * self.wait > self.pause or (self.wait > 0 and mean - 3.0 * error <= self.usual_residual):
             self.wait -= 1
             self.n_put_off += 1
             self.age += 1

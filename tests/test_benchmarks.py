@@ -41,6 +41,7 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "memory_is_flat.py", "--tiny")
     assert output.splitlines()[-1].startswith("FLAT: ")
     assert found["flat"] is True
+    assert 2**15 < found["sensor_bytes"] <= 2**20
     assert [mark["rows"] for mark in found["marks"]] == list(range(2000, 20001, 2000))
     assert all(mark["atoms"] <= 32 for mark in found["marks"])
     # An interpreter with numpy and numba takes tens of mebibytes, and nothing here needs a gibibyte.

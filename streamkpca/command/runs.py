@@ -87,7 +87,7 @@ def make_model(options: dict[str, Any]) -> "StreamingKernelPCA":
             noise_variance=options["noise_variance"],
             center=not options["no_center"],
             block_size=options["block_size"],
-            refit_every=options["refit_every"],
+            refit_every="auto" if options["refit_every"] is None else options["refit_every"],
         )
 
 

@@ -1,0 +1,106 @@
+"""Claim: refits take a tenth of a stream's time or less.
+
+A refit finds weights and axes and publishes them, O(m^3) for m atoms; rows are recorded in m (2 d + m) operations each.
+At the default schedule a refit comes every 128 rows an atom, and every 16,384 rows at the least. The table gives, for each
+number of atoms and with and without the likelihood (noise_variance "auto" and None):
+
+* **cold**: the first refit of the atoms, and **warm**: the next, which starts from the last weights.
+* **record**: time to learn as many rows as the schedule lets pass; the atoms are settled and no search is due.
+* **share**: of warm refits in all that time.
+
+Run::
+
+    python benchmarks/refit_is_cheap.py
+    python benchmarks/refit_is_cheap.py --tiny
+
+The exit code is 0 if every share is at most .10, and 1 otherwise.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from ingest_runs_near_gemm import BLOCK, Sheet, seconds, settled
+
+from streamkpca import StreamingKernelPCA
+from streamkpca._blas import one_blas_thread
+from streamkpca.kernels import RBF
+
+MOST_SHARE = 0.10
+SIZES = [(32, 8), (64, 8), (128, 32), (256, 32), (512, 64), (1024, 64)]
+
+
+def measure(m: int, n_features: int, noise_variance: str | None, repeats: int) -> dict[str, float]:
+    """Measure one number of atoms."""
+    sheet = Sheet(n_features)
+    kernel = RBF("median").settled(sheet.draw(2000))
+    model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, noise_variance=noise_variance)
+    while model._stream is None or model._stream.summary.basis.size < m:
+        model.partial_fit(sheet.draw(BLOCK))
+    model.partial_fit(sheet.draw(4 * BLOCK))
+    model.set_params(refit_every=10**12)
+    stream, settings = model._stream, model._settings("refit_is_cheap")
+    interval = int(model.set_params(refit_every="auto")._settings("refit_is_cheap").refit_interval(m))
+    rows = sheet.draw(32 * BLOCK)
+    model.set_params(refit_every=10**12)
+    taken: dict[str, list[float]] = {"cold": [], "warm": [], "record": []}
+    with one_blas_thread():
+        for _ in range(repeats):
+            settled(model)
+            taken["record"].append(seconds(lambda: model.partial_fit(rows)) * interval / len(rows))
+            stream = model._stream
+            stream.scheduled = None
+            taken["cold"].append(seconds(lambda stream=stream: stream.publish_now(settings)))
+            settled(model)
+            # The next refit sees a few rows more.
+            model.partial_fit(rows[: 8 * BLOCK])
+            stream = model._stream
+            taken["warm"].append(seconds(lambda stream=stream: stream.publish_now(settings)))
+    middle = {name: float(np.median(values)) for name, values in taken.items()}
+    return {
+        "atoms": m,
+        "features": n_features,
+        "likelihood": noise_variance is not None,
+        "active": model.n_active_,
+        "interval": interval,
+        **middle,
+        "share": middle["warm"] / (middle["warm"] + middle["record"]),
+    }
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="Measure refits against recording.")
+    parser.add_argument("--repeats", type=int, default=5, help="turns; figures are medians (default 5)")
+    parser.add_argument("--tiny", action="store_true", help="16 atoms of 4 features, two turns")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    sizes, repeats = ([(16, 4)], 2) if arguments.tiny else (SIZES, arguments.repeats)
+    print("one thread, " + time.strftime("%Y-%m-%d"))
+    columns = ["atoms", "features", "noise", "active", "cold ms", "warm ms", "record ms", "rows", "share"]
+    print(" ".join(f"{column:>9}" for column in columns))
+    results = []
+    for m, n_features in sizes:
+        for noise_variance in ("auto", None):
+            figures = measure(m, n_features, noise_variance, repeats)
+            cells = [f"{m}", f"{n_features}", str(noise_variance), f"{figures['active']}"]
+            cells += [f"{1e3 * figures[name]:.1f}" for name in ("cold", "warm", "record")]
+            cells += [f"{figures['interval']:,}", f"{figures['share']:.3f}"]
+            print(
+                " ".join(f"{cell:>9}" for cell in cells) + ("  *" if figures["share"] > MOST_SHARE else ""), flush=True
+            )
+            results.append(figures)
+    n_missed = sum(figures["share"] > MOST_SHARE for figures in results)
+    print(
+        f"CHEAP: no share exceeds {MOST_SHARE}" if n_missed == 0 else f"DEAR: {n_missed} shares exceed {MOST_SHARE} (*)"
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    return 0 if n_missed == 0 or arguments.tiny else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
