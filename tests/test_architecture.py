@@ -238,6 +238,13 @@ def test_importing_the_package_loads_nothing_optional_and_no_command():
     assert above.isdisjoint(own)
 
 
+def test_importing_the_package_leaves_slow_libraries_alone():
+    # It takes a quarter as long to load as numba and scipy.linalg together; see benchmarks/cold_start.py.
+    code = "import sys, streamkpca; print('scipy.optimize' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
+
+
 def test_all_names_what_can_be_had():
     assert len(set(streamkpca.__all__)) == len(streamkpca.__all__)
     for name in streamkpca.__all__:
