@@ -51,7 +51,7 @@ FLOORS = {
     8: ["stream"],
     9: ["approximate", "batch", "sparse", "stream_estimator"],
     10: ["streaming", "merging"],
-    11: ["__init__"],
+    11: ["warmup", "__init__"],
     12: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
     13: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
     14: ["command.reports", "command.demo"],
@@ -95,6 +95,8 @@ DOORS = {
     # The search for atoms looks at residuals, and weighs atoms against them.
     ("selection", "residual_gram"),
     ("selection", "exchange"),
+    # The front door shows what uses all rooms below once.
+    ("__init__", "warmup"),
     # Tables: columns, then the kinds of files, then the gathering.
     ("tables.array_tables", "tables.columns"),
     ("tables.csv_tables", "tables.columns"),
