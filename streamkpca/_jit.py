@@ -27,10 +27,16 @@ class _ForgivingCache:
     again in every later process. It also numbers its files by an index that it reads, changes and writes back: where
     two processes do that at once, an entry can end up naming the machine code of other types. Both are seen here
     before anything runs; the index is emptied and the loop compiled again.
+
+    Attributes
+    ----------
+    unsaved : int
+        Specialisations that could not be saved.
     """
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
+        self.unsaved = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
@@ -50,8 +56,10 @@ class _ForgivingCache:
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Save machine code, unless the disk is full or the folder may no longer be written to."""
-        with suppress(OSError):
+        try:
             self._cache.save_overload(signature, compiled)
+        except OSError:
+            self.unsaved += 1
 
 
 def jit(function: Function) -> Function:

@@ -42,12 +42,15 @@ class Warmth(NamedTuple):
         Specialisations, of a loop to types, that this process holds.
     compiled : int
         How many of them this process had to compile; the others came from the cache.
+    unsaved : int
+        How many of those did not get into the cache, because the disk is full or may no longer be written to.
     folder : Path or None
         Where the cache is; None where no folder can be written to and every process compiles for itself.
     """
 
     ready: int
     compiled: int
+    unsaved: int
     folder: Path | None
 
 
@@ -87,7 +90,7 @@ def warmup() -> Warmth:
                 _use_batches(kernel, rows, weights)
         # Rows without energy leave nothing to span.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
-    return _warmth()
+    return warmth()
 
 
 def _batches(n_features: int) -> Iterator[tuple[Array, Array | None]]:
@@ -139,11 +142,33 @@ def _ask(model: Any, rows: Array) -> None:
         model.reconstruction_error(some, active_only=True)
 
 
-def _warmth() -> Warmth:
-    loops = [loop for module in _LOOPS for loop in vars(module).values() if hasattr(loop, "overloads")]
-    folders = {loop.stats.cache_path for loop in loops} - {None}
+def cache_folder() -> Path | None:
+    """Say where this process keeps compiled loops.
+
+    Returns
+    -------
+    Path or None
+        None where no folder can be written to.
+    """
+    return next((Path(loop.stats.cache_path) for loop in _loops() if loop.stats.cache_path), None)
+
+
+def warmth() -> Warmth:
+    """Say what this process has compiled or loaded so far.
+
+    Returns
+    -------
+    Warmth
+    """
+    loops = _loops()
     return Warmth(
         ready=sum(len(loop.overloads) for loop in loops),
         compiled=sum(sum(loop.stats.cache_misses.values()) for loop in loops),
-        folder=Path(folders.pop()) if folders else None,
+        unsaved=sum(loop._cache.unsaved for loop in loops),
+        folder=cache_folder(),
     )
+
+
+def _loops() -> list[Any]:
+    """Give the compiled loops; none with the jit off."""
+    return [loop for module in _LOOPS for loop in vars(module).values() if hasattr(loop, "overloads")]

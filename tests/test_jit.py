@@ -178,3 +178,4 @@ def test_a_full_disk_stops_nobody(monkeypatch):
     monkeypatch.setattr(loop._cache._cache, "load_overload", lambda *arguments: None)
     monkeypatch.setattr(loop._cache._cache, "save_overload", refuse)
     assert loop(np.ones(3)) == 3.0
+    assert loop._cache.unsaved == 1

@@ -6,18 +6,21 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, warmup
+from streamkpca.cli import cli
+from streamkpca.warmup import Warmth
 
 jitted = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="the jit is off")
 WARM = """
 from streamkpca import warmup
-warmth = warmup()
-print(warmth.ready, warmth.compiled, warmth.folder)
+found = warmup()
+assert found.unsaved == 0
+print(found.ready, found.compiled, found.folder)
 """
-# Other sizes, kernels, parameters and data than the warm-up has. What a process had to compile is what warmup counts,
-# so it is asked last, before its own use of the loops.
+# Other sizes, kernels, parameters and data than the warm-up has.
 USE = """
 import sys
 import numpy as np
@@ -38,8 +41,8 @@ for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :
     for model in (SparseKernelPCA(2), ApproximateKernelPCA(2, max_atoms=20), KernelPCA(2)):
         model.fit(X[:200]).transform(X[:1])
         model.score_samples(X[:1])
-warm = sys.modules["streamkpca.warmup"]._warmth()
-print(warm.ready, warm.compiled, warm.folder)
+found = sys.modules["streamkpca.warmup"].warmth()
+print(found.ready, found.compiled, found.folder)
 """
 
 
@@ -86,3 +89,37 @@ def test_a_warm_up_leaves_nothing_behind_but_loops():
     np.testing.assert_array_equal(model.transform(rows), expected)
     again = StreamingKernelPCA(2, max_atoms=8, block_size=50).partial_fit(rows)
     np.testing.assert_array_equal(again.transform(rows), expected)
+
+
+def refused(*parts):
+    """Check that the command says in one line what is wrong."""
+    result = CliRunner().invoke(cli, ["warmup"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    for part in parts:
+        assert part in line
+
+
+def test_the_command_refuses_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "blocked"))
+    monkeypatch.setattr("streamkpca.cli.cache_folder", lambda: tmp_path / "elsewhere")
+    refused(f"NUMBA_CACHE_DIR={tmp_path / 'blocked'}: expected a folder that can be written to", "set NUMBA_CACHE_DIR")
+    monkeypatch.setattr("streamkpca.cli.cache_folder", lambda: None)
+    refused("expected a folder for compiled loops but none can be written to", "set NUMBA_CACHE_DIR")
+
+
+@jitted
+def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
+    # A file in the place of the folder stops even root.
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    code = "import sys, streamkpca; print(0, 0, sys.modules['streamkpca.warmup'].cache_folder())"
+    assert blocked not in run(code, blocked)[2].parents
+    assert (tmp_path / "good") in run(code, tmp_path / "good")[2].parents
+
+
+def test_the_command_says_what_was_not_saved(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr("streamkpca.cli.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("streamkpca.cli.warmup", lambda: Warmth(30, 20, 3, tmp_path))
+    refused(str(tmp_path), "3 of 20 compiled loops could not be saved")
