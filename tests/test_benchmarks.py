@@ -205,3 +205,38 @@ def test_progress_is_shown_on_terminals(
     assert capsys.readouterr().err.strip() == "4,000 rows: 2 of 20 atoms, 2 s"
     line(20, 20)
     assert capsys.readouterr().err.strip() == ""
+
+
+def test_cold_start(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "cold_start.py", "--tiny")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    assert found["robust"] is True
+    lines, starts = found["lines"], found["starts"]
+    # Whoever imports more does not take less processor time; that holds on the busiest machine.
+    assert lines["import numpy"]["cpu"] < lines["import streamkpca"]["cpu"]
+    assert lines["first answer, empty cache"]["compiled"] > 10
+    assert lines["first answer, full cache"]["compiled"] == 0
+    assert starts["read-only install"]["compiled"] == [lines["first answer, empty cache"]["compiled"]]
+    for start in starts.values():
+        assert start["fine"]
+        assert start["same_bits"] == start["processes"]
+    # What a damaged cache was replaced by serves the next process.
+    damaged, repaired = starts["code cut in half"]["compiled"]
+    assert damaged > 0
+    assert repaired == 0
+
+
+def test_cold_start_wants_a_turn(tmp_path: Path) -> None:
+    done = run(tmp_path, "cold_start.py", "--repeats", "0")
+    assert done.returncode == 2
+    assert "expected at least 1" in done.stderr
+
+
+def test_a_start_is_judged_by_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    report = runpy.run_path(str(BENCHMARKS / "cold_start.py"))["report"]
+    good, other = {"answer": "00", "compiled": 0, "whole": 1.0}, {"answer": "01", "compiled": 0, "whole": 1.0}
+    assert report("start", [good, good], "00")["fine"]
+    assert not report("start", [good, other], "00")["fine"]
+    broken = report("start", [good, {"error": "it fell over", "whole": 1.0}], "00")
+    assert (broken["fine"], broken["same_bits"], broken["error"]) == (False, 1, "it fell over")
+    assert "start: BROKEN, 1 of 2 answers the same bits" in capsys.readouterr().out
