@@ -68,7 +68,7 @@ def warmup() -> Warmth:
     Notes
     -----
     Tiny streams and batch fits go through the public estimators, so that nobody has to keep a list of signatures;
-    nothing is kept of them. About a minute with an empty cache, a second or two with a full one.
+    nothing is kept of them. Half a minute with an empty cache, some seconds with a full one.
 
     Later processes find the machine code if they run the same versions of Python, numba and this package from the same
     place, on the same kind of processor, and may write to the folder: numba looks into no other. It is ``__pycache__``
