@@ -1,8 +1,8 @@
 """Claim: refits take a tenth of a stream's time or less.
 
 A refit finds weights and axes and publishes them, O(m^3) for m atoms; rows are recorded in m (2 d + m) operations each.
-At the default schedule a refit comes every 128 rows an atom, and every 16,384 rows at the least. The table gives, for each
-number of atoms and with and without the likelihood (noise_variance "auto" and None):
+At the default schedule a refit comes every 128 rows an atom, and every 16,384 rows at the least. The table gives, for
+each number of atoms and with and without the likelihood (noise_variance "auto" and None):
 
 * **cold**: the first refit of the atoms, and **warm**: the next, which starts from the last weights.
 * **record**: time to learn as many rows as the schedule lets pass; the atoms are settled and no search is due.

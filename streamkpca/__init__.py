@@ -10,6 +10,7 @@ ApproximateKernelPCA : in the span of few rows, chosen greedily.
 Functions
 ---------
 merge : one model of many that have learned from different rows.
+warmup : all loops compiled ahead of time, for images.
 
 Modules
 -------
@@ -24,6 +25,7 @@ from streamkpca.merging import merge
 from streamkpca.sparse import SparseKernelPCA
 from streamkpca.sparsity import SparsityPath
 from streamkpca.streaming import StreamingKernelPCA
+from streamkpca.warmup import warmup
 
 __version__ = "0.1.0"
 
@@ -40,4 +42,5 @@ __all__ = [
     "__version__",
     "kernels",
     "merge",
+    "warmup",
 ]

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
@@ -187,6 +186,10 @@ def mean_interval(values: Array, weights: Array, total_weight: float, *, confide
     values, left, drawn = values[playing], left[playing], drawn[:-1][playing]
     stakes = _stakes(values, confidence)
     enough = math.log(2.0 / (1.0 - confidence))
+
+    # Here and not above: scipy.optimize takes a quarter as long to load as numba and scipy.linalg together, and nothing
+    # else needs it.
+    from scipy.optimize import brentq
 
     def excess(mean: float, direction: float) -> float:
         expected = np.clip((total_weight * mean - drawn) / left, 0.0, 1.0)

@@ -1,5 +1,6 @@
-"""The command ``streamkpca``: demo, fit, score."""
+"""The command ``streamkpca``: demo, fit, score, warmup."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import reduce
@@ -21,7 +22,15 @@ from streamkpca.command.runs import (
     project,
     reading_options,
 )
-from streamkpca.command.terminal import INTERRUPTED, Interruption, OneLineErrors, print_facts, show_progress
+from streamkpca.command.terminal import (
+    INTERRUPTED,
+    BadInput,
+    Interruption,
+    OneLineErrors,
+    print_facts,
+    show_progress,
+)
+from streamkpca.warmup import cache_folder, warmup
 
 Command = Callable[..., Any]
 
@@ -34,6 +43,7 @@ streamkpca demo                            a simulated plant with faults
 streamkpca fit readings.csv                learn a file
 collect | streamkpca fit -                 learn rows of CSV from a pipe
 streamkpca score new.csv --train old.csv   find rows unlike those learned
+streamkpca warmup                          compile all loops now, for images
 
 Exit codes: 0 fine, 2 wrong usage or bad input (one line says what), 130 stopped by Ctrl-C.
 """
@@ -254,6 +264,27 @@ def score(
         click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not scored:
         _stop(f"interrupted after {n_learned(model):,} rows learned, {result.n_rows:,} scored")
+
+
+@cli.command("warmup")
+def warm_up() -> None:
+    """Compile all loops now, so that no later process does: for container images and installers.
+
+    Compiled loops are kept beside the package, or else in the user's cache; the environment variable
+    NUMBA_CACHE_DIR names another folder. Whoever runs the package later must be allowed to write there too.
+    """
+    wanted, folder = os.environ.get("NUMBA_CACHE_DIR"), cache_folder()
+    remedy = "set NUMBA_CACHE_DIR to a folder that you may write to"
+    if folder is None:
+        raise BadInput(f"expected a folder for compiled loops but none can be written to; {remedy}")
+    if wanted and Path(wanted).resolve() not in folder.resolve().parents:
+        raise BadInput(f"NUMBA_CACHE_DIR={wanted}: expected a folder that can be written to; {remedy}")
+    found = warmup()
+    if found.unsaved:
+        raise BadInput(f"{folder}: {found.unsaved} of {found.compiled} compiled loops could not be saved; make room")
+    facts = [("compiled", str(found.compiled)), ("from the cache", str(found.ready - found.compiled))]
+    print_facts("Loops, one for each combination of types", facts)
+    click.echo(f"Cache: {folder}")
 
 
 def _stop(how_far: str) -> None:

@@ -51,7 +51,7 @@ FLOORS = {
     8: ["stream"],
     9: ["approximate", "batch", "sparse", "stream_estimator"],
     10: ["streaming", "merging"],
-    11: ["__init__"],
+    11: ["warmup", "__init__"],
     12: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
     13: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
     14: ["command.reports", "command.demo"],
@@ -97,6 +97,8 @@ DOORS = {
     # The search for atoms looks at residuals, and weighs atoms against them.
     ("selection", "residual_gram"),
     ("selection", "exchange"),
+    # The front door shows what uses all rooms below once.
+    ("__init__", "warmup"),
     # Tables: columns, then the kinds of files, then the gathering.
     ("tables.array_tables", "tables.columns"),
     ("tables.csv_tables", "tables.columns"),
@@ -238,6 +240,13 @@ def test_importing_the_package_loads_nothing_optional_and_no_command():
     assert optional == []
     above = {f"streamkpca.{room}" for room, floor in FLOOR_OF.items() if floor > FLOOR_OF["__init__"]}
     assert above.isdisjoint(own)
+
+
+def test_importing_the_package_leaves_slow_libraries_alone():
+    # It takes a quarter as long to load as numba and scipy.linalg together; see benchmarks/cold_start.py.
+    code = "import sys, streamkpca; print('scipy.optimize' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
 
 
 def test_all_names_what_can_be_had():

@@ -48,6 +48,29 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     assert all(2**24 < mark["resident_bytes"] < 2**30 for mark in found["marks"])
 
 
+def test_ingest_runs_near_gemm(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "ingest_runs_near_gemm.py", "--tiny")
+    (size,) = found["sizes"]
+    assert size["rows_per_second"] > size["rows_per_second_with_all"] > 1000.0
+    assert size["useful_share"] > 0.0
+    assert size["gain"] > 0.0
+    assert output.splitlines()[-1].startswith("NEAR GEMM: ")
+    refused = run(tmp_path, "ingest_runs_near_gemm.py", "--sizes", "256")
+    assert refused.returncode == 2
+    assert "expected atoms x features such as 256x32 but got '256'" in refused.stderr
+
+
+def test_refit_is_cheap(tmp_path: Path) -> None:
+    done = run(tmp_path, "refit_is_cheap.py", "--tiny", "--json", "figures.json")
+    assert done.returncode == 0, done.stderr
+    lines = json.loads((tmp_path / "figures.json").read_text())
+    assert [line["likelihood"] for line in lines] == [True, False]
+    for line in lines:
+        assert line["interval"] == 16384
+        assert 0.0 < line["share"] < 1.0
+        assert line["share"] == pytest.approx(line["warm"] / (line["warm"] + line["record"]))
+
+
 def test_memory_is_measured_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     resident_bytes = runpy.run_path(str(BENCHMARKS / "memory_is_flat.py"))["resident_bytes"]
 
@@ -313,3 +336,38 @@ def test_machines_share_the_rows_and_merge_in_pairs(cost: dict[str, Any]) -> Non
     assert [line["merges"] for line in lines] == [0, 4, 7, 10]
     assert lines[0]["hours"] == pytest.approx(1e6 / 3600)
     assert lines[3]["hours"] == pytest.approx(1e3 / 3600 + 0.1)
+
+
+def test_cold_start(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "cold_start.py", "--tiny")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    assert found["robust"] is True
+    lines, starts = found["lines"], found["starts"]
+    # Whoever imports more does not take less processor time; that holds on the busiest machine.
+    assert lines["import numpy"]["cpu"] < lines["import streamkpca"]["cpu"]
+    assert lines["first answer, empty cache"]["compiled"] > 10
+    assert lines["first answer, full cache"]["compiled"] == 0
+    assert starts["read-only install"]["compiled"] == [lines["first answer, empty cache"]["compiled"]]
+    for start in starts.values():
+        assert start["fine"]
+        assert start["same_bits"] == start["processes"]
+    # What a damaged cache was replaced by serves the next process.
+    damaged, repaired = starts["code cut in half"]["compiled"]
+    assert damaged > 0
+    assert repaired == 0
+
+
+def test_cold_start_wants_a_turn(tmp_path: Path) -> None:
+    done = run(tmp_path, "cold_start.py", "--repeats", "0")
+    assert done.returncode == 2
+    assert "expected at least 1" in done.stderr
+
+
+def test_a_start_is_judged_by_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    report = runpy.run_path(str(BENCHMARKS / "cold_start.py"))["report"]
+    good, other = {"answer": "00", "compiled": 0, "whole": 1.0}, {"answer": "01", "compiled": 0, "whole": 1.0}
+    assert report("start", [good, good], "00")["fine"]
+    assert not report("start", [good, other], "00")["fine"]
+    broken = report("start", [good, {"error": "it fell over", "whole": 1.0}], "00")
+    assert (broken["fine"], broken["same_bits"], broken["error"]) == (False, 1, "it fell over")
+    assert "start: BROKEN, 1 of 2 answers the same bits" in capsys.readouterr().out

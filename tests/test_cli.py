@@ -263,9 +263,21 @@ def test_warnings_are_one_line(files):
     assert all(line.startswith("streamkpca: warning: ") for line in result.stderr.splitlines())
 
 
+def test_a_warm_up_fills_the_cache_and_says_where_it_is(tmp_path):
+    first = shell("warmup", env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)})
+    assert first.returncode == 0, first.stderr
+    assert first.stderr == ""
+    assert int(fact(first.stdout, "compiled")) > 20
+    assert fact(first.stdout, "from the cache") == "0"
+    assert f"Cache: {tmp_path}" in first.stdout
+    assert list(tmp_path.rglob("*.nbi"))
+    second = shell("warmup", env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)})
+    assert fact(second.stdout, "compiled") == "0"
+
+
 def test_version_and_help():
     assert __version__ in run("--version").stdout
-    for command in ([], ["demo"], ["fit"], ["score"]):
+    for command in ([], ["demo"], ["fit"], ["score"], ["warmup"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout

@@ -111,3 +111,71 @@ def test_without_the_jit_the_answers_are_the_same():
     found = run(CODE, NUMBA_DISABLE_JIT="1")
     assert found.stderr == ""
     assert found.stdout == run(CODE).stdout != ""
+
+
+def compiled_with(cache):
+    """Run the example with a cache folder; count what was loaded from it and what had to be compiled."""
+    count = (
+        "from streamkpca import distance_loops, kernel_loops\n"
+        "loops = [loop for module in (distance_loops, kernel_loops) for loop in vars(module).values()"
+        " if hasattr(loop, 'stats')]\n"
+        "print(*(sum(sum(c.values()) for c in counts) for counts in"
+        " ([loop.stats.cache_hits for loop in loops], [loop.stats.cache_misses for loop in loops])))"
+    )
+    found = run(f"{CODE}\n{count}", NUMBA_CACHE_DIR=str(cache))
+    assert found.stderr == ""
+    answer, counts = found.stdout.splitlines()
+    hits, misses = map(int, counts.split())
+    return answer, hits, misses
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """Fill a cache folder; return it with the answer and with how many specialisations were compiled."""
+    cache = tmp_path_factory.mktemp("cache")
+    answer, hits, misses = compiled_with(cache)
+    assert hits == 0 < misses
+    return cache, answer, misses
+
+
+@jitted
+def test_cache_files_that_were_cut_off_are_made_anew(filled, tmp_path):
+    full, answer, misses = filled
+    cache = shutil.copytree(full, tmp_path / "cache")
+    # The index of one loop, the machine code of the next; half of it, or nothing at all.
+    for i, index in enumerate(sorted(cache.rglob("*.nbi"))):
+        for file in [index] if i % 2 else index.parent.glob(f"{index.stem}.*.nbc"):
+            os.truncate(file, file.stat().st_size // 2 if i % 4 < 2 else 0)
+    again, _, compiled_again = compiled_with(cache)
+    assert (again, compiled_again) == (answer, misses)
+    last, hits, misses = compiled_with(cache)
+    assert (last, misses) == (answer, 0)
+    assert hits > 0
+
+
+@jitted
+def test_machine_code_of_other_types_is_not_run(filled, tmp_path):
+    full, answer, _ = filled
+    cache = shutil.copytree(full, tmp_path / "cache")
+    # Two processes that compile at once can leave an index behind that names the wrong file: put one loop's code in the
+    # place of another's.
+    (source,) = cache.rglob("distance_loops.mirror_lower*.nbc")
+    (place,) = cache.rglob("kernel_loops.run_program*.1.nbc")
+    shutil.copy(source, place)
+    again, _, compiled_again = compiled_with(cache)
+    assert again == answer
+    assert compiled_again > 0
+    assert compiled_with(cache)[::2] == (answer, 0)
+
+
+@jitted
+def test_a_full_disk_stops_nobody(monkeypatch):
+    loop = jit(add_up)
+
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(loop._cache._cache, "load_overload", lambda *arguments: None)
+    monkeypatch.setattr(loop._cache._cache, "save_overload", refuse)
+    assert loop(np.ones(3)) == 3.0
+    assert loop._cache.unsaved == 1

@@ -46,7 +46,18 @@ def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something
     assert np.all(gaps >= longest[old] // 4)
     np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
     assert pace.pause == 1024 * share
-    assert pace.is_due(block_of(np.full(9, 1.4)))
+    worse = block_of(np.full(9, 1.4))
+    # Not in the first half of the pause, whatever comes.
+    assert not replace(pace, wait=pace.pause // 2 + 1).is_due(worse)
+    assert replace(pace, wait=pace.pause // 2).is_due(worse)
+    assert not replace(pace, wait=pace.pause // 2).is_due(CALM)
+
+
+def test_change_makes_younger_but_not_as_young_as_a_new_stream():
+    for age, expected in ((100, 100), (9000, 512)):
+        pace = replace(SearchPace(), age=age, wait=100, pause=200).rejuvenated()
+        assert pace.is_due(CALM)
+        assert pace.age == expected
 
 
 def test_finds_bring_searches_back_as_they_went():
@@ -61,7 +72,8 @@ def test_finds_bring_searches_back_as_they_went():
 @pytest.mark.parametrize(("residual", "due"), [(1.40, False), (1.46, True), (0.5, False)])
 def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
     # 100 rows with a standard deviation of one mean: three standard errors are 0.3 of it.
-    pace = replace(SearchPace(), age=300).searched(found=False, mean_residual=1.0, spread=1.0)
+    pace = replace(SearchPace(), age=300, pause=8).searched(found=False, mean_residual=1.0, spread=1.0)
+    pace = replace(pace, wait=pace.pause // 2)
     rows = np.full(100, residual)
     rows[0] += 50.0
     assert pace.is_due(block_of(rows * residual / rows.mean())) is due
