@@ -6,7 +6,7 @@ import naive
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
 
@@ -15,6 +15,9 @@ from streamkpca import kernels
 Array = npt.NDArray[np.float64]
 
 SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
+
+# Long streams, which take the twin half a second each.
+FEWER = settings(max_examples=settings.default.max_examples // 5)
 
 
 def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[str, Any], **more: Any) -> Any:
@@ -133,6 +136,7 @@ def test_agrees_for_kernels_of_finite_rank(case: KernelCase, max_atoms: int | No
     assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True)
 
 
+@settings(FEWER)
 @given(generators(), st.booleans())
 def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None:
     X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
@@ -149,6 +153,7 @@ def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None
     assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
 
 
+@settings(FEWER)
 @given(generators())
 def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> None:
     X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
@@ -191,7 +196,8 @@ def test_agrees_on_searches_that_were_put_off() -> None:
     assert calm.n_put_off > 80
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)
-    assert oracle.n_put_off <= calm.n_put_off + 6
+    # Of ten blocks of news some are searched before the pause is over.
+    assert oracle.n_put_off < calm.n_put_off + 9
     assert oracle.n_drifts == 1
 
 
