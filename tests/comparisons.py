@@ -41,4 +41,5 @@ def rounding_of(model: Any) -> float:
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
     """
     moments = model._stream.completed(model._settings("rounding_of")).moments
-    return float(moments.losses.rounding / covariance_divisor(moments, center=model.center))
+    divisor = covariance_divisor(moments, center=model.center)
+    return moments.losses.rounding / divisor if divisor else 0.0
