@@ -95,8 +95,9 @@ class SnapshotEstimator(Estimator):
         """Bounds of the eigenvalues of kernel PCA of all rows behind the axes; shape (q, 2).
 
         They hold always, if the kernel is positive definite: the account of losses, and Weyl's inequality, leave no
-        other possibility, up to rounding of 1e-9 of the mean of k(x, x). They are tight while the span of the atoms
-        stays what it is; every atom that is swapped for another widens them.
+        other possibility, up to rounding: 1e-9 of the mean of k(x, x), and more where atoms nearly depend on each
+        other, by the account that is kept of it. They are tight while the span of the atoms stays what it is; every
+        atom that is swapped for another widens them.
         """
         return self._snapshot("eigenvalue_bounds_").eigenvalue_bounds
 

@@ -28,11 +28,13 @@ from streamkpca.selection import (
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+# A block is looked through again while it yields much, as the first blocks after a change do.
 _MOST_ROUNDS = 10
 # Shares of the mean residual that exchanges must win to count as found, and to look through the same block once more.
 _WORTHWHILE = 0.001
 _WORTH_ANOTHER_ROUND = 0.003
 
+# How many blocks are looked at ahead, at the most, where no schedule says when atoms will change.
 _CALM_BLOCKS = 16
 
 # Rows of the sample that judges candidates and atoms, for each place. A choice between so many rows fits a small sample
