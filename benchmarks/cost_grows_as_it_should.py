@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from memory_is_flat import state_bytes
 from one_row_at_a_time import Sheet, print_surroundings, surroundings
 
 from streamkpca import StreamingKernelPCA, merge
@@ -61,30 +62,6 @@ THEORY: dict[str, Callable[[float, float, float], float]] = {
 }
 
 Line = dict[str, Any]
-
-
-def state_bytes(root: object) -> int:
-    """Add up the arrays that hang below an object, each counted once, views as the memory behind them."""
-    owners: dict[int, int] = {}
-    seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen or isinstance(thing, type) or callable(thing):
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, np.ndarray):
-            while isinstance(thing.base, np.ndarray):
-                thing = thing.base
-            owners[id(thing)] = thing.nbytes
-        elif isinstance(thing, dict):
-            waiting.extend(thing.values())
-        elif isinstance(thing, list | tuple | set):
-            waiting.extend(thing)
-        else:
-            waiting.extend(getattr(thing, "__dict__", {}).values())
-            waiting.extend(getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ()))
-    return sum(owners.values())
 
 
 def exponent(sizes: Iterable[float], values: Iterable[float]) -> float:

@@ -111,23 +111,28 @@ def measure(n_rows: int, n_features: int, max_atoms: int) -> list[dict[str, floa
     return marks
 
 
-def state_bytes(model: StreamingKernelPCA) -> int:
-    """Add up the arrays that hang below a model's stream, each counted once."""
+def state_bytes(root: object) -> int:
+    """Add up the arrays that hang below an object, each counted once, views as the memory behind them."""
+    owners: dict[int, int] = {}
     seen: set[int] = set()
-
-    def below(value: object) -> int:
-        if isinstance(value, np.ndarray):
-            owner = value
-            while isinstance(owner.base, np.ndarray):
-                owner = owner.base
-            return 0 if id(owner) in seen else (seen.add(id(owner)) or owner.nbytes)
-        if id(value) in seen:
-            return 0
-        seen.add(id(value))
-        parts = value if isinstance(value, list | tuple) else vars(value).values() if hasattr(value, "__dict__") else ()
-        return sum(below(part) for part in parts)
-
-    return below(model._stream)
+    waiting = [root]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type) or callable(thing):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            while isinstance(thing.base, np.ndarray):
+                thing = thing.base
+            owners[id(thing)] = thing.nbytes
+        elif isinstance(thing, dict):
+            waiting.extend(thing.values())
+        elif isinstance(thing, list | tuple | set):
+            waiting.extend(thing)
+        else:
+            waiting.extend(getattr(thing, "__dict__", {}).values())
+            waiting.extend(getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ()))
+    return sum(owners.values())
 
 
 def measure_sensor() -> int:
@@ -136,7 +141,7 @@ def measure_sensor() -> int:
     model = StreamingKernelPCA(max_atoms=32, block_size=32)
     for _ in range(100):
         model.partial_fit(sheet.draw(1000)).score_samples(sheet.draw(1))
-    return state_bytes(model)
+    return state_bytes(model._stream)
 
 
 def main() -> int:

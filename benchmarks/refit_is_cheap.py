@@ -41,8 +41,7 @@ def measure(m: int, n_features: int, noise_variance: str | None, repeats: int) -
     while model._stream is None or model._stream.summary.basis.size < m:
         model.partial_fit(sheet.draw(BLOCK))
     model.partial_fit(sheet.draw(4 * BLOCK))
-    model.set_params(refit_every=10**12)
-    stream, settings = model._stream, model._settings("refit_is_cheap")
+    settings = model.set_params(refit_every=10**12)._settings("refit_is_cheap")
     interval = int(model.set_params(refit_every="auto")._settings("refit_is_cheap").refit_interval(m))
     rows = sheet.draw(32 * BLOCK)
     model.set_params(refit_every=10**12)

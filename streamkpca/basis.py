@@ -143,10 +143,27 @@ class Basis:
         -------
         Projected
         """
+        energy, kernel_rows = self.compare(rows)
+        return Projected(rows, energy, self.coordinates(kernel_rows))
+
+    def compare(self, rows: Array) -> tuple[Array, Array]:
+        """Evaluate the kernel for rows with themselves and with the atoms, O(B m d).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (B, d)
+
+        Returns
+        -------
+        energy : ndarray of shape (B,)
+            k(x, x).
+        kernel_rows : ndarray of shape (B, m)
+            k(x, Z).
+        """
         program = self.kernel.program
         energy = program.diagonal(rows)
         check_energy(energy)
-        return Projected(rows, energy, self.coordinates(program.matrix(rows, self.atoms)))
+        return energy, program.matrix(rows, self.atoms)
 
     def coordinates(self, kernel_rows: Array) -> Array:
         """Turn kernel values against the atoms into coordinates, O(B m^2).

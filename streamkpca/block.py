@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.basis import Basis, Projected, check_energy
+from streamkpca.basis import Basis, Projected
 from streamkpca.row_sums import RowSums
 
 Array = npt.NDArray[np.float64]
@@ -40,10 +40,7 @@ class Block:
     def __init__(self, basis: Basis, rows: Array, weights: Array) -> None:
         self.rows, self.weights = rows, weights
         self._basis = basis.copy()
-        program = basis.kernel.program
-        self._row_energy = program.diagonal(rows)
-        check_energy(self._row_energy)
-        self._kernel_rows = program.matrix(rows, basis.atoms)
+        self._row_energy, self._kernel_rows = basis.compare(rows)
         if basis.is_well_conditioned:
             self.sums = RowSums.of(self._kernel_rows, self._row_energy, weights)
             recorded = float(np.vdot(basis.precision, self.sums.second))

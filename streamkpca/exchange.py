@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._blas import lower_self_product
 from streamkpca.basis import Basis, Projected, warn_indefinite
-from streamkpca.distance_loops import mirror_lower
 from streamkpca.factor import LEAST_PIVOT
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
+from streamkpca.row_sums import weighted_gram
 from streamkpca.selection_loops import add_column, insert_direction, remove_direction, subtract_outer
 
 Array = npt.NDArray[np.float64]
@@ -255,9 +254,7 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
         seen[:, :m] = jurors.coordinates / np.sqrt(unit)
         cross = program.matrix(jurors.rows, candidates.rows) - jurors.coordinates @ candidates.coordinates.T
         seen[:, m:] = cross / unit
-        seen *= np.sqrt(votes[part])[:, None]
-        sums += lower_self_product(seen)
-    mirror_lower(sums, 0, 0, size, size)
+        sums += weighted_gram(seen, votes[part])
     # V = C L^-1, and so for the sums.
     inverse = basis.inverse * np.sqrt(unit)
     sums[:m] = inverse.T @ sums[:m]

@@ -13,6 +13,26 @@ from streamkpca.factor import apply_inverse
 Array = npt.NDArray[np.float64]
 
 
+def weighted_gram(vectors: Array, weights: Array) -> Array:
+    """Sum the products of vectors with themselves, sum a_n v_n v_n^T; O(B m^2).
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (B, m)
+    weights : ndarray of shape (B,)
+
+    Returns
+    -------
+    ndarray of shape (m, m)
+        Symmetric to the bit.
+    """
+    # The usual case, all weights 1, costs no scaled copy.
+    even = bool(np.all(weights == 1.0))
+    gram = lower_self_product(np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None])
+    mirror_lower(gram, 0, 0, *gram.shape)
+    return gram
+
+
 @dataclass(frozen=True)
 class RowSums:
     """Weighted sums over rows x_n that are given as vectors v_n of m numbers.
@@ -60,17 +80,13 @@ class RowSums:
         -------
         RowSums
         """
-        # The usual case, all weights 1, costs no scaled copy.
-        even = bool(np.all(weights == 1.0))
-        second = lower_self_product(np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None])
-        mirror_lower(second, 0, 0, *second.shape)
         return cls(
             total_weight=float(weights.sum()),
             total_squared_weight=float(weights @ weights),
             energy=float(weights @ energy),
             largest_energy=float(energy.max(where=weights > 0.0, initial=0.0)),
             first=weights @ vectors,
-            second=second,
+            second=weighted_gram(vectors, weights),
         )
 
     def plus(self, other: "RowSums") -> Self:

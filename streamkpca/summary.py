@@ -298,10 +298,8 @@ class Summary:
 
     def _record(self, block: Block, times: Array) -> None:
         if not block.is_seen_from(self.basis):
-            seen = self.basis.project(block.rows)
-            sums = RowSums.of(seen.coordinates, seen.energy, block.weights)
-            self._settled = self._settled.recorded(sums, self.basis.distortion)
-        elif self.basis.is_well_conditioned:
+            block = Block(self.basis, block.rows, block.weights)
+        if self.basis.is_well_conditioned:
             self._recent = self._recent.plus(block.sums) if self._recent else block.sums
         else:
             self._settled = self._settled.recorded(block.sums, self.basis.distortion)
