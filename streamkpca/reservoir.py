@@ -1,9 +1,9 @@
 """The reservoir: a weighted random sample of the stream, of fixed size."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +117,10 @@ class Reservoir:
         """Return a reservoir without rows."""
         nobody = Draws(np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
         return cls(size, nobody)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Not the sample put in order on demand, which another thread may just be adding.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __len__(self) -> int:
         """Return the number k of rows kept."""

@@ -1,7 +1,7 @@
 """The snapshot: an immutable answer machine, published by a refit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,10 @@ class ReadOnlyArrays:
                 value = value.view()
                 value.flags.writeable = False
                 object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # No answers prepared on demand, which another thread may just be adding.
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Copies and pickles make arrays of their own, which can be written to.

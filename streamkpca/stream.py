@@ -17,6 +17,7 @@ from streamkpca.fading import LEAST_TOTAL_WEIGHT, possible_factor
 from streamkpca.kernels import Kernel
 from streamkpca.lookahead import Lookahead
 from streamkpca.moments import Moments
+from streamkpca.pending import Pending
 from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
 from streamkpca.stream_settings import StreamSettings
@@ -35,13 +36,10 @@ class Stream:
     """All that a stream has taught.
 
     A call works on a shallow copy and the model takes the copy over when nothing failed, so a refused or broken call
-    changes nothing. Parts are replaced, never written to, with one exception: rows are appended to the buffer behind
-    the first `n_pending`, where no older copy looks.
-    """
+    changes nothing. Parts are replaced, never written to. Where a single assignment does it, it is made in place.
 
-    n_pending: int
-    _buffer: Array
-    _buffer_weights: Array
+    Rows that count nothing, among them those that were rejected, keep their positions in the stream.
+    """
 
     def __init__(self, settings: StreamSettings, n_features: int, names: Names | None) -> None:
         self.kernel = settings.kernel
@@ -53,17 +51,20 @@ class Stream:
         self.n_features = n_features
         self.names = names
         self.summary: Summary | None = None
+        # Rows before the first that counts, in whole blocks; there is no summary so far.
+        self.n_rows_before = 0
+        self.n_rejected = 0
+        self.pending = Pending.none(n_features)
         self.scheduled: Snapshot | None = None
         self.published: Snapshot | None = None
-        self.provisional: tuple[StreamSettings, Snapshot] | None = None
+        self.provisional: tuple[StreamSettings, Pending, Snapshot] | None = None
         self.n_rows_at_refit = 0
         self._continued: StreamSettings | None = None
-        self._new_buffer()
 
     @property
     def n_rows(self) -> int:
         """Rows given, pending ones included."""
-        return self.n_pending + (self.summary.n_rows if self.summary else 0)
+        return self.pending.count + (self.summary.n_rows if self.summary else self.n_rows_before)
 
     def check_continued(self, settings: StreamSettings, where: str) -> None:
         """Refuse parameters that the rows so far were not worked off with."""
@@ -106,30 +107,23 @@ class Stream:
             )
 
     def append(self, rows: Array, weights: Array) -> bool:
-        """Append rows to the pending ones, in place, unless they fill a block.
-
-        The last step, counting them, makes them part of the stream.
-        """
-        stop = self.n_pending + len(rows)
-        if stop >= self.block_size:
+        """Append rows to the pending ones, in place, unless they fill a block."""
+        if self.pending.count + len(rows) >= self.block_size:
             return False
-        self._check_range(rows)
-        self._buffer[self.n_pending : stop], self._buffer_weights[self.n_pending : stop] = rows, weights
-        self.provisional = None
-        self.n_pending = stop
+        self._check_range(rows, weights)
+        self.pending = self.pending.joined(rows, weights, self.block_size)
         return True
 
     def take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
         """Append rows; every block that fills advances the summary, and refits it when that is due."""
-        self._check_range(rows)
-        self.provisional = None
-        waiting, waiting_weights = self._pending()
-        missing = self.block_size - len(waiting)
+        self._check_range(rows, weights)
+        pending = self.pending
+        missing = self.block_size - pending.count
         first = rows[:missing], weights[:missing]
-        if len(waiting):
-            first = np.concatenate([waiting, first[0]]), np.concatenate([waiting_weights, first[1]])
-        n_blocks = (len(waiting) + len(rows)) // self.block_size
-        self._new_buffer()
+        if pending.count:
+            first = np.concatenate([pending.rows, first[0]]), np.concatenate([pending.weights, first[1]])
+        n_blocks = (pending.count + len(rows)) // self.block_size
+        self.pending = Pending.none(self.n_features)
 
         def piece(number: int) -> tuple[Array, Array]:
             start = missing + (number - 1) * self.block_size
@@ -145,45 +139,43 @@ class Stream:
             for number in range(n_blocks):
                 last = min(number + self._calm_blocks(settings), n_blocks) - 1
                 block = lookahead.block(number, last, look)
-                self.summary = self._advanced(settings, *piece(number), block=block)
+                self._advance(settings, *piece(number), block=block)
                 if publish and self._refit_is_due(settings):
                     self.publish_now(settings)
-        self.append(*piece(n_blocks))
+        self.pending = self.pending.joined(*piece(n_blocks), self.block_size)
 
     def flush(self, settings: StreamSettings) -> None:
         """Advance the summary by the pending rows."""
-        if self.n_pending:
-            self.summary = self._advanced(settings, *self._pending())
-            self._new_buffer()
+        if self.pending.count:
+            self._advance(settings, self.pending.rows, self.pending.weights)
+            self.pending = Pending.none(self.n_features)
 
     def forget(self, factor: float) -> None:
         """Let all rows given so far count `factor` times what they did."""
-        self.provisional = None
-        pending = float(self._pending()[1].sum())
+        pending = float(self.pending.weights.sum())
         recorded = self.summary.total_weight if self.summary else 0.0
         factor = possible_factor(factor, recorded + pending, LEAST_TOTAL_WEIGHT)
         if self.summary:
             self.summary = self.summary.copy()
             self.summary.forget(factor)
-        # A buffer of its own: older copies of this stream look at the rows that are there.
-        self._buffer_weights = self._buffer_weights.copy()
-        self._buffer_weights[: self.n_pending] *= factor
+        self.pending = self.pending.decayed(factor)
 
     def merge(self, other: Self, settings: StreamSettings, other_settings: StreamSettings) -> None:
         """Take in what another stream has learned, its pending rows included."""
-        self.provisional = None
+        self.n_rejected += other.n_rejected
         if self.summary is None and other.summary is None and not self.kernel.is_settled:
-            # Nothing has settled the kernel's scale yet: rows are all that there is.
-            self.take(*other._pending(), settings, publish=False)
+            # Nothing has settled the kernel's scale yet: rows are all that there is. Those that did not count in the
+            # other stream move before those that wait here, where they can be counted.
+            self.n_rows_before += other.n_rows_before
+            self.take(other.pending.rows, other.pending.weights, settings, publish=False)
             return
-        first = self if self.summary else other
-        kernel = first._settled_kernel(first._pending()[0])
-        summary = self._advanced(settings, *self._pending(), kernel=kernel)
-        summary.merge(other._advanced(other_settings, *other._pending(), kernel=kernel))
+        kernel = (self if self.summary else other)._settled_kernel()
+        summary = self.completed(settings, kernel)
+        summary.merge(other.completed(other_settings, kernel))
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
         self.summary = summary
-        self._new_buffer()
+        self.pending = Pending.none(self.n_features)
 
     def publish_now(self, settings: StreamSettings) -> None:
         """Publish outside the schedule, which begins anew from here."""
@@ -207,9 +199,10 @@ class Stream:
             every_atom = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
             return refit(kernel, atoms, moments, every_atom)
 
-    def completed(self, settings: StreamSettings) -> Summary:
+    def completed(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
         """Return a summary of all rows, pending ones included, and leave the stream where it is."""
-        return self._advanced(settings, *self._pending())
+        pending = self.pending
+        return self._advanced(settings, pending.rows, pending.weights, kernel=kernel)
 
     def state(self, settings: StreamSettings) -> tuple[Kernel, Candidates, Moments]:
         """Return what a refit sees, pending rows included."""
@@ -220,11 +213,14 @@ class Stream:
 
     def read_provisional(self, settings: StreamSettings) -> Snapshot:
         """Answer readers before the first scheduled refit, from the rows so far; kept until rows come."""
-        if self.provisional is None or self.provisional[0] != settings:
-            self.provisional = settings, self.publish(settings)
-        return self.provisional[1]
+        pending, made = self.pending, self.provisional
+        # Rows may come while another thread makes the answers: what they are made of says whether they still hold.
+        if made is None or made[0] != settings or made[1] is not pending:
+            made = settings, pending, self.publish(settings)
+            self.provisional = made
+        return made[2]
 
-    def _check_range(self, rows: Array) -> None:
+    def _check_range(self, rows: Array, weights: Array) -> None:
         """Refuse rows that the kernel could not take, while the call can still be refused.
 
         Among the pending rows they would stop every later call.
@@ -232,16 +228,20 @@ class Stream:
         kernel = self.kernel if self.summary is None else self.summary.basis.kernel
         if not kernel.is_settled:
             with np.errstate(over="ignore"):
-                check_energy(squared_norms(rows))
+                check_energy(squared_norms(rows[weights > 0.0]))
         elif not kernel.is_stationary:
             with one_blas_thread():
-                check_energy(kernel.program.diagonal(rows))
+                check_energy(kernel.program.diagonal(rows[weights > 0.0]))
 
-    def _pending(self) -> tuple[Array, Array]:
-        return self._buffer[: self.n_pending], self._buffer_weights[: self.n_pending]
-
-    def _settled_kernel(self, rows: Array) -> Kernel:
-        return self.summary.basis.kernel if self.summary else self.kernel.settled(rows)
+    def _settled_kernel(self, rows: Array | None = None, weights: Array | None = None) -> Kernel:
+        """Return the kernel with its scale settled on rows that count; by default the pending ones."""
+        if self.summary:
+            return self.summary.basis.kernel
+        if rows is None or weights is None:
+            rows, weights = self.pending.rows, self.pending.weights
+        counting = rows[weights > 0.0]
+        # A question may come before any row that counts: then any scale will do, and is not kept.
+        return self.kernel.settled(counting if len(counting) else np.zeros((1, self.n_features)))
 
     def _calm_blocks(self, settings: StreamSettings) -> int:
         """Say how many blocks to come are worth looking at ahead."""
@@ -249,6 +249,13 @@ class Stream:
             return 0
         m, d = self.summary.basis.size, self.n_features
         return self.summary.calm_blocks(settings.max_atoms) if self.block_size * m * (m + d) >= _WORTH_A_THREAD else 0
+
+    def _advance(self, settings: StreamSettings, rows: Array, weights: Array, *, block: Block | None = None) -> None:
+        """Take in a block; what comes before any row that counts is only counted, as it settles no scale."""
+        if self.summary is None and not weights.any():
+            self.n_rows_before += len(rows)
+        else:
+            self.summary = self._advanced(settings, rows, weights, block=block)
 
     def _advanced(
         self,
@@ -262,11 +269,12 @@ class Stream:
         """Return a summary of the rows before and these, which may have been looked at already."""
         if self.summary is None:
             summary = Summary(
-                kernel or self._settled_kernel(rows),
+                kernel or self._settled_kernel(rows, weights),
                 self.n_features,
                 max_atoms=settings.max_atoms,
                 reservoir_size=self.reservoir_size,
                 seed=self.seed,
+                n_rows=self.n_rows_before,
             )
         else:
             summary = self.summary.copy()
@@ -287,9 +295,4 @@ class Stream:
         # While the stream is young a growth by a quarter comes first.
         n_atoms = self.summary.basis.size if self.summary else 0
         interval = min(settings.refit_interval(n_atoms), self.n_rows_at_refit / 4)
-        return self.n_rows - self.n_rows_at_refit >= interval
-
-    def _new_buffer(self) -> None:
-        self.n_pending = 0
-        self._buffer = np.empty((self.block_size, self.n_features))
-        self._buffer_weights = np.empty(self.block_size)
+        return self.summary is not None and self.n_rows - self.n_rows_at_refit >= interval

@@ -65,8 +65,8 @@ class StreamEstimator(SnapshotEstimator):
            Royal Statistical Society B 86, 2024.
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        summary = self._sampled("captured_energy")
-        return captured_energy(self._snapshot("captured_energy"), summary.reservoir, summary.moments, share)
+        snapshot, summary = self._sampled("captured_energy")
+        return captured_energy(snapshot, summary.reservoir, summary.moments, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
         """Find the reconstruction error above which a row is novel.
@@ -94,13 +94,18 @@ class StreamEstimator(SnapshotEstimator):
         A split-conformal level from the random sample, atoms left out: they are explained by themselves.
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
-        summary = self._sampled("novelty_threshold")
-        return novelty_threshold(self._snapshot("novelty_threshold"), summary.reservoir, share)
+        snapshot, summary = self._sampled("novelty_threshold")
+        return novelty_threshold(snapshot, summary.reservoir, share)
 
     @property
     def n_samples_seen_(self) -> int:
-        """Rows given, those after the last refit included."""
+        """Rows given, those after the last refit included, and those that were rejected."""
         return self._given("n_samples_seen_").n_rows
+
+    @property
+    def n_rows_rejected_(self) -> int:
+        """Rows left out because of NaN or infinity; see `on_bad_rows`."""
+        return self._given("n_rows_rejected_").n_rejected
 
     @property
     def residual_trend_(self) -> float:
@@ -129,8 +134,8 @@ class StreamEstimator(SnapshotEstimator):
             raise not_fitted(type(self).__name__, request)
         return self._stream
 
-    def _sampled(self, request: str) -> Summary:
-        """Return a summary of all rows that has a sample of them."""
+    def _sampled(self, request: str) -> tuple[Snapshot, Summary]:
+        """Return the published snapshot, and a summary of all rows that has a sample of them."""
         where = f"{type(self).__name__}.{request}"
         stream = self._given(request)
         with one_blas_thread():
@@ -141,26 +146,30 @@ class StreamEstimator(SnapshotEstimator):
                 f"{where}: expected a random sample of the stream but there is none: {reason}; "
                 "start a stream with reservoir_size=512, and rows that count"
             )
-        return summary
+        return self._answers_of(stream), summary
 
     def _open_share(self, method: str, name: str, value: Any) -> float:
         where = f"{type(self).__name__}.{method}"
         return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
 
     def _answers(self) -> Snapshot | None:
+        # Read once: another thread may be writing the next.
         stream = self._stream
-        if stream is None:
-            return None
+        return None if stream is None else self._answers_of(stream)
+
+    def _answers_of(self, stream: Stream) -> Snapshot:
         if stream.published is not None:
             return stream.published
         with one_blas_thread():
             return stream.read_provisional(self._settings(type(self).__name__))
 
     def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._stream is None else (self._stream.n_features, self._stream.names)
+        stream = self._stream
+        return None if stream is None else (stream.n_features, stream.names)
 
     def _learned(self) -> tuple[Candidates, Moments] | None:
-        if self._stream is None:
+        stream = self._stream
+        if stream is None:
             return None
-        _, atoms, moments = self._stream.state(self._settings(type(self).__name__))
+        _, atoms, moments = stream.state(self._settings(type(self).__name__))
         return atoms, moments

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.parameters import check_integer, check_real
+from streamkpca.parameters import check_choice, check_integer, check_real
 from streamkpca.weighting import RefitSettings
 
 # A refit of m atoms takes as long as recording 10 m rows, or 1,300 where they are few.
@@ -22,6 +22,7 @@ class StreamSettings:
     block_size: int
     refit_every: int | None
     reservoir_size: int
+    skips_bad_rows: bool
     random_state: int | None
     refit: RefitSettings
 
@@ -59,6 +60,7 @@ class StreamSettings:
         block_size: Any,
         refit_every: Any,
         reservoir_size: Any,
+        on_bad_rows: Any,
         random_state: Any,
         where: str,
     ) -> Self:
@@ -68,7 +70,7 @@ class StreamSettings:
         ----------
         n_components, kernel, max_atoms, tolerance, noise_variance, n_active, axes, center, half_life, block_size
             As `StreamingKernelPCA` was given them.
-        refit_every, reservoir_size, random_state
+        refit_every, reservoir_size, on_bad_rows, random_state
             As above.
         where : str
             Who asks, for the error text.
@@ -106,6 +108,7 @@ class StreamSettings:
             if isinstance(refit_every, str) and refit_every == "auto"
             else check_integer("refit_every", refit_every, least=1, where=where),
             reservoir_size=check_integer("reservoir_size", reservoir_size, least=0, where=where),
+            skips_bad_rows=check_choice("on_bad_rows", on_bad_rows, choices=("raise", "skip"), where=where) == "skip",
             random_state=random_state,
             refit=RefitSettings.checked(
                 n_components=n_components,

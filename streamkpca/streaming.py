@@ -12,7 +12,8 @@ from streamkpca.parameters import check_real
 from streamkpca.stream import Stream
 from streamkpca.stream_estimator import StreamEstimator
 from streamkpca.stream_settings import StreamSettings
-from streamkpca.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.validation import as_sample_weight, checked_rows, feature_names, without_bad_rows
+from streamkpca.write_lock import WriteLock
 
 
 class StreamingKernelPCA(StreamEstimator):
@@ -57,6 +58,9 @@ class StreamingKernelPCA(StreamEstimator):
         half-life. Refits happen at the end of a block.
     reservoir_size : int, default=512
         Rows of a random sample of the stream, which `captured_energy` and `novelty_threshold` read; 0 for none.
+    on_bad_rows : {"raise", "skip"}, default="raise"
+        What `partial_fit` and `fit` do about rows with NaN or infinity: refuse the call whole, or leave such rows out,
+        count them in `n_rows_rejected_`, and go on. They keep their positions in the stream.
     random_state : int or None, default=0
         Seed of that sample; None for a new one each time. Nothing else is random.
 
@@ -87,7 +91,9 @@ class StreamingKernelPCA(StreamEstimator):
     total_weight_ : float
         Weight of the rows behind the published axes.
     n_samples_seen_ : int
-        Rows given, those after the last refit included.
+        Rows given, those after the last refit included, and those that were rejected.
+    n_rows_rejected_ : int
+        Rows left out because of NaN or infinity.
     residual_trend_ : float
         How strongly the present stream is explained worse than before: from 0, as before, to 1, a signal.
     drift_detected_ : bool
@@ -105,7 +111,13 @@ class StreamingKernelPCA(StreamEstimator):
     Notes
     -----
     Answers come from the axes last published and stay put between refits. Before the first block is full they come
-    from all rows so far, at the price of a refit for the first question after each `partial_fit`. A row costs
+    from all rows so far, at the price of a refit for the first question after each `partial_fit`.
+
+    One thread may write while others read: questions are answered from a snapshot that never changes, and publishing
+    the next one is a single assignment. Writers wait for each other. Whatever breaks a call, an exception or Ctrl-C,
+    the model is as before the call. Models survive a fork, and can be pickled.
+
+    A row costs
     O(m (d + m)), a block that is searched for atoms O(B^2 (d + m)) more, a refit
     O(m^3); memory is O(m (d + m) + B (d + B)).
 
@@ -132,6 +144,7 @@ class StreamingKernelPCA(StreamEstimator):
     """
 
     _checked: tuple[tuple[Any, ...], StreamSettings] | None = None
+    _lock: WriteLock | None = None
 
     def __init__(
         self,
@@ -148,6 +161,7 @@ class StreamingKernelPCA(StreamEstimator):
         block_size: int = 512,
         refit_every: int | Literal["auto"] = "auto",
         reservoir_size: int = 512,
+        on_bad_rows: Literal["raise", "skip"] = "raise",
         random_state: int | None = 0,
     ) -> None:
         self.n_components = n_components
@@ -162,6 +176,7 @@ class StreamingKernelPCA(StreamEstimator):
         self.block_size = block_size
         self.refit_every = refit_every
         self.reservoir_size = reservoir_size
+        self.on_bad_rows = on_bad_rows
         self.random_state = random_state
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -192,22 +207,26 @@ class StreamingKernelPCA(StreamEstimator):
         """
         del y
         where = "StreamingKernelPCA.partial_fit"
-        settings = self._settings(where)
-        stream = self._stream
-        if stream is None:
-            rows = checked_rows(X, where, None, None)
-            settings.kernel.check_width(rows.shape[1], where)
-            stream = Stream(settings, rows.shape[1], feature_names(X))
-        else:
-            rows = checked_rows(X, where, stream.n_features, stream.names)
+        with self._writing():
+            settings = self._settings(where)
+            stream = self._stream
+            width, names = (None, None) if stream is None else (stream.n_features, stream.names)
+            rows = checked_rows(X, where, width, names, finite=not settings.skips_bad_rows)
+            if stream is None:
+                settings.kernel.check_width(rows.shape[1], where)
+                stream = Stream(settings, rows.shape[1], feature_names(X))
             stream.check_continued(settings, where)
-        # Zeros alone are no nonsense here: the same rows could have come in one call with others.
-        weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
-        if not stream.append(rows, weights):
-            stream = copy.copy(stream)
-            with one_blas_thread():
-                stream.take(rows, weights, settings, publish=True)
-        self._stream = stream
+            # Zeros alone are no nonsense here: the same rows could have come in one call with others.
+            weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+            n_rejected = 0
+            if settings.skips_bad_rows:
+                rows, weights, n_rejected = without_bad_rows(rows, weights)
+            if n_rejected or not stream.append(rows, weights):
+                stream = copy.copy(stream)
+                stream.n_rejected += n_rejected
+                with one_blas_thread():
+                    stream.take(rows, weights, settings, publish=True)
+            self._stream = stream
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -238,10 +257,17 @@ class StreamingKernelPCA(StreamEstimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings = self._settings(where)
-        rows = checked_rows(X, where, None, None)
+        rows = checked_rows(X, where, None, None, finite=not settings.skips_bad_rows)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         stream = Stream(settings, rows.shape[1], feature_names(X))
-        with one_blas_thread():
+        if settings.skips_bad_rows:
+            rows, weights, stream.n_rejected = without_bad_rows(rows, weights)
+            if not weights.any():
+                raise ValueError(
+                    f"{where}: each of the {len(rows)} rows of X contains NaN or infinity, or has a sample_weight of "
+                    "0; repair some of them first"
+                )
+        with self._writing(), one_blas_thread():
             stream.take(rows, weights, settings, publish=False)
             stream.flush(settings)
             assert stream.summary is not None
@@ -250,7 +276,7 @@ class StreamingKernelPCA(StreamEstimator):
                 block = slice(start, start + settings.block_size)
                 stream.summary.record(rows[block], weights[block], half_life=settings.half_life)
             stream.publish_now(settings)
-        self._stream = stream
+            self._stream = stream
         return self
 
     def refit(self) -> Self:
@@ -274,10 +300,10 @@ class StreamingKernelPCA(StreamEstimator):
         settings = self._settings("StreamingKernelPCA.refit")
         if self._stream is None:
             raise not_fitted("StreamingKernelPCA", "refit")
-        stream = copy.copy(self._stream)
-        with one_blas_thread():
+        with self._writing(), one_blas_thread():
+            stream = copy.copy(self._stream)
             stream.published = stream.publish(settings)
-        self._stream = stream
+            self._stream = stream
         return self
 
     def forget(self, factor: float) -> Self:
@@ -303,10 +329,11 @@ class StreamingKernelPCA(StreamEstimator):
         Calls add up: k times 1/2 is 2^-k. Where that would leave less than any row can weigh, shares stay as they are.
         """
         factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True, where="StreamingKernelPCA.forget")
-        if self._stream is not None:
-            stream = copy.copy(self._stream)
-            stream.forget(factor)
-            self._stream = stream
+        with self._writing():
+            if self._stream is not None:
+                stream = copy.copy(self._stream)
+                stream.forget(factor)
+                self._stream = stream
         return self
 
     def merge(self, other: Self) -> Self:
@@ -339,11 +366,12 @@ class StreamingKernelPCA(StreamEstimator):
         Let shards agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. While neither
         has filled a block, merging a scale that is not settled appends the other's rows.
         """
-        stream, settings = self._merged_with([other], "StreamingKernelPCA.merge")
-        if stream is not None:
-            with one_blas_thread():
-                stream.publish_now(settings)
-            self._stream = stream
+        with self._writing():
+            stream, settings = self._merged_with([other], "StreamingKernelPCA.merge")
+            if stream is not None:
+                with one_blas_thread():
+                    stream.publish_now(settings)
+                self._stream = stream
         return self
 
     def _merged_with(self, others: Sequence[Self], where: str) -> tuple[Stream | None, StreamSettings]:
@@ -352,15 +380,17 @@ class StreamingKernelPCA(StreamEstimator):
         stream = copy.copy(self._stream)
         for other in others:
             self._check_other(other, where)
-            if other._stream is None:
+            # Read once: it may be learning in another thread.
+            others_stream = other._stream
+            if others_stream is None:
                 continue
             other_settings = other._settings(where)
             if stream is None:
-                stream = Stream(settings, other._stream.n_features, other._stream.names)
+                stream = Stream(settings, others_stream.n_features, others_stream.names)
             stream.check_continued(settings, where)
-            stream.check_mergeable(other._stream, settings, other_settings, where)
+            stream.check_mergeable(others_stream, settings, other_settings, where)
             with one_blas_thread():
-                stream.merge(other._stream, settings, other_settings)
+                stream.merge(others_stream, settings, other_settings)
         return stream, settings
 
     def _check_other(self, other: object, where: str) -> None:
@@ -378,6 +408,12 @@ class StreamingKernelPCA(StreamEstimator):
         if self._checked is None or not all(map(operator.is_, given, self._checked[0])):
             self._checked = given, StreamSettings.checked(**self.get_params(), where=where)
         return self._checked[1]
+
+    def _writing(self) -> WriteLock:
+        """Return the lock that writers hold."""
+        lock = self._lock
+        # Not made by the constructor, which sets parameters and nothing else; of two threads that make one, one wins.
+        return self.__dict__.setdefault("_lock", WriteLock()) if lock is None else lock
 
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer that pending rows are appended to.

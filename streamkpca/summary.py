@@ -74,6 +74,8 @@ class Summary:
         Rows of the random sample.
     seed : int
         Seed of the samples.
+    n_rows : int
+        Rows before the first, which count nothing.
 
     Attributes
     ----------
@@ -103,6 +105,7 @@ class Summary:
         max_atoms: int | None = None,
         reservoir_size: int = 0,
         seed: int = 0,
+        n_rows: int = 0,
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
@@ -110,7 +113,7 @@ class Summary:
         self._recent: RowSums | None = None
         self._settled = Moments.zero()
         self.tenure = Tenure.none()
-        self.n_rows = 0
+        self.n_rows = n_rows
         self.jury = Reservoir.empty(jury_size(max_atoms), n_features)
         self.reservoir = Reservoir.empty(reservoir_size, n_features)
         self.trend = ResidualTrend()
@@ -164,7 +167,14 @@ class Summary:
         Returns
         -------
         Block
+
+        Notes
+        -----
+        A row that counts nothing may be no row that the kernel can take: another stands in for it.
         """
+        if not weights.all():
+            counting = weights > 0.0
+            rows = np.where(counting[:, None], rows, rows[np.argmax(counting)])
         return Block(self.basis, rows, faded(weights, half_life)[1])
 
     def advance(
@@ -198,6 +208,9 @@ class Summary:
         O(B m (d + m)) to record, and O((B^2 + n m)(d + m)) more where atoms are looked for, n of the jury.
         """
         self._age(weights, half_life)
+        if not weights.any():
+            self.n_rows += len(rows)
+            return
         if block is None or not block.is_seen_from(self.basis):
             block = self.look(rows, weights, half_life)
         weights = block.weights
@@ -238,6 +251,9 @@ class Summary:
         half_life : float or None
         """
         self._age(weights, half_life)
+        if not weights.any():
+            self.n_rows += len(rows)
+            return
         self._record(self.look(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
 
     def forget(self, factor: float) -> None:

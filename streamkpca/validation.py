@@ -11,8 +11,13 @@ from streamkpca.validation_loops import all_finite
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
+# Who can be told to go on without such rows.
+_SKIP_THEM = dict.fromkeys(
+    ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"), ', or set on_bad_rows="skip" to leave them out'
+)
 
-def as_rows(X: Any, *, where: str, n_features: int | None = None) -> Array:
+
+def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True) -> Array:
     """Turn anything array-like into rows that the library can compute with.
 
     Parameters
@@ -23,6 +28,8 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None) -> Array:
         Who asks, for the error text: ``"StreamingKernelPCA.partial_fit"``.
     n_features : int, optional
         Number of columns that X must have.
+    finite : bool
+        Refuse NaN and infinity.
 
     Returns
     -------
@@ -56,13 +63,13 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None) -> Array:
             f"{where}: X has {d} features, but {estimator} is expecting {n_features} features as input "
             "(set by the first rows); bring the same columns in the same order, or fit anew"
         )
-    finite = np.isfinite(values)
-    if not finite.all():
-        row, column = (int(i) for i in np.argwhere(~finite)[0])
+    numbers = np.isfinite(values) if finite else np.ones(1, dtype=bool)
+    if not numbers.all():
+        row, column = (int(i) for i in np.argwhere(~numbers)[0])
         raise ValueError(
             f"{where}: X contains {'NaN' if np.isnan(values[row, column]) else 'infinity'} "
-            f"(first at row {row}, column {column}; {n - int(finite.all(axis=1).sum())} of {n} rows are not finite); "
-            "drop or impute such rows first"
+            f"(first at row {row}, column {column}; {n - int(numbers.all(axis=1).sum())} of {n} rows are not finite); "
+            "drop or impute such rows first" + _SKIP_THEM.get(where, "")
         )
     return values
 
@@ -129,7 +136,7 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
-def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None) -> Array:
+def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Array:
     """Turn X into rows that match what is known of the features.
 
     Parameters
@@ -141,6 +148,8 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
         Width, if known.
     names : ndarray of str or None
         Column names, if known.
+    finite : bool
+        Refuse NaN and infinity.
 
     Returns
     -------
@@ -163,7 +172,30 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
             + (f"Missing: {', '.join(missing)}. " if missing else "")
             + f"Pass the columns {', '.join(names)} in this order"
         )
-    return as_rows(X, where=where, n_features=n_features)
+    return as_rows(X, where=where, n_features=n_features, finite=finite)
+
+
+def without_bad_rows(rows: Array, weights: Array) -> tuple[Array, Array, int]:
+    """Take the weight from rows with NaN or infinity; they keep their places.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+    weights : ndarray of shape (n,)
+
+    Returns
+    -------
+    rows : ndarray of shape (n, d)
+        With zeros in the place of such rows.
+    weights : ndarray of shape (n,)
+        Zero for them.
+    count : int
+        How many there are.
+    """
+    if all_finite(rows):
+        return rows, weights, 0
+    good = np.isfinite(rows).all(axis=1)
+    return np.where(good[:, None], rows, 0.0), np.where(good, weights, 0.0), len(rows) - int(good.sum())
 
 
 def _is_plain(X: npt.NDArray[Any], n_features: int | None) -> bool:

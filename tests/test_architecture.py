@@ -13,7 +13,7 @@ PACKAGE = Path(streamkpca.__file__).parent
 
 # Import only downwards. A package's own __init__ stands above all that it gathers, below the command.
 FLOORS = {
-    0: ["_blas", "_jit", "errors"],
+    0: ["_blas", "_jit", "errors", "write_lock"],
     1: [
         "parameters",
         "validation",
@@ -42,6 +42,7 @@ FLOORS = {
         "row_sums",
         "fading",
         "reservoir",
+        "pending",
     ],
     3: ["basis", "moments", "candidate_span", "weight_optimisers"],
     4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],

@@ -44,16 +44,16 @@ def bits(value):
 
 
 # What a stream keeps besides what it has learned.
-CACHES = {"provisional", "_continued", "_buffer", "_buffer_weights"}
+CACHES = {"provisional", "_continued", "pending"}
 
 
 def state(model):
-    """Take down all that the model has learned, but no unwritten places of the buffer and no provisional answers."""
+    """Take down all that the model has learned, but no unwritten places of buffers and no provisional answers."""
     stream = model._stream
     if stream is None:
         return None
     parts = {name: part for name, part in vars(stream).items() if name not in CACHES}
-    pending = stream._buffer[: stream.n_pending].tobytes(), stream._buffer_weights[: stream.n_pending].tobytes()
+    pending = stream.pending.rows.tobytes(), stream.pending.weights.tobytes()
     return pending, tuple((name, bits(part)) for name, part in sorted(parts.items()))
 
 
@@ -62,8 +62,8 @@ def answers(model):
 
 
 def own(model):
-    """Take down the model's attributes, but not which parameters it has checked already."""
-    return {name: value for name, value in vars(model).items() if name != "_checked"}
+    """Take down the model's attributes, but not its lock, nor which parameters it has checked already."""
+    return {name: value for name, value in vars(model).items() if name not in ("_checked", "_lock")}
 
 
 def assert_refused(model, call, error, message):

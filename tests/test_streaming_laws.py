@@ -49,13 +49,12 @@ def bits(value: Any) -> Any:
 def state(model: Any) -> Any:
     """Return what the future depends on: the summary, the snapshot, the rows that wait, the schedule."""
     stream = model._stream
-    waiting = slice(stream.n_pending)
     return {
         "summary": bits(stream.summary),
         "scheduled": bits(stream.scheduled),
         "published": bits(stream.published),
-        "rows": bits(stream._buffer[waiting]),
-        "weights": bits(stream._buffer_weights[waiting]),
+        "rows": bits(stream.pending.rows),
+        "weights": bits(stream.pending.weights),
         "refit": stream.n_rows_at_refit,
     }
 

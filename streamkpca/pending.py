@@ -1,0 +1,78 @@
+"""Rows that wait until their block is full."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+_LEAST_CAPACITY = 32
+
+
+class Pending(NamedTuple):
+    """Rows and weights at the beginning of two buffers.
+
+    Parameters
+    ----------
+    count : int
+        How many rows wait.
+    row_buffer : ndarray of shape (capacity, d)
+    weight_buffer : ndarray of shape (capacity,)
+
+    Notes
+    -----
+    A value: whoever holds one sees the same rows for ever. Yet rows are appended in place, behind the first `count`,
+    where nobody looks who came earlier; so only the newest may be appended to. Buffers double until a block fits, so
+    that a block size that is never reached takes no memory.
+    """
+
+    count: int
+    row_buffer: Array
+    weight_buffer: Array
+
+    @classmethod
+    def none(cls, n_features: int) -> Self:
+        """Return no rows."""
+        return cls(0, np.empty((0, n_features)), np.empty(0))
+
+    @property
+    def rows(self) -> Array:
+        """The rows; shape (count, d)."""
+        return self.row_buffer[: self.count]
+
+    @property
+    def weights(self) -> Array:
+        """What they count; shape (count,)."""
+        return self.weight_buffer[: self.count]
+
+    def joined(self, rows: Array, weights: Array, most: int) -> Self:
+        """Append rows, in place where there is room.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+        weights : ndarray of shape (n,)
+        most : int
+            Rows of a block; there are fewer after this.
+
+        Returns
+        -------
+        Pending
+        """
+        stop = self.count + len(rows)
+        newer = self if stop <= len(self.weight_buffer) else self._moved(min(max(2 * stop, _LEAST_CAPACITY), most))
+        newer.row_buffer[self.count : stop] = rows
+        newer.weight_buffer[self.count : stop] = weights
+        return type(self)(stop, newer.row_buffer, newer.weight_buffer)
+
+    def decayed(self, factor: float) -> Self:
+        """Let all rows count `factor` times what they did."""
+        weights = self.weight_buffer.copy()
+        weights[: self.count] *= factor
+        return type(self)(self.count, self.row_buffer, weights)
+
+    def _moved(self, capacity: int) -> Self:
+        rows, weights = np.empty((capacity, self.row_buffer.shape[1])), np.empty(capacity)
+        rows[: self.count], weights[: self.count] = self.rows, self.weights
+        return type(self)(self.count, rows, weights)
