@@ -66,10 +66,10 @@ class Sheet:
 def settled(model: StreamingKernelPCA) -> None:
     """Let the stream be as old as one of ten million rows, with its next search as far away as it can be."""
     summary = model._stream.summary
-    pace = replace(summary._pace, age=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
+    pace = replace(summary.pace, age=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
     for _ in range(8):
         pace = pace.searched(found=False, mean_residual=np.inf, spread=1.0)
-    summary._pace = pace
+    summary.pace = pace
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -140,7 +140,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
         if (os.cpu_count() or 1) > 1:
             note("two", with_threads(2, bulk))
         note("refit", with_threads(1, model.refit))
-        model._stream.summary._pace = replace(model._stream.summary._pace, wait=0)
+        model._stream.summary.pace = replace(model._stream.summary.pace, wait=0)
         block = sheet.draw(BLOCK)
         note("searched", with_threads(1, lambda block=block: model.partial_fit(block)))
     for size in batches if learn else []:

@@ -10,6 +10,8 @@ ApproximateKernelPCA : in the span of few rows, chosen greedily.
 Functions
 ---------
 merge : one model of many that have learned from different rows.
+load : a model from a checkpoint, which `StreamingKernelPCA.save` wrote.
+Checkpointer : checkpoints every so many rows or seconds, and the newest readable one after a crash.
 warmup : all loops compiled ahead of time, for images.
 
 Modules
@@ -20,7 +22,15 @@ kernels : kernel values and their algebra.
 from streamkpca import kernels
 from streamkpca.approximate import ApproximateKernelPCA
 from streamkpca.batch import KernelPCA
-from streamkpca.errors import IndefiniteKernelWarning, NotFittedError, SparsityError, SparsityWarning
+from streamkpca.checkpointer import Checkpointer, load
+from streamkpca.errors import (
+    CheckpointError,
+    CheckpointWarning,
+    IndefiniteKernelWarning,
+    NotFittedError,
+    SparsityError,
+    SparsityWarning,
+)
 from streamkpca.merging import merge
 from streamkpca.sparse import SparseKernelPCA
 from streamkpca.sparsity import SparsityPath
@@ -31,6 +41,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ApproximateKernelPCA",
+    "CheckpointError",
+    "CheckpointWarning",
+    "Checkpointer",
     "IndefiniteKernelWarning",
     "KernelPCA",
     "NotFittedError",
@@ -41,6 +54,7 @@ __all__ = [
     "StreamingKernelPCA",
     "__version__",
     "kernels",
+    "load",
     "merge",
     "warmup",
 ]

@@ -15,6 +15,14 @@ class IndefiniteKernelWarning(UserWarning):
     """
 
 
+class CheckpointError(ValueError):
+    """Raised when a checkpoint cannot be read: damaged, not one at all, of a later format, or without meaning."""
+
+
+class CheckpointWarning(UserWarning):
+    """Issued when a checkpoint cannot be read and an older one is tried."""
+
+
 class SparsityError(ValueError):
     """Raised when the noise variance or number of active atoms asked for leaves nothing to make axes of."""
 

@@ -15,19 +15,19 @@ class Pending(NamedTuple):
 
     Parameters
     ----------
-    count : int
+    n_rows : int
         How many rows wait.
     row_buffer : ndarray of shape (capacity, d)
     weight_buffer : ndarray of shape (capacity,)
 
     Notes
     -----
-    A value: whoever holds one sees the same rows for ever. Yet rows are appended in place, behind the first `count`,
+    A value: whoever holds one sees the same rows for ever. Yet rows are appended in place, behind the first `n_rows`,
     where nobody looks who came earlier; so only the newest may be appended to. Buffers double until a block fits, so
     that a block size that is never reached takes no memory.
     """
 
-    count: int
+    n_rows: int
     row_buffer: Array
     weight_buffer: Array
 
@@ -38,13 +38,13 @@ class Pending(NamedTuple):
 
     @property
     def rows(self) -> Array:
-        """The rows; shape (count, d)."""
-        return self.row_buffer[: self.count]
+        """The rows; shape (n_rows, d)."""
+        return self.row_buffer[: self.n_rows]
 
     @property
     def weights(self) -> Array:
-        """What they count; shape (count,)."""
-        return self.weight_buffer[: self.count]
+        """What they count; shape (n_rows,)."""
+        return self.weight_buffer[: self.n_rows]
 
     def joined(self, rows: Array, weights: Array, most: int) -> Self:
         """Append rows, in place where there is room.
@@ -60,19 +60,19 @@ class Pending(NamedTuple):
         -------
         Pending
         """
-        stop = self.count + len(rows)
+        stop = self.n_rows + len(rows)
         newer = self if stop <= len(self.weight_buffer) else self._moved(min(max(2 * stop, _LEAST_CAPACITY), most))
-        newer.row_buffer[self.count : stop] = rows
-        newer.weight_buffer[self.count : stop] = weights
+        newer.row_buffer[self.n_rows : stop] = rows
+        newer.weight_buffer[self.n_rows : stop] = weights
         return type(self)(stop, newer.row_buffer, newer.weight_buffer)
 
     def decayed(self, factor: float) -> Self:
         """Let all rows count `factor` times what they did."""
         weights = self.weight_buffer.copy()
-        weights[: self.count] *= factor
-        return type(self)(self.count, self.row_buffer, weights)
+        weights[: self.n_rows] *= factor
+        return type(self)(self.n_rows, self.row_buffer, weights)
 
     def _moved(self, capacity: int) -> Self:
         rows, weights = np.empty((capacity, self.row_buffer.shape[1])), np.empty(capacity)
-        rows[: self.count], weights[: self.count] = self.rows, self.weights
-        return type(self)(self.count, rows, weights)
+        rows[: self.n_rows], weights[: self.n_rows] = self.rows, self.weights
+        return type(self)(self.n_rows, rows, weights)

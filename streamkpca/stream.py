@@ -64,7 +64,7 @@ class Stream:
     @property
     def n_rows(self) -> int:
         """Rows given, pending ones included."""
-        return self.pending.count + (self.summary.n_rows if self.summary else self.n_rows_before)
+        return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
     def check_continued(self, settings: StreamSettings, where: str) -> None:
         """Refuse parameters that the rows so far were not worked off with."""
@@ -108,7 +108,7 @@ class Stream:
 
     def append(self, rows: Array, weights: Array) -> bool:
         """Append rows to the pending ones, in place, unless they fill a block."""
-        if self.pending.count + len(rows) >= self.block_size:
+        if self.pending.n_rows + len(rows) >= self.block_size:
             return False
         self._check_range(rows, weights)
         self.pending = self.pending.joined(rows, weights, self.block_size)
@@ -118,11 +118,11 @@ class Stream:
         """Append rows; every block that fills advances the summary, and refits it when that is due."""
         self._check_range(rows, weights)
         pending = self.pending
-        missing = self.block_size - pending.count
+        missing = self.block_size - pending.n_rows
         first = rows[:missing], weights[:missing]
-        if pending.count:
+        if pending.n_rows:
             first = np.concatenate([pending.rows, first[0]]), np.concatenate([pending.weights, first[1]])
-        n_blocks = (pending.count + len(rows)) // self.block_size
+        n_blocks = (pending.n_rows + len(rows)) // self.block_size
         self.pending = Pending.none(self.n_features)
 
         def piece(number: int) -> tuple[Array, Array]:
@@ -146,7 +146,7 @@ class Stream:
 
     def flush(self, settings: StreamSettings) -> None:
         """Advance the summary by the pending rows."""
-        if self.pending.count:
+        if self.pending.n_rows:
             self._advance(settings, self.pending.rows, self.pending.weights)
             self.pending = Pending.none(self.n_features)
 

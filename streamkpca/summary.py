@@ -91,6 +91,11 @@ class Summary:
         atoms has seen flatter it.
     n_rows : int
         Rows taken in.
+    settled : Moments
+        Of the rows from before the atoms last changed, in coordinates.
+    recent : RowSums or None
+        Of the rows since, in kernel values.
+    pace : SearchPace
 
     Notes
     -----
@@ -109,16 +114,15 @@ class Summary:
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
-        # Rows since the atoms last changed, in kernel values; and all others, in coordinates.
-        self._recent: RowSums | None = None
-        self._settled = Moments.zero()
+        self.recent: RowSums | None = None
+        self.settled = Moments.zero()
         self.tenure = Tenure.none()
         self.n_rows = n_rows
         self.jury = Reservoir.empty(jury_size(max_atoms), n_features)
         self.reservoir = Reservoir.empty(reservoir_size, n_features)
         self.trend = ResidualTrend()
         self.last_drift: int | None = None
-        self._pace = SearchPace()
+        self.pace = SearchPace()
 
     def copy(self) -> Self:
         """Return a summary that goes its own way from here."""
@@ -130,14 +134,14 @@ class Summary:
     @property
     def moments(self) -> Moments:
         """Moments of all rows taken in; O(m^3) where blocks came since they were asked for."""
-        if self._recent is None:
-            return self._settled
-        return self._settled.recorded(self._recent.solved(self.basis.inverse), self.basis.distortion)
+        if self.recent is None:
+            return self.settled
+        return self.settled.recorded(self.recent.solved(self.basis.inverse), self.basis.distortion)
 
     @property
     def total_weight(self) -> float:
         """Weight of all rows taken in."""
-        return self._settled.total_weight + (self._recent.total_weight if self._recent else 0.0)
+        return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
 
     def calm_blocks(self, max_atoms: int | None) -> int:
         """Say for how many blocks to come the atoms will probably stay what they are, this one included.
@@ -151,9 +155,9 @@ class Summary:
         int
         """
         if max_atoms is not None:
-            return self._pace.wait
+            return self.pace.wait
         # Without a budget atoms join whenever a block is not explained, which the last one was or was not.
-        return _CALM_BLOCKS if self._recent else 0
+        return _CALM_BLOCKS if self.recent else 0
 
     def look(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
         """Compare rows with the atoms, and change nothing: blocks to come can be looked at in other threads.
@@ -236,7 +240,7 @@ class Summary:
 
     def recount(self) -> None:
         """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
-        self._settled, self._recent = Moments.zero(self.basis.size), None
+        self.settled, self.recent = Moments.zero(self.basis.size), None
         self.tenure = replace(self.tenure, exposure=np.zeros(self.basis.size))
         self.reservoir = Reservoir.empty(self.reservoir.size, self.basis.atoms.shape[1])
         self.n_rows = 0
@@ -266,8 +270,8 @@ class Summary:
         """
         factor = possible_factor(factor, self.total_weight, LEAST_FADED_WEIGHT)
         if factor < 1.0:
-            self._settled = self._settled.decayed(factor)
-            self._recent = self._recent.decayed(factor) if self._recent else None
+            self.settled = self.settled.decayed(factor)
+            self.recent = self.recent.decayed(factor) if self.recent else None
             self.tenure = self.tenure.decayed(factor)
             self.jury = self.jury.decayed(factor)
             self.reservoir = self.reservoir.decayed(factor)
@@ -293,7 +297,7 @@ class Summary:
         in_union = self.basis.project(other.basis.atoms).coordinates
         coordinates = solve_factor(other.basis.factor, np.ascontiguousarray(in_union.T)).T
         distortion = self.basis.distortion + other.basis.distortion
-        self._settled = self._settled.grown(self.basis.size - known).merged(other.moments, coordinates, distortion)
+        self.settled = self.settled.grown(self.basis.size - known).merged(other.moments, coordinates, distortion)
         theirs = other.tenure
         self.tenure = self.tenure.exposed(other_weight).joined(
             self.n_rows + theirs.positions[joined], theirs.weights[joined], theirs.exposure[joined] + own_weight
@@ -302,7 +306,7 @@ class Summary:
         self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
         self.n_rows += other.n_rows
         # What the rows to come leave unexplained by the union is not known yet.
-        self.trend, self._pace = ResidualTrend(), SearchPace()
+        self.trend, self.pace = ResidualTrend(), SearchPace()
 
     def _age(self, weights: Array, half_life: float | None) -> None:
         """Let the rows so far fade by the length of a block."""
@@ -310,15 +314,15 @@ class Summary:
 
     def _settle(self) -> None:
         """Turn sums of kernel values into moments: the atoms are about to change, or to be judged."""
-        self._settled, self._recent = self.moments, None
+        self.settled, self.recent = self.moments, None
 
     def _record(self, block: Block, times: Array) -> None:
         if not block.is_seen_from(self.basis):
             block = Block(self.basis, block.rows, block.weights)
         if self.basis.is_well_conditioned:
-            self._recent = self._recent.plus(block.sums) if self._recent else block.sums
+            self.recent = self.recent.plus(block.sums) if self.recent else block.sums
         else:
-            self._settled = self._settled.recorded(block.sums, self.basis.distortion)
+            self.settled = self.settled.recorded(block.sums, self.basis.distortion)
         self.tenure = self.tenure.exposed(block.sums.total_weight)
         self.reservoir = self.reservoir.add(block.rows, block.weights, self.n_rows, times)
         self.n_rows += len(block.rows)
@@ -330,19 +334,19 @@ class Summary:
             return
         # Below the tolerance nothing is wrong: whatever moves there is no change.
         share = max(block.unexplained, 0.0) / energy
-        error = self._pace.standard_error(block) * block.sums.total_weight / energy
+        error = self.pace.standard_error(block) * block.sums.total_weight / energy
         trend = self.trend.observe(max(share, tolerance), error)
         if trend.signalled and trend.n_blocks == 1:
             self.last_drift = self.n_rows + len(block.rows)
-            self._pace = self._pace.rejuvenated()
+            self.pace = self.pace.rejuvenated()
         self.trend = trend
 
     def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerance: float) -> bool:
         if _is_explained(block.unexplained, block.sums.energy, block.weights, tolerance):
             return False
-        if max_atoms is None or self._pace.is_due(block):
+        if max_atoms is None or self.pace.is_due(block):
             return True
-        self._pace = self._pace.skipped()
+        self.pace = self.pace.skipped()
         return False
 
     def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
@@ -366,10 +370,10 @@ class Summary:
             if _is_explained(float(weights @ np.maximum(seen.residual, 0.0)), block.sums.energy, weights, tolerance):
                 break
         found = profit > _WORTHWHILE * mean_residual
-        self._pace = self._pace.searched(found=found, mean_residual=mean_residual, spread=spread)
+        self.pace = self.pace.searched(found=found, mean_residual=mean_residual, spread=spread)
 
     def _choose(self, seen: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
-        moments = self._settled
+        moments = self.settled
         if self.basis.size == max_atoms:
             return choose_exchanges(self.basis, self.tenure, moments, self.jury, seen, weights, start=self.n_rows)
         total_weight = moments.total_weight + float(weights.sum())
@@ -387,11 +391,11 @@ class Summary:
         """Carry out a choice: atoms go first, so that the budget holds at any time."""
         self._settle()
         if len(choice.removed):
-            self._settled = self._settled.rotated(self.basis.remove(choice.removed))
+            self.settled = self.settled.rotated(self.basis.remove(choice.removed))
             self.tenure = self.tenure.without(choice.removed)
         if len(choice.admitted):
             accepted = choice.admitted[self.basis.extend(rows[choice.admitted])]
-            self._settled = self._settled.grown(len(accepted))
+            self.settled = self.settled.grown(len(accepted))
             self.tenure = self.tenure.joined(self.n_rows + accepted, weights[accepted], np.zeros(len(accepted)))
 
 

@@ -194,7 +194,7 @@ def without_bad_rows(rows: Array, weights: Array) -> tuple[Array, Array, int]:
     """
     if all_finite(rows):
         return rows, weights, 0
-    good = np.isfinite(rows).all(axis=1)
+    good = np.logical_and.reduce(np.isfinite(rows), axis=1)
     return np.where(good[:, None], rows, 0.0), np.where(good, weights, 0.0), len(rows) - int(good.sum())
 
 

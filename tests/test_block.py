@@ -57,7 +57,7 @@ def test_sums_of_kernel_values_are_as_right_as_the_distortion_says(spread):
     exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
     summary = Summary(basis.kernel, 3)
     summary.basis = basis
-    summary._settled = Moments.zero(m)
+    summary.settled = Moments.zero(m)
     summary.tenure = summary.tenure.joined(np.arange(m), np.ones(m), np.zeros(m))
     summary.record(rows, weights)
     lost = np.abs(np.linalg.eigvalsh(summary.moments.second) - np.linalg.eigvalsh(exact.second)).max()

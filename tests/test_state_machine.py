@@ -84,9 +84,9 @@ class LivingModel(RuleBasedStateMachine):
         other, others_twin = self.new_model().partial_fit(rows, sample_weight=weights), self.new_twin()
         for start in range(0, count, BLOCK):
             others_twin.advance(rows[start : start + BLOCK], weights[start : start + BLOCK])
-        before = other._stream.pending.count, other._stream.n_rows
+        before = other._stream.pending.n_rows, other._stream.n_rows
         self.model.merge(other)
-        assert (other._stream.pending.count, other._stream.n_rows) == before
+        assert (other._stream.pending.n_rows, other._stream.n_rows) == before
         self.twin = self.complete
         self.twin.merge(others_twin)
         self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)

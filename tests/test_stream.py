@@ -55,11 +55,11 @@ def test_cuts_do_not_matter(sizes):
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 119])
 def test_rows_wait_until_their_block_is_full(n):
     stream = stream_of(n)
-    assert (stream.n_rows, stream.pending.count) == (n, n % 8)
+    assert (stream.n_rows, stream.pending.n_rows) == (n, n % 8)
     assert (stream.summary.n_rows if stream.summary else 0) == n - n % 8
     assert (stream.scheduled is None) == (n < 8)
     stream.flush(settings_of())
-    assert (stream.n_rows, stream.pending.count, stream.summary.n_rows) == (n, 0, n)
+    assert (stream.n_rows, stream.pending.n_rows, stream.summary.n_rows) == (n, 0, n)
     assert stream.summary.moments.total_weight == pytest.approx(WEIGHTS[:n].sum())
 
 

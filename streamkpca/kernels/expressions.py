@@ -16,7 +16,8 @@ _CONSTRUCTORS = (
     "Cosine",
     "Sigmoid",
 )
-_LONGEST = 1000
+# With room for a kernel on ten thousand columns.
+_LONGEST = 100_000
 _HELP = (
     "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
     f"{', '.join(_CONSTRUCTORS)} with numbers, +, *, **, .exp() and .on([0, 1])"
