@@ -1,0 +1,245 @@
+"""Law 7: saved, loaded and gone on is never stopped, bit for bit."""
+
+import copy
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from comparisons import given_in_pieces
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
+
+import streamkpca
+from streamkpca import CheckpointError, StreamingKernelPCA, kernels, load
+
+Array = npt.NDArray[np.float64]
+ROWS = np.random.default_rng(0).normal(size=(400, 3))
+
+
+def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
+    return StreamingKernelPCA.from_bytes(model.to_bytes())
+
+
+@given(st.data(), rows(max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 3.0, 40.0]))
+def test_saved_and_loaded_is_never_stopped(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
+) -> None:
+    weights = data.draw(weights_for(len(X)))
+    settings = {**budget, "kernel": case.kernel, "half_life": half_life, "refit_every": 16}
+    never, stopped = (streaming_model(3, **settings) for _ in range(2))
+    start = 0
+    for size in data.draw(cuts(len(X))):
+        piece = slice(start, start + size)
+        part = None if weights is None else weights[piece]
+        never.partial_fit(X[piece], sample_weight=part)
+        stopped = revived(stopped).partial_fit(X[piece], sample_weight=part)
+        start += size
+    assert stopped.to_bytes() == never.to_bytes()
+    again = revived(stopped)
+    assert again.to_bytes() == never.to_bytes()
+    np.testing.assert_array_equal(again.transform(X), never.transform(X))
+    np.testing.assert_array_equal(again.score_samples(X), never.score_samples(X))
+    np.testing.assert_array_equal(again.refit().eigenvalue_bounds_, never.refit().eigenvalue_bounds_)
+    assert again.to_bytes() == never.to_bytes()
+
+
+@given(st.data(), drifting_rows())
+def test_a_stream_of_scales_likelihoods_and_samples_goes_on(data: st.DataObject, X: Array) -> None:
+    never, stopped = (
+        StreamingKernelPCA(3, max_atoms=8, block_size=16, reservoir_size=20, half_life=60.0, refit_every=32)
+        for _ in range(2)
+    )
+    middle = data.draw(st.integers(1, len(X) - 1))
+    for model in (never, stopped):
+        model.partial_fit(X[:middle])
+        if data.draw(st.just(middle % 3)) == 0:
+            model.forget(0.5)
+        if middle % 5 == 0:
+            model.refit()
+    stopped = revived(stopped)
+    never.partial_fit(X[middle:])
+    stopped.partial_fit(X[middle:])
+    assert stopped.to_bytes() == never.to_bytes()
+    assert stopped.captured_energy().tolist() == never.captured_energy().tolist()
+    assert stopped.novelty_threshold(0.9) == never.novelty_threshold(0.9)
+    assert stopped.last_drift_row_ == never.last_drift_row_
+
+
+@given(st.data(), rows(min_rows=4, max_rows=70), kernel_cases(), budgets())
+def test_the_same_stream_makes_the_same_bytes_however_it_is_cut(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]
+) -> None:
+    whole, cut = (streaming_model(3, kernel=case.kernel, refit_every=16, **budget) for _ in range(2))
+    given_in_pieces(whole, X, None, [len(X)])
+    given_in_pieces(cut, X, None, data.draw(cuts(len(X))))
+    before = cut.to_bytes()
+    assert before == whole.to_bytes()
+    cut.transform(X)
+    cut.score_samples(X)
+    cut.captured_energy()
+    assert cut.to_bytes() == before
+
+
+def test_merged_and_fitted_models_are_saved_too() -> None:
+    first = StreamingKernelPCA(3, kernel=kernels.RBF(0.3), max_atoms=20, block_size=32).partial_fit(ROWS[:150])
+    first.merge(StreamingKernelPCA(3, kernel=kernels.RBF(0.3), max_atoms=20, block_size=32).partial_fit(ROWS[150:333]))
+    fitted = StreamingKernelPCA(3, max_atoms=20, block_size=32).fit(ROWS)
+    for model in (first, fitted):
+        stopped = revived(model)
+        assert stopped.to_bytes() == model.to_bytes()
+        assert stopped.partial_fit(ROWS).to_bytes() == model.partial_fit(ROWS).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        StreamingKernelPCA(),
+        StreamingKernelPCA(0.9, kernel="laplacian", max_atoms=None, tolerance=0.1),
+        StreamingKernelPCA(np.int64(4), n_active=np.int32(5), half_life=np.float64(1e6), random_state=2**80),
+        StreamingKernelPCA(2, kernel=2.0 * kernels.RBF("median") + kernels.Matern(2.5).on([0, 2]).exp() ** 2),
+        StreamingKernelPCA(2, kernel=kernels.Linear() * kernels.RationalQuadratic(0.7, length_scale=3)),
+        StreamingKernelPCA(2, axes="likelihood", center=np.bool_(False), noise_variance=np.float32(0.1)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("n", [0, 1, 40])
+def test_parameters_come_back(model: StreamingKernelPCA, n: int) -> None:
+    model = copy.deepcopy(model).set_params(block_size=16)
+    if n:
+        model.partial_fit(ROWS[:n])
+    again = revived(model)
+    assert again.get_params() == model.get_params()
+    assert again.__sklearn_is_fitted__() == (n > 0)
+    assert again.partial_fit(ROWS[n:]).to_bytes() == model.partial_fit(ROWS[n:]).to_bytes()
+    assert again.kernel_ == model.kernel_
+
+
+def test_names_counters_and_pending_rows_come_back() -> None:
+    table = pytest.importorskip("pandas").DataFrame(ROWS[:20], columns=["a", "ü\n", '"'])
+    model = StreamingKernelPCA(2, block_size=8).partial_fit(table)
+    again = revived(model)
+    assert again.feature_names_in_.tolist() == ["a", "ü\n", '"']
+    assert again.n_samples_seen_ == 20
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.partial_fit(table[["ü\n", "a", '"']])
+
+
+def test_the_state_does_not_change_while_it_is_written() -> None:
+    model = StreamingKernelPCA(2, block_size=64, on_bad_rows="skip").partial_fit([*ROWS[:30], [np.nan] * 3])
+    before, extra = model.to_bytes(), model.to_bytes({"offset": 7})
+    assert model.to_bytes() == before
+    assert before != extra
+    assert StreamingKernelPCA.from_bytes(extra).extra_ == {"offset": 7}
+    assert StreamingKernelPCA.from_bytes(before).extra_ is None
+    assert StreamingKernelPCA.from_bytes(extra).n_rows_rejected_ == 1
+
+
+def test_a_file_is_what_numpy_reads(tmp_path: Path) -> None:
+    model = StreamingKernelPCA(2, max_atoms=10, block_size=64).partial_fit(ROWS)
+    model.save(tmp_path / "model.npz", extra={"source": "plant"})
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["atoms.rows"], model.atoms_)
+        assert b'"source":"plant"' in archive["header.json"]
+    again = load(tmp_path / "model.npz")
+    assert again.extra_ == {"source": "plant"}
+    assert again.to_bytes() == model.to_bytes()
+    assert (tmp_path / "model.npz").read_bytes() == model.to_bytes({"source": "plant"})
+
+
+def test_a_link_stays_a_link_and_permissions_are_the_users(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "model.npz").symlink_to(tmp_path / "real" / "model.npz")
+    StreamingKernelPCA(2).partial_fit(ROWS).save(tmp_path / "model.npz")
+    assert (tmp_path / "model.npz").is_symlink()
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    assert (tmp_path / "real" / "model.npz").stat().st_mode == plain.stat().st_mode
+    assert os.listdir(tmp_path / "real") == ["model.npz"]
+
+
+class Overlap:
+    """Histogram intersection: min(x, y) summed."""
+
+    def __call__(self, X: Array, Y: Array) -> Array:
+        return np.minimum(np.abs(X)[:, None], np.abs(Y)[None]).sum(axis=2)
+
+
+def test_functions_are_never_stored_and_must_be_passed_again() -> None:
+    kernel = kernels.Custom(Overlap()) + kernels.RBF("scale")
+    model = StreamingKernelPCA(2, kernel=kernel, max_atoms=10, block_size=32).partial_fit(ROWS[:100])
+    with pytest.raises(CheckpointError, match=r"functions of the caller.*pass the settled kernel again: load"):
+        revived(model)
+    again = StreamingKernelPCA.from_bytes(model.to_bytes(), kernel=model.kernel_)
+    np.testing.assert_array_equal(again.transform(ROWS), model.transform(ROWS))
+    np.testing.assert_array_equal(
+        again.partial_fit(ROWS[100:]).transform(ROWS), model.partial_fit(ROWS[100:]).transform(ROWS)
+    )
+    with pytest.raises(CheckpointError, match="not that of its atoms' kernel matrix"):
+        StreamingKernelPCA.from_bytes(model.to_bytes(), kernel=kernels.Custom(Overlap()) + kernels.RBF(9.0))
+    for wrong in (kernel, "rbf", 3):
+        with pytest.raises(TypeError, match="expected kernel to be a settled Kernel"):
+            StreamingKernelPCA.from_bytes(model.to_bytes(), kernel=wrong)
+
+
+@pytest.mark.parametrize(
+    ("extra", "error", "message"),
+    [
+        (np.zeros(3), TypeError, r"StreamingKernelPCA.to_bytes: expected extra to be of what JSON knows .*ndarray"),
+        ({"a": {1, 2}}, TypeError, "set is not JSON"),
+        ([float("nan")], ValueError, "Out of range float"),
+        ({1: 2, "1": 3}, TypeError, "'<' not supported"),
+        ({"a": [0] * 300_000}, ValueError, "keep large data in a file of its own"),
+        ("x" * 5_000_000, ValueError, "keep large data in a file of its own"),
+    ],
+    ids=["array", "set", "nan", "ambiguous", "many", "long"],
+)
+def test_extra_that_could_not_be_read_again_is_refused(
+    extra: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    model = StreamingKernelPCA(2).partial_fit(ROWS)
+    with pytest.raises(error, match=message):
+        model.to_bytes(extra)
+    model.save(tmp_path / "model")
+    before = (tmp_path / "model").read_bytes()
+    with pytest.raises(error, match="StreamingKernelPCA.save"):
+        model.save(tmp_path / "model", extra)
+    assert (tmp_path / "model").read_bytes() == before
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_what_is_no_file_is_said_by_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        StreamingKernelPCA().save(tmp_path / "no folder" / "model")
+    with pytest.raises(CheckpointError, match=r"load: .*text: it is no checkpoint, or not whole"):
+        (tmp_path / "text").write_text("a" * 1000)
+        load(tmp_path / "text")
+    with pytest.raises(CheckpointError, match="from_bytes: it is no checkpoint: it has just 0 bytes"):
+        StreamingKernelPCA.from_bytes(b"")
+
+
+def test_pickles_and_checkpoints_agree() -> None:
+    model = StreamingKernelPCA(2, block_size=64).partial_fit(ROWS)
+    assert pickle.loads(pickle.dumps(model)).to_bytes() == model.to_bytes()
+    assert copy.deepcopy(model).to_bytes() == model.to_bytes()
+
+
+@pytest.mark.parametrize("version", [1])
+def test_every_version_of_the_format_is_read(version: int) -> None:
+    model = load(Path(__file__).parent / "checkpoints" / f"version-{version}.npz")
+    probe = np.array(model.extra_["probe"])
+    np.testing.assert_allclose(model.transform(probe), model.extra_["projections"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(model.score_samples(probe), model.extra_["scores"], rtol=0, atol=1e-9)
+    assert model.n_samples_seen_ == model.extra_["rows"]
+    assert np.isfinite(model.partial_fit(ROWS[:, :2]).transform(probe)).all()
+
+
+def test_the_format_is_the_newest_that_has_a_fixture() -> None:
+    newest = Path(streamkpca.__file__).parents[1] / "tests" / "checkpoints" / f"version-{streamkpca.checkpoint.VERSION}.npz"
+    assert newest.exists()
