@@ -24,13 +24,16 @@ _FEW_ROWS = 4
 
 
 class ReadOnlyArrays:
-    """Base of dataclasses whose arrays nobody can write to."""
+    """Base of dataclasses whose arrays nobody can write to; all are in C order.
+
+    BLAS sums in another sequence where an array is in Fortran's order, and what is loaded from a file is not.
+    """
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 # A view, so that an array that is shared keeps its own flags.
-                value = value.view()
+                value = np.ascontiguousarray(value).view()
                 value.flags.writeable = False
                 object.__setattr__(self, name, value)
 

@@ -143,7 +143,7 @@ def test_a_file_is_what_numpy_reads(tmp_path: Path) -> None:
     model = StreamingKernelPCA(2, max_atoms=10, block_size=64).partial_fit(ROWS)
     model.save(tmp_path / "model.npz", extra={"source": "plant"})
     with np.load(tmp_path / "model.npz", allow_pickle=False) as archive:
-        np.testing.assert_array_equal(archive["atoms.rows"], model.atoms_)
+        np.testing.assert_array_equal(archive["scheduled.atoms"], model.atoms_)
         assert b'"source":"plant"' in archive["header.json"]
     again = load(tmp_path / "model.npz")
     assert again.extra_ == {"source": "plant"}

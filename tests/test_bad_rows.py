@@ -1,0 +1,151 @@
+"""on_bad_rows="skip": a stream goes on without rows that are no numbers, and knows where they were."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from comparisons import given_in_pieces
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import KernelCase, budgets, cuts, kernel_cases, rows, streaming_model
+
+from streamkpca import StreamingKernelPCA, kernels, merge
+
+Array = npt.NDArray[np.float64]
+ROWS = np.random.default_rng(0).normal(size=(300, 3))
+NAN, INF = np.nan, np.inf
+
+
+def with_bad_rows(X: Array, places: Array, bad: float = NAN) -> Array:
+    X = X.copy()
+    X[places, np.arange(len(places)) % X.shape[1]] = bad
+    return X
+
+
+@given(st.data(), rows(min_rows=2, max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 20.0]))
+def test_bad_rows_are_rows_without_weight(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
+) -> None:
+    bad = np.array(sorted(data.draw(st.sets(st.integers(0, len(X) - 1), max_size=len(X)))), dtype=int)
+    weights = np.ones(len(X))
+    weights[bad] = 0.0
+    skipping, weighted = (
+        streaming_model(3, kernel=case.kernel, refit_every=16, half_life=half_life, **budget) for _ in range(2)
+    )
+    skipping.set_params(on_bad_rows="skip")
+    given_in_pieces(
+        skipping, with_bad_rows(X, bad, data.draw(st.sampled_from([NAN, INF, -INF]))), None, data.draw(cuts(len(X)))
+    )
+    weighted.partial_fit(X, sample_weight=weights)
+    assert skipping.n_rows_rejected_ == len(bad)
+    assert skipping.n_samples_seen_ == len(X)
+    assert skipping.total_weight_ == weighted.total_weight_
+    assert skipping.atom_rows_.tolist() == weighted.atom_rows_.tolist()
+    assert not np.isin(skipping.atom_rows_, bad).any()
+    np.testing.assert_array_equal(skipping.transform(X), weighted.transform(X))
+
+
+@given(st.data(), rows(min_rows=2, max_rows=70), budgets())
+def test_cuts_do_not_matter(data: st.DataObject, X: Array, budget: dict[str, Any]) -> None:
+    bad = np.array(sorted(data.draw(st.sets(st.integers(0, len(X) - 1), max_size=len(X)))), dtype=int)
+    X = with_bad_rows(X, bad)
+    whole, cut = (StreamingKernelPCA(3, on_bad_rows="skip", refit_every=16, **budget) for _ in range(2))
+    whole.partial_fit(X)
+    given_in_pieces(cut, X, None, data.draw(cuts(len(X))))
+    assert cut.to_bytes() == whole.to_bytes()
+    assert StreamingKernelPCA.from_bytes(cut.to_bytes()).n_rows_rejected_ == len(bad)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", kernels.RBF("median"), kernels.Polynomial(2), kernels.RBF(0.5)], ids=repr)
+def test_bad_rows_settle_no_scale(kernel: Any) -> None:
+    """A sensor that begins with a day of nothing must not decide on the kernel."""
+    skipping = StreamingKernelPCA(2, kernel=kernel, max_atoms=20, block_size=32, on_bad_rows="skip")
+    skipping.partial_fit(np.full((64, 3), NAN))
+    assert skipping.n_samples_seen_ == skipping.n_rows_rejected_ == 64
+    assert np.isfinite(skipping.transform(ROWS)).all()
+    skipping.partial_fit(np.full((32, 3), INF)).partial_fit(ROWS)
+    plain = StreamingKernelPCA(2, kernel=kernel, max_atoms=20, block_size=32).partial_fit(ROWS)
+    assert skipping.kernel_ == plain.kernel_
+    assert skipping.atom_rows_.tolist() == (96 + plain.atom_rows_).tolist()
+    assert skipping.n_samples_seen_ == 96 + len(ROWS)
+
+
+def test_half_a_block_of_bad_rows_settles_no_scale_either() -> None:
+    X = np.concatenate([np.full((20, 3), NAN), ROWS])
+    skipping = StreamingKernelPCA(2, block_size=32, on_bad_rows="skip").partial_fit(X)
+    assert skipping.kernel_ == kernels.RBF("scale").settled(ROWS[:12])
+
+
+def picky(X: Array, Y: Array) -> Array:
+    """Cosines, which rows of zeros do not have."""
+    lengths = [np.linalg.norm(Z, axis=1) for Z in (X, Y)]
+    assert all(np.all(length > 0.0) for length in lengths)
+    return X @ Y.T / np.outer(*lengths)
+
+
+def test_kernels_of_the_caller_never_see_a_bad_row() -> None:
+    X = with_bad_rows(ROWS, np.arange(0, 300, 3))
+    model = StreamingKernelPCA(2, kernel=kernels.Custom(picky), block_size=32, on_bad_rows="skip")
+    for start in range(0, 300, 7):
+        model.partial_fit(X[start : start + 7])
+    model.partial_fit(np.full((70, 3), NAN)).refit()
+    assert model.n_rows_rejected_ == 170
+    assert np.isfinite(model.transform(ROWS)).all()
+
+
+def test_a_sensor_that_stops_does_not_stop_the_clock() -> None:
+    fading = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=50, half_life=100.0, on_bad_rows="skip")
+    fading.partial_fit(ROWS[:100]).refit()
+    before = fading.total_weight_
+    fading.partial_fit(np.full((100, 3), NAN)).refit()
+    assert fading.total_weight_ == pytest.approx(before / 2, rel=1e-12)
+
+
+def test_fit_leaves_them_out_too() -> None:
+    bad = np.array([0, 5, 31, 32, 200])
+    skipping = StreamingKernelPCA(2, max_atoms=20, block_size=32, on_bad_rows="skip").fit(with_bad_rows(ROWS, bad))
+    weights = np.ones(300)
+    weights[bad] = 0.0
+    weighted = StreamingKernelPCA(2, max_atoms=20, block_size=32).fit(ROWS, sample_weight=weights)
+    assert skipping.atom_rows_.tolist() == weighted.atom_rows_.tolist()
+    np.testing.assert_array_equal(skipping.transform(ROWS), weighted.transform(ROWS))
+    assert (skipping.n_rows_rejected_, skipping.n_samples_seen_) == (5, 300)
+    skipping.partial_fit(ROWS)
+    assert (skipping.n_rows_rejected_, skipping.n_samples_seen_) == (5, 600)
+    with pytest.raises(ValueError, match="fit: each of the 4 rows of X contains NaN or infinity"):
+        skipping.fit(np.full((4, 3), NAN))
+    assert skipping.n_samples_seen_ == 600
+
+
+def test_merging_adds_them_up() -> None:
+    models = [StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=32, on_bad_rows="skip") for _ in range(3)]
+    models[0].partial_fit(with_bad_rows(ROWS, np.arange(10)))
+    models[1].partial_fit(np.full((40, 3), NAN))
+    models[2].partial_fit(ROWS[:20])
+    whole = merge(*models)
+    assert (whole.n_rows_rejected_, whole.n_samples_seen_, whole.total_weight_) == (50, 360, 310.0)
+    unsettled = [StreamingKernelPCA(2, block_size=32, on_bad_rows="skip") for _ in range(2)]
+    unsettled[0].partial_fit(ROWS[:20])
+    unsettled[1].partial_fit(np.full((40, 3), NAN)).partial_fit(ROWS[:5])
+    whole = merge(*unsettled)
+    assert (whole.n_rows_rejected_, whole.n_samples_seen_, whole.total_weight_) == (40, 65, 25.0)
+
+
+def test_what_is_refused_otherwise_is_still_refused() -> None:
+    model = StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(ROWS)
+    for wrong, message in [(ROWS[:, :2], "has 2 features"), (["a"], "2D array|numbers"), (ROWS[:0], r"0 sample\(s\)")]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            model.partial_fit(wrong)
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.partial_fit(ROWS[:2], sample_weight=[1.0, NAN])
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.transform([[NAN, 0.0, 0.0]])
+    assert (model.n_samples_seen_, model.n_rows_rejected_) == (300, 0)
+    with pytest.raises(ValueError, match="on_bad_rows must be one of 'raise', 'skip', got 'drop'"):
+        StreamingKernelPCA(on_bad_rows="drop").partial_fit(ROWS)  # type: ignore[arg-type]
+
+
+def test_the_error_names_the_remedy() -> None:
+    with pytest.raises(ValueError, match='drop or impute such rows first, or set on_bad_rows="skip" to leave them out'):
+        StreamingKernelPCA().partial_fit([[NAN]])
