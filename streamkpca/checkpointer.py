@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from streamkpca.checkpoint import TEMPORARY
+from streamkpca.checkpoints.files import TEMPORARY
 from streamkpca.errors import CheckpointError, CheckpointWarning
 from streamkpca.kernels import Kernel
 from streamkpca.parameters import check_integer, check_real

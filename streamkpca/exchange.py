@@ -24,6 +24,27 @@ _LEAST_LENGTH = 1e-3
 # Memory beside the sums is that of so many jurors.
 _JURORS_AT_ONCE = 1024
 
+# Rows of the sample that judges candidates and atoms, for each place. A choice between so many rows fits a small sample
+# better than the stream: with 20 for each of 200 places, server metrics were left 1.04 times as unexplained as batch
+# greedy leaves them, with 50 it is 1.02. The bounds keep the search affordable: it takes time in proportion.
+_JURORS_A_PLACE = 50
+_LEAST_JURORS, _MOST_JURORS = 1024, 10240
+
+
+def jury_size(max_atoms: int | None) -> int:
+    """Say how many rows judge candidates and atoms.
+
+    Parameters
+    ----------
+    max_atoms : int or None
+        Budget of atoms.
+
+    Returns
+    -------
+    int
+    """
+    return _MOST_JURORS if max_atoms is None else min(max(_JURORS_A_PLACE * max_atoms, _LEAST_JURORS), _MOST_JURORS)
+
 
 @dataclass(frozen=True)
 class Tenure:

@@ -2,21 +2,17 @@
 
 import copy
 import operator
-from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from streamkpca._blas import one_blas_thread
-from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.parameters import check_real
 from streamkpca.stream import Stream
-from streamkpca.stream_estimator import StreamEstimator
 from streamkpca.stream_settings import StreamSettings
+from streamkpca.stream_writer import StreamWriter
 from streamkpca.validation import as_sample_weight, checked_rows, feature_names, without_bad_rows
-from streamkpca.write_lock import WriteLock
 
 
-class StreamingKernelPCA(StreamEstimator):
+class StreamingKernelPCA(StreamWriter):
     """Kernel PCA of a stream, in one pass and bounded memory.
 
     Rows of the stream itself become the basis (atoms). A row enters when it explains others well, and within a budget
@@ -144,7 +140,6 @@ class StreamingKernelPCA(StreamEstimator):
     """
 
     _checked: tuple[tuple[Any, ...], StreamSettings] | None = None
-    _lock: WriteLock | None = None
 
     def __init__(
         self,
@@ -279,142 +274,9 @@ class StreamingKernelPCA(StreamEstimator):
             self._stream = stream
         return self
 
-    def refit(self) -> Self:
-        """Publish axes of all rows seen so far, now.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            This model.
-
-        Raises
-        ------
-        NotFittedError
-            No row was seen yet.
-
-        Notes
-        -----
-        Rows of a block that is not full yet are taken into a copy of the summary, so that the stream goes on as if
-        nobody had asked.
-        """
-        settings = self._settings("StreamingKernelPCA.refit")
-        if self._stream is None:
-            raise not_fitted("StreamingKernelPCA", "refit")
-        with self._writing(), one_blas_thread():
-            stream = copy.copy(self._stream)
-            stream.published = stream.publish(settings)
-            self._stream = stream
-        return self
-
-    def forget(self, factor: float) -> Self:
-        """Let all rows seen so far count `factor` times what they did: forgetting by a clock of the user's own.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0, at most 1.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            This model. Published axes stay; those to come lean to the rows to come.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The factor is not such a number.
-
-        Notes
-        -----
-        Calls add up: k times 1/2 is 2^-k. Where that would leave less than any row can weigh, shares stay as they are.
-        """
-        factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True, where="StreamingKernelPCA.forget")
-        with self._writing():
-            if self._stream is not None:
-                stream = copy.copy(self._stream)
-                stream.forget(factor)
-                self._stream = stream
-        return self
-
-    def merge(self, other: Self) -> Self:
-        """Take in what another model has learned from other rows.
-
-        Parameters
-        ----------
-        other : StreamingKernelPCA
-            With the same kernel, scale included, the same features and the same `half_life`. It stays as it is.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            This model, with new axes published.
-
-        Raises
-        ------
-        TypeError
-            The other is no such model.
-        ValueError
-            It is this model itself, or kernels, features or half-lives differ. Nothing is changed then.
-
-        Notes
-        -----
-        The bases are united and the moments expressed in the union, which is exact; then the weakest atoms go until
-        `max_atoms` is kept. Without a budget and with ``tolerance=0`` the result is that of all rows in one stream.
-        Counts, weights and energies add; positions in the other's stream are counted on from the end of this one. Both
-        streams end now: with a half-life their newest rows count the same. O(m^3) for m atoms in all.
-
-        Let shards agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. While neither
-        has filled a block, merging a scale that is not settled appends the other's rows.
-        """
-        with self._writing():
-            stream, settings = self._merged_with([other], "StreamingKernelPCA.merge")
-            if stream is not None:
-                with one_blas_thread():
-                    stream.publish_now(settings)
-                self._stream = stream
-        return self
-
-    def _merged_with(self, others: Sequence[Self], where: str) -> tuple[Stream | None, StreamSettings]:
-        """Merge streams without publishing; this model stays as it is."""
-        settings = self._settings(where)
-        stream = copy.copy(self._stream)
-        for other in others:
-            self._check_other(other, where)
-            # Read once: it may be learning in another thread.
-            others_stream = other._stream
-            if others_stream is None:
-                continue
-            other_settings = other._settings(where)
-            if stream is None:
-                stream = Stream(settings, others_stream.n_features, others_stream.names)
-            stream.check_continued(settings, where)
-            stream.check_mergeable(others_stream, settings, other_settings, where)
-            with one_blas_thread():
-                stream.merge(others_stream, settings, other_settings)
-        return stream, settings
-
-    def _check_other(self, other: object, where: str) -> None:
-        if not isinstance(other, StreamingKernelPCA):
-            raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows")
-        if other is self:
-            raise ValueError(
-                f"{where}: a model cannot be merged with itself: its rows would count twice; "
-                "give the rows twice the sample_weight if that is meant"
-            )
-
     def _settings(self, where: str) -> StreamSettings:
         given = self._arguments()
         # Single rows come by the million with the very same arguments: what was checked once stays checked.
         if self._checked is None or not all(map(operator.is_, given, self._checked[0])):
             self._checked = given, StreamSettings.checked(**self.get_params(), where=where)
         return self._checked[1]
-
-    def _writing(self) -> WriteLock:
-        """Return the lock that writers hold."""
-        lock = self._lock
-        # Not made by the constructor, which sets parameters and nothing else; of two threads that make one, one wins.
-        return self.__dict__.setdefault("_lock", WriteLock()) if lock is None else lock
-
-    def __copy__(self) -> Self:
-        # A shallow copy would share the buffer that pending rows are appended to.
-        return copy.deepcopy(self)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from streamkpca.basis import Basis, Projected
 from streamkpca.block import Block
 from streamkpca.change import ResidualTrend
-from streamkpca.exchange import Tenure
+from streamkpca.exchange import Tenure, jury_size
 from streamkpca.factor import solve_factor
 from streamkpca.fading import LEAST_FADED_WEIGHT, faded, possible_factor
 from streamkpca.kernels import Kernel
@@ -36,27 +36,6 @@ _WORTH_ANOTHER_ROUND = 0.003
 
 # How many blocks are looked at ahead, at the most, where no schedule says when atoms will change.
 _CALM_BLOCKS = 16
-
-# Rows of the sample that judges candidates and atoms, for each place. A choice between so many rows fits a small sample
-# better than the stream: with 20 for each of 200 places, server metrics were left 1.04 times as unexplained as batch
-# greedy leaves them, with 50 it is 1.02. The bounds keep the search affordable: it takes time in proportion.
-_JURORS_A_PLACE = 50
-_LEAST_JURORS, _MOST_JURORS = 1024, 10240
-
-
-def jury_size(max_atoms: int | None) -> int:
-    """Say how many rows judge candidates and atoms.
-
-    Parameters
-    ----------
-    max_atoms : int or None
-        Budget of atoms.
-
-    Returns
-    -------
-    int
-    """
-    return _MOST_JURORS if max_atoms is None else min(max(_JURORS_A_PLACE * max_atoms, _LEAST_JURORS), _MOST_JURORS)
 
 
 class Summary:

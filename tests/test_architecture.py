@@ -13,7 +13,7 @@ PACKAGE = Path(streamkpca.__file__).parent
 
 # Import only downwards. A package's own __init__ stands above all that it gathers, below the command.
 FLOORS = {
-    0: ["_blas", "_jit", "errors", "write_lock"],
+    0: ["_blas", "_jit", "errors", "write_lock", "checkpoints.files"],
     1: [
         "parameters",
         "validation",
@@ -23,6 +23,8 @@ FLOORS = {
         "kernel_loops",
         "selection_loops",
         "weight_loops",
+        "checkpoints.archive",
+        "checkpoints.header",
     ],
     2: [
         "kernels.planes",
@@ -50,15 +52,17 @@ FLOORS = {
     6: ["weighting", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
     8: ["stream"],
-    9: ["approximate", "batch", "sparse", "stream_estimator"],
-    10: ["streaming", "merging"],
-    11: ["warmup", "__init__"],
-    12: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
-    13: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
-    14: ["command.reports", "command.demo"],
-    15: ["command.runs"],
-    16: ["cli"],
-    17: ["__main__"],
+    9: ["checkpoints.records", "checkpoints.soundness"],
+    10: ["checkpoints"],
+    11: ["approximate", "batch", "sparse", "stream_estimator", "stored_estimator", "stream_writer"],
+    12: ["streaming", "merging"],
+    13: ["warmup", "checkpointer", "__init__"],
+    14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
+    15: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
+    16: ["command.reports", "command.demo"],
+    17: ["command.runs"],
+    18: ["cli"],
+    19: ["__main__"],
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
@@ -98,8 +102,12 @@ DOORS = {
     # The search for atoms looks at residuals, and weighs atoms against them.
     ("selection", "residual_gram"),
     ("selection", "exchange"),
+    # Streams: what reads, what is saved, what writes.
+    ("stored_estimator", "stream_estimator"),
+    ("stream_writer", "stored_estimator"),
     # The front door shows what uses all rooms below once.
     ("__init__", "warmup"),
+    ("__init__", "checkpointer"),
     # Tables: columns, then the kinds of files, then the gathering.
     ("tables.array_tables", "tables.columns"),
     ("tables.csv_tables", "tables.columns"),

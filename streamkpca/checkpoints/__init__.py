@@ -1,31 +1,30 @@
-"""Checkpoints: a model as a file, written so that no crash can spoil it, and read without trusting it."""
+"""Checkpoints: a model as an archive of arrays and a JSON text, read without trusting it."""
 
-import errno
 import io
-import os
-import secrets
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._blas import one_blas_thread
-from streamkpca.archive import Archive, write_archive
+from streamkpca.checkpoints.archive import Archive, write_archive
+from streamkpca.checkpoints.header import HeaderFields
+from streamkpca.checkpoints.records import (
+    expected_arrays,
+    kernel_from_record,
+    kernel_record,
+    restored_stream,
+    stream_record,
+)
+from streamkpca.checkpoints.soundness import check_stream
 from streamkpca.errors import CheckpointError
-from streamkpca.header_fields import HeaderFields
 from streamkpca.kernels import Kernel
-from streamkpca.soundness import check_stream
 from streamkpca.stream import Stream
-from streamkpca.stream_records import expected_arrays, kernel_from_record, kernel_record, restored_stream, stream_record
 from streamkpca.stream_settings import StreamSettings
 
 FORMAT: Final = "streamkpca stream"
 VERSION: Final = 1
-
-# What is half written when a process is killed.
-TEMPORARY: Final = ".tmp"
 
 
 def write_checkpoint(
@@ -120,60 +119,11 @@ def read_checkpoint(
     return parameters, stream, header.value("extra")
 
 
-def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
-    """Replace a file by another so that, whatever happens, one of the two is there, whole.
-
-    Parameters
-    ----------
-    path : path-like
-        A link stays one: what it points to is replaced.
-    write : callable
-        Writes the contents.
-
-    Raises
-    ------
-    OSError
-        The disk is full, the folder read-only, ...; the old file is untouched then.
-
-    Notes
-    -----
-    A temporary file in the same folder is written and brought to the disk, takes the place of the old one, and the
-    folder is brought to the disk. A process that is killed meanwhile leaves the temporary file behind.
-    """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}{TEMPORARY}")
-    try:
-        with temporary.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
 def checkpoint_bytes(write: Callable[[IO[bytes]], None]) -> bytes:
     """Return what `write` writes."""
     buffer = io.BytesIO()
     write(buffer)
     return buffer.getvalue()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk, where the system knows such a thing."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _plain(value: Any) -> Any:

@@ -46,14 +46,15 @@ def check_stream(stream: Stream) -> None:
     of what they say. O(m^3 + m^2 d), and not more memory than the arrays themselves take.
     """
     summary, pending = stream.summary, stream.pending
+    _require_columns(stream.kernel, stream.n_features)
+    if summary is not None:
+        _require_columns(summary.basis.kernel, stream.n_features)
     _require(pending.n_rows < stream.block_size, f"{pending.n_rows} rows wait for a block of {stream.block_size}")
     _require_rows("pending", pending.rows, summary.basis.kernel if summary else stream.kernel, pending.weights)
     _require(stream.n_rejected <= stream.n_rows, f"{stream.n_rejected} of {stream.n_rows} rows were rejected")
     _require(stream.n_rows_at_refit <= stream.n_rows, "the last refit is said to be later than the last row")
-    with _NamingColumns(stream):
-        stream.kernel.check_width(stream.n_features, "the kernel")
-        if summary is not None:
-            _check_summary(summary)
+    if summary is not None:
+        _check_summary(summary)
     for name, snapshot in (("scheduled", stream.scheduled), ("published", stream.published)):
         if snapshot is not None and not (name == "published" and snapshot is stream.scheduled):
             _require(summary is not None, f"{name} axes are there, but no summary that they could be of")
@@ -61,24 +62,9 @@ def check_stream(stream: Stream) -> None:
             _check_snapshot(name, snapshot, summary)
 
 
-class _NamingColumns:
-    """Turn a kernel's complaint about missing columns into one about the checkpoint."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, ValueError) and not isinstance(error, CheckpointError):
-            raise CheckpointError(str(error)) from None
-
-
 def _check_summary(summary: Summary) -> None:
     basis, tenure, moments = summary.basis, summary.tenure, summary.settled
     _require(basis.kernel.is_settled, f"the scale of its kernel {basis.kernel!r} is not settled")
-    basis.kernel.check_width(basis.atoms.shape[1], "the kernel")
     _require_rows("atoms", basis.atoms, basis.kernel)
     _require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
     _require_close("atoms.energy", basis.energy, basis.kernel.program.diagonal(basis.atoms), basis.energy)
@@ -136,9 +122,9 @@ def _check_sums(name: str, sums: RowSums) -> None:
 
 def _check_recent(recent: RowSums, basis: Basis) -> None:
     # Rows cannot have more energy in the span of the atoms than they have: <K^-1, sum a k k^T> <= E.
-    half = solve_in(basis, recent.second)
+    recorded = float(np.vdot(basis.precision, recent.second))
     allowed = (1.0 + _ROUNDING + basis.distortion) * abs(recent.energy)
-    _require(half <= allowed, f"recent: {half:.6g} of an energy of {recent.energy:.6g} are recorded")
+    _require(recorded <= allowed, f"recent: {recorded:.6g} of an energy of {recent.energy:.6g} are recorded")
 
 
 def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
@@ -178,6 +164,7 @@ def _check_snapshot(name: str, snapshot: Snapshot, summary: Summary) -> None:
     )
     values, bounds, ratios = snapshot.eigenvalues, snapshot.eigenvalue_bounds, snapshot.explained_variance_ratio
     _require_not_negative(f"{name}.eigenvalues", values)
+    _require(bool(np.all(np.diff(values) <= 0.0)), f"{name}.eigenvalues are not in descending order")
     _require(bool(np.all(bounds[:, 0] <= bounds[:, 1])), f"{name}.eigenvalue_bounds: a lower one is above its upper")
     _require_not_negative(f"{name}.explained_variance_ratio", ratios)
     _require(float(ratios.sum()) <= 1.0 + _ROUNDING, f"{name}.explained_variance_ratio exceeds the whole")
@@ -193,14 +180,16 @@ def _same_span(snapshot: Snapshot, summary: Summary) -> bool:
     return np.array_equal(snapshot.span_factor, basis.factor) and np.array_equal(snapshot.span_atoms, basis.atoms)
 
 
-def solve_in(basis: Basis, second: Array) -> float:
-    """Return <K^-1, S>, what of sums over kernel values is recorded in the span."""
-    return float(np.vdot(basis.precision, second))
-
-
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise CheckpointError(otherwise)
+
+
+def _require_columns(kernel: Kernel, n_features: int) -> None:
+    try:
+        kernel.check_width(n_features, "the kernel")
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _require_finite(name: str, numbers: Array | Iterable[float]) -> None:

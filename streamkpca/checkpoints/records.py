@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from streamkpca.basis import Basis
 from streamkpca.change import ResidualTrend
+from streamkpca.checkpoints.header import HeaderFields, numbers_in
 from streamkpca.errors import CheckpointError
 from streamkpca.exchange import Tenure
-from streamkpca.header_fields import HeaderFields, numbers_in
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expressions import parse_kernel
 from streamkpca.losses import Losses

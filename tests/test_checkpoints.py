@@ -1,0 +1,302 @@
+"""Archives, and what a stream's parts promise each other."""
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamkpca import CheckpointError, StreamingKernelPCA, kernels
+from streamkpca.checkpoints.archive import Archive, write_archive
+from streamkpca.checkpoints.header import HeaderFields, numbers_in
+from streamkpca.losses import Losses
+from streamkpca.search_pace import SearchPace
+
+ROWS = np.random.default_rng(0).normal(size=(300, 3))
+
+
+def archive_of(header: Any, arrays: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    write_archive(file, header, arrays)
+    return file.getvalue()
+
+
+def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files if name != "header.json"}
+        return json.loads(archive["header.json"]), arrays
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> bytes:
+    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.3), max_atoms=8, block_size=32, reservoir_size=20)
+    return model.partial_fit(ROWS).refit().to_bytes({"offset": 3})
+
+
+# Archives
+
+
+def test_what_is_written_is_read():
+    arrays = {
+        "empty": np.empty((0, 3)),
+        "matrix": np.arange(6.0).reshape(2, 3).T,
+        "positions": np.arange(4),
+        "big": np.arange(3, dtype=">f8"),
+        "none": np.empty(0, dtype=np.int64),
+    }
+    data = archive_of({"b": [1, None, "ü"], "a": 0.1}, arrays)
+    assert data == archive_of({"a": 0.1, "b": [1, None, "ü"]}, dict(reversed(arrays.items())))
+    archive = Archive(io.BytesIO(data))
+    assert archive.header == {"a": 0.1, "b": [1, None, "ü"]}
+    read = archive.read({name: (array.dtype.newbyteorder("<").str, array.shape) for name, array in arrays.items()})
+    with np.load(io.BytesIO(data), allow_pickle=False) as theirs:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(read[name], array)
+            np.testing.assert_array_equal(theirs[name], array)
+            assert read[name].flags.writeable
+            assert read[name].flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({}, "'x.npy', which is no part of a checkpoint"),
+        ({"x": ("<f8", (2,)), "y": ("<f8", (2,))}, "'y.npy' is missing"),
+        ({"x": ("<f8", (3,))}, r"'x.npy' has shape \(2,\) but should have \(3,\)"),
+        ({"x": ("<i8", (2,))}, "'x.npy' holds numbers of type <f8 but should hold <i8"),
+    ],
+)
+def test_arrays_must_be_those_that_are_expected(expected, message):
+    with pytest.raises(CheckpointError, match=message):
+        Archive(io.BytesIO(archive_of({}, {"x": np.zeros(2)}))).read(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "its header is no JSON object"),
+        ('{"a": 1, "a": 2}', "no JSON text: a name is given twice"),
+        ('{"a": NaN}', "NaN is no finite number"),
+        ('{"a": 1e999}', "1e999 is no finite number"),
+        ('{"a": "\u00fc"}', "no JSON text"),
+        ("[" * 100_000, "no JSON text|is no JSON object"),
+        ('{"a": [' + "0," * 300_000 + "0]}", "holds about .* values; at most"),
+        (" " * 5_000_000, "its header has 5000000 bytes; at most"),
+        ('{"a": ' + "1" * 10_000 + "}", "no JSON text"),
+    ],
+    ids=["list", "twice", "nan", "inf", "letters", "deep", "many", "long", "digits"],
+)
+def test_a_strange_header_is_refused(text, message):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("header.json", text.encode("utf-8"))
+    with pytest.raises(CheckpointError, match=message):
+        Archive(file)
+
+
+def with_member(name: str, data: bytes, compression: int = zipfile.ZIP_STORED) -> io.BytesIO:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("header.json", "{}")
+        archive.writestr(name, data, compress_type=compression)
+    return file
+
+
+def npy(array: Any, **how: Any) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, **how)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "no array in numpy's format"),
+        (b"\x80\x04]\x94.", "no array in numpy's format"),
+        (npy(np.zeros(2))[:-1], "has 143 bytes, but its shape takes 144"),
+        (npy(np.zeros(2)) + b"\0", "has 145 bytes"),
+        (npy(np.zeros((2, 2)).T), "has shape"),
+        (npy(np.asfortranarray(np.zeros((2, 1)))), "has shape"),
+        (npy(np.array([None, 1]), allow_pickle=True), "no plain array|type"),
+        (npy(np.zeros(2, dtype=[("a", float)])), "no plain array"),
+        (npy(np.zeros(2), version=(2, 0)), "no array in numpy's format"),
+        (npy(np.zeros(2, dtype=">f8")), "holds numbers of type >f8 but should hold <f8"),
+        (npy(np.zeros(())), "has shape"),
+        (npy(np.zeros(2)).replace(b"(2,)", b"(9,)"), r"has shape \(9,\)"),
+    ],
+)
+def test_a_member_that_is_no_plain_array_is_refused(data, message):
+    with pytest.raises(CheckpointError, match=message):
+        Archive(with_member("x.npy", data)).read({"x": ("<f8", (2,))})
+
+
+def test_compressed_members_are_refused_before_they_are_unpacked():
+    bomb = with_member("x.npy", bytes(10_000_000), zipfile.ZIP_DEFLATED)
+    assert len(bomb.getvalue()) < 20_000
+    with pytest.raises(CheckpointError, match=r"'x.npy' is compressed; checkpoints are not"):
+        Archive(bomb)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_members_that_are_there_twice_are_refused():
+    file = with_member("x.npy", npy(np.zeros(2)))
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("x.npy", npy(np.ones(2)))
+    with pytest.raises(CheckpointError, match=r"holds 'x.npy' twice"):
+        Archive(file)
+
+
+def test_a_long_list_of_members_is_not_even_read():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for number in range(3000):
+            archive.writestr(f"{number}", b"")
+    with pytest.raises(CheckpointError, match=r"its list of members has \d+ bytes"):
+        Archive(file)
+
+
+def test_damage_is_found_by_the_checksum(checkpoint):
+    for place in range(60, len(checkpoint), 997):
+        damaged = bytearray(checkpoint)
+        damaged[place] ^= 0x10
+        try:
+            assert StreamingKernelPCA.from_bytes(bytes(damaged)).to_bytes({"offset": 3}) == checkpoint
+        except CheckpointError:
+            pass
+
+
+# Headers
+
+
+def test_numbers_of_a_dataclass_come_back_infinity_included():
+    for value in (SearchPace(), SearchPace(3, 2, 0.5, 0.1, 7), Losses(1.0, -1e-20, 3.0)):
+        text = json.dumps(numbers_in(value), allow_nan=False)
+        assert HeaderFields(json.loads(text), "x").numbers_of(type(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda fields: fields.value("z"), "x lacks 'z'"),
+        (lambda fields: fields.integer("text"), "x.text is 'a' but should be a whole number of at least 0"),
+        (lambda fields: fields.integer("flag"), "x.flag is True"),
+        (lambda fields: fields.integer("one", least=2), "x.one is 1 but should be a whole number of at least 2"),
+        (lambda fields: fields.integer("huge"), "not too large"),
+        (lambda fields: fields.real("flag"), "should be a number"),
+        (lambda fields: fields.real("vast"), "within the range of float64"),
+        (lambda fields: fields.flag("one"), "x.one is 1 but should be true or false"),
+        (lambda fields: fields.optional_text("one"), "should be a text or null"),
+        (lambda fields: fields.optional_texts("list", 3), "should be null or a list of 3 texts"),
+        (lambda fields: fields.part("one"), "x.one is 1 but should be an object"),
+        (lambda fields: fields.part("list"), "but should be an object"),
+    ],
+)
+def test_entries_are_checked(read, message):
+    values = {"text": "a", "flag": True, "one": 1, "huge": 2**63, "vast": 10**400, "list": ["a"] * 50}
+    with pytest.raises(CheckpointError, match=message):
+        read(HeaderFields(values, "x"))
+
+
+# Meaning: each of these is a well-formed archive, with checksums that fit
+
+
+def scaled(name: str, factor: float) -> Any:
+    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        arrays[name] = arrays[name] * factor
+
+    return change
+
+
+def put(name: str, place: Any, value: float) -> Any:
+    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        arrays[name][place] = value
+
+    return change
+
+
+def entry(path: str, value: Any) -> Any:
+    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        *folders, name = path.split(".")
+        for folder in folders:
+            header = header[folder]
+        header[name] = value
+
+    return change
+
+
+def reversed_rows(name: str) -> Any:
+    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        arrays[name] = arrays[name][::-1].copy()
+
+    return change
+
+
+def indefinite(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Keep trace and symmetry, and make an eigenvalue negative."""
+    second = arrays["settled.second"]
+    second[0, 1] = second[1, 0] = 2.0 * np.sqrt(second[0, 0] * second[1, 1])
+
+
+BROKEN = [
+    (entry("format", "else"), "no checkpoint of a stream"),
+    (entry("version", 2), "its format has version 2, and this release reads up to 1; install a later streamkpca"),
+    (entry("version", 0), "header.version is 0"),
+    (entry("parameters.max_atoms", -1), "its parameters are refused: .*max_atoms must be at least 1"),
+    (entry("parameters.strange", 1), "its parameters are refused"),
+    (entry("parameters.kernel", {"expression": "os.system('true')"}), "its kernel is not known"),
+    (entry("stream.summary.kernel", "RBF(gamma=0.31)"), "is not that of its atoms' kernel matrix"),
+    (entry("stream.summary.kernel", "RBF(gamma='scale')"), "is not settled"),
+    (entry("stream.summary.kernel", "RBF(gamma=0.3).on([7])"), "uses column 7"),
+    (entry("stream.n_features", 4), r"has shape .* but should have"),
+    (entry("stream.block_size", 5), "12 rows wait for a block of 5"),
+    (entry("stream.n_rejected", 301), "301 of 300 rows were rejected"),
+    (entry("stream.n_rows_at_refit", 301), "later than the last row"),
+    (entry("stream.summary.n_rows", 280), "outside the 280 rows"),
+    (entry("stream.summary.n_atoms", 7), "has shape"),
+    (entry("stream.summary.n_atoms", 10**12), "has shape"),
+    (entry("stream.summary.last_drift", 10**6), "a drift is said to be later"),
+    (entry("stream.summary.losses.fresh_arrival", 5.0), "energy is not conserved"),
+    (entry("stream.summary.losses.rounding", -1.0), "a length is negative"),
+    (entry("stream.summary.settled.total_weight", -1.0), "a total weight is negative"),
+    (entry("stream.summary.settled.total_weight", 0.0), "squared weights exceed"),
+    (entry("stream.summary.trend.variance", -1.0), "are negative"),
+    (entry("stream.summary.pace.wait", 10**6), "not within the pause"),
+    (entry("stream.summary.jury.size", 3), "rows are in a sample of 3"),
+    (entry("stream.scheduled.total_weight", None), "should be a number"),
+    (entry("stream.scheduled.noise_variance", -0.5), "noise_variance is -0.5"),
+    (entry("stream.scheduled.n_k", 1), "has shape|are active"),
+    (put("atoms.factor", (0, 0), -1.0), "a pivot that is not positive"),
+    (put("atoms.factor", (0, 1), 1e-9), "not lower triangular"),
+    (put("atoms.rows", (0, 0), np.nan), "atoms.rows: a number is not finite"),
+    (scaled("atoms.factor", 1.0 + 1e-6), "not that of its atoms' kernel matrix"),
+    (reversed_rows("atoms.rows"), "not that of its atoms' kernel matrix"),
+    (scaled("atoms.energy", 1.1), "atoms.energy is not what follows"),
+    (put("atoms.positions", 0, -3), "outside the 288 rows"),
+    (put("atoms.weights", 0, -3.0), "a number is negative"),
+    (indefinite, "settled.second is not positive semidefinite"),
+    (put("settled.second", (0, 1), 0.123), "is not symmetric"),
+    (scaled("settled.second", 2.0), "energy is not conserved"),
+    (scaled("settled.first", 2.0), "not positive semidefinite around its mean"),
+    (reversed_rows("jury.keys"), "not in the order of the draws"),
+    (put("reservoir.positions", 0, 10**9), "outside the 288 rows"),
+    (put("pending.rows", (0, 0), np.inf), "pending.rows: a number is not finite"),
+    (put("pending.weights", 0, -1.0), "a number is negative"),
+    (scaled("scheduled.projection", 1.01), "projection is not that of its axes"),
+    (scaled("scheduled.axes", 1.01), "axes is not what follows"),
+    (scaled("scheduled.factor", 1.01), "not that of its atoms' kernel matrix"),
+    (scaled("published.offset", 2.0), "offset is not the projection of its mean"),
+    (reversed_rows("scheduled.eigenvalues"), "eigenvalues are not in descending order"),
+    (scaled("scheduled.eigenvalues", -1.0), "a number is negative"),
+    (scaled("scheduled.explained_variance_ratio", 30.0), "exceeds the whole"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_broken_promise_is_found(checkpoint: bytes, change: Any, message: str) -> None:
+    header, arrays = parts_of(checkpoint)
+    assert archive_of(header, arrays) == checkpoint
+    change(header, arrays)
+    with pytest.raises(CheckpointError, match=f"^from_bytes: .*({message})"):
+        StreamingKernelPCA.from_bytes(archive_of(header, arrays))

@@ -1,0 +1,103 @@
+"""Writers wait for each other, and readers see whole states only."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from streamkpca import StreamingKernelPCA, kernels
+
+ROWS = np.random.default_rng(0).normal(size=(2000, 3))
+
+
+def together(*tasks):
+    """Run tasks in threads of their own; what one raises is raised here."""
+    failures = []
+
+    def guarded(task):
+        try:
+            task()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_concurrent_writers_lose_no_row():
+    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16)
+    parts = np.array_split(ROWS, 4)
+
+    def learn(part):
+        for start in range(0, len(part), 7):
+            model.partial_fit(part[start : start + 7])
+
+    together(*(lambda part=part: learn(part) for part in parts))
+    assert model.n_samples_seen_ == 2000
+    assert model.refit().total_weight_ == 2000.0
+
+
+def test_all_that_writes_can_be_done_at_once():
+    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:16])
+    other = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:100])
+
+    def repeat(task):
+        for _ in range(30):
+            task()
+
+    together(
+        lambda: repeat(lambda: model.partial_fit(ROWS[:10])),
+        lambda: repeat(lambda: other.partial_fit(ROWS[:10])),
+        lambda: repeat(model.refit),
+        lambda: repeat(lambda: model.forget(1.0)),
+        lambda: repeat(lambda: StreamingKernelPCA.from_bytes(model.to_bytes())),
+        lambda: model.merge(other),
+    )
+    assert model.n_samples_seen_ >= 16 + 300 + 100
+    assert other.n_samples_seen_ == 400
+
+
+def test_two_models_may_be_merged_into_each_other_at_once():
+    models = [
+        StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:100])
+        for _ in range(2)
+    ]
+    together(lambda: models[0].merge(models[1]), lambda: models[1].merge(models[0]))
+    assert {model.n_samples_seen_ for model in models} <= {200, 300}
+
+
+@pytest.mark.parametrize("block_size", [16, 4096])
+def test_answers_are_never_older_than_the_rows_before_the_question(block_size):
+    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=block_size)
+    for n in range(1, 40):
+        model.partial_fit(ROWS[n - 1 : n])
+        if n < block_size:
+            assert model.total_weight_ == n
+
+
+def test_readers_before_the_first_block_never_fail_while_rows_come():
+    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=4096).partial_fit(ROWS[:1])
+    done = threading.Event()
+
+    def learn():
+        for row in ROWS[1:200]:
+            model.partial_fit([row])
+        done.set()
+
+    def read():
+        while not done.is_set():
+            assert np.isfinite(model.transform(ROWS[:3])).all()
+            assert 1.0 <= model.total_weight_ <= 200.0
+
+    together(learn, read, read)
+    assert model.total_weight_ == 200.0
+
+
+def test_a_model_is_refitted_only_when_it_has_rows():
+    with pytest.raises(AttributeError, match="refit needs a fitted StreamingKernelPCA"):
+        StreamingKernelPCA().refit()
