@@ -332,7 +332,7 @@ def main() -> int:
     for name, line in table.items():
         cells = " ".join(f"{line[column]:>9.2f}" for column in ("median", "mean", "p99", "p99.9"))
         print(f"{name:<22} {line['calls']:>9,} {cells}")
-    print("\nmet new axes, which make ready for single rows at the first question:")
+    print("\nmet new axes, just published:")
     after_refit = {}
     for name in ("transform", "score_samples", "reconstruction_error"):
         slowest = np.argsort(times[name])[-max(1, n_rows // 1000) :]

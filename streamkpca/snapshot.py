@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -175,6 +175,18 @@ class Snapshot(ReadOnlyArrays):
         with one_blas_thread():
             error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
+
+    def ready(self) -> Self:
+        """Prepare for single rows what the first of them would have to wait for, O(s^3).
+
+        Returns
+        -------
+        Snapshot
+            This one.
+        """
+        # Asking is preparing: they are made when they are first read.
+        _ = self._targets, self._plain_projection, self._span
+        return self
 
     def _measured(self, rows: Array) -> Array | None:
         """Measure few rows, if that can be done without the factor."""

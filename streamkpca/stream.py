@@ -193,15 +193,20 @@ class Stream:
     def publish(self, settings: StreamSettings) -> Snapshot:
         """Make a snapshot of all rows, pending ones included, and leave the stream where it is.
 
-        It starts from the last scheduled one: what is published in between on demand leaves no trace.
+        It starts from the last scheduled one: what is published in between on demand leaves no trace. It is ready for
+        single rows: left to the first of them, that took 90 to 180 us at 128 atoms, when a row otherwise takes 5. Beside
+        the refit it is a fiftieth to an eighth.
         """
+        return self._refitted(settings).ready()
+
+    def _refitted(self, settings: StreamSettings) -> Snapshot:
         kernel, atoms, moments = self.state(settings)
         try:
             return refit(kernel, atoms, moments, settings.refit, self.scheduled)
         except SparsityError as error:
             # A stream must go on: the last axes stay, and before there are any, all atoms make them.
             kept = "all atoms are used" if self.scheduled is None else "the last axes stay"
-            warnings.warn(f"{error}; until then {kept}", SparsityWarning, stacklevel=2)
+            warnings.warn(f"{error}; until then {kept}", SparsityWarning, stacklevel=3)
             if self.scheduled is not None:
                 return self.scheduled
             every_atom = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
