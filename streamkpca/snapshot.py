@@ -124,7 +124,7 @@ class Snapshot(ReadOnlyArrays):
         ndarray of shape (n, q)
         """
         if len(rows) <= _FEW_ROWS and self._targets is not None and rows.flags.writeable:
-            few = self._targets.project(rows, *self._plain_projection)
+            few = self._targets.project(rows, *self._plain_axes)
             if few is not None:
                 return few
         with one_blas_thread():
@@ -185,7 +185,7 @@ class Snapshot(ReadOnlyArrays):
             This one.
         """
         # Asking is preparing: they are made when they are first read.
-        _ = self._targets, self._plain_projection, self._span
+        _ = self._targets, self._plain_axes, self._span
         return self
 
     def _measured(self, rows: Array) -> Array | None:
@@ -199,9 +199,9 @@ class Snapshot(ReadOnlyArrays):
         return Targets(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
 
     @cached_property
-    def _plain_projection(self) -> tuple[Array, Array]:
+    def _plain_axes(self) -> tuple[Array, Array]:
         """Projection and offset as the compiled loops take them: loops are compiled anew for read-only arrays."""
-        return self.projection.copy(), self.offset.copy()
+        return self.projection.T.copy(), self.offset.copy()
 
     @cached_property
     def _span(self) -> tuple[Targets, Array] | None:
