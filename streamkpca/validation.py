@@ -11,6 +11,8 @@ from streamkpca.validation_loops import all_finite
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
+_FLOAT64 = np.dtype(np.float64)
+
 
 def as_rows(X: Any, *, where: str, n_features: int | None = None) -> Array:
     """Turn anything array-like into rows that the library can compute with.
@@ -91,7 +93,10 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
         Not real numbers; another length than n; NaN, infinite, negative, or all zero where that is not allowed.
     """
     if sample_weight is None:
-        return np.ones(n)
+        # np.ones takes three times as long, and single rows have no time for that.
+        ones = np.empty(n)
+        ones.fill(1.0)
+        return ones
     values = _real_array(sample_weight, where, "sample_weight")
     if values.ndim == 0:
         values = np.full(n, float(values))
@@ -151,8 +156,9 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
     TypeError, ValueError
         Not finite real rows of that width, or columns of other names or in another order.
     """
-    if type(X) is np.ndarray and _is_plain(X, n_features):
-        return X
+    if is_plain(X, n_features):
+        plain: Array = X
+        return plain
     given = feature_names(X)
     if names is not None and given is not None and not np.array_equal(given, names):
         unexpected = [name for name in given if name not in names]
@@ -166,10 +172,23 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
     return as_rows(X, where=where, n_features=n_features)
 
 
-def _is_plain(X: npt.NDArray[Any], n_features: int | None) -> bool:
-    """Say whether an array needs neither conversion nor error text; single rows have no time for more."""
+def is_plain(X: Any, n_features: int | None) -> bool:
+    """Say whether X needs neither conversion nor error text; single rows have no time for more.
+
+    Parameters
+    ----------
+    X : object
+    n_features : int or None
+        Width, if known.
+
+    Returns
+    -------
+    bool
+        True for finite, C-contiguous float64 of that width with at least one row.
+    """
     return (
-        X.dtype == np.float64
+        type(X) is np.ndarray
+        and X.dtype == _FLOAT64
         and X.ndim == 2
         and X.shape[1] == n_features
         and len(X) > 0
