@@ -151,8 +151,10 @@ class Snapshot(ReadOnlyArrays):
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
         """
-        if len(rows) <= _FEW_ROWS and n_components is None and not active_only and rows.flags.writeable:
-            few = self._measured(rows)
+        to_span = n_components is None and not active_only
+        if to_span and len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
+            targets, inverse = self._span
+            few = targets.measure(rows, inverse)
             if few is not None:
                 return few
         program = self.kernel.program
@@ -187,11 +189,6 @@ class Snapshot(ReadOnlyArrays):
         # Asking is preparing: they are made when they are first read.
         _ = self._targets, self._plain_axes, self._span
         return self
-
-    def _measured(self, rows: Array) -> Array | None:
-        """Measure few rows, if that can be done without the factor."""
-        span = self._span
-        return None if span is None else span[0].measure(rows, span[1])
 
     @cached_property
     def _targets(self) -> Targets | None:

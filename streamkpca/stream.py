@@ -105,8 +105,8 @@ class Stream:
                 "included: settle it on some rows once and pass kernel=first.kernel_ on"
             )
 
-    def append(self, rows: Array, weights: Array) -> bool:
-        """Append rows to the pending ones, in place, unless they fill a block.
+    def append(self, rows: Array, weights: Array | float) -> bool:
+        """Append rows, of some weight each or all of the same, to the pending ones, in place, unless they fill a block.
 
         The last step, counting them, makes them part of the stream.
         """

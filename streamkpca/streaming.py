@@ -202,10 +202,14 @@ class StreamingKernelPCA(StreamEstimator):
         else:
             rows = checked_rows(X, where, stream.n_features, stream.names)
             stream.check_continued(settings, where)
-        # Zeros alone are no nonsense here: the same rows could have come in one call with others.
-        weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+        # Zeros alone are no nonsense here: the same rows could have come in one call with others. To make an array of
+        # one 1.0 took a fifth of what a row takes.
+        weights = (
+            1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+        )
         if not stream.append(rows, weights):
             stream = copy.copy(stream)
+            weights = as_sample_weight(weights, len(rows), where=where, all_zero=True)
             with one_blas_thread():
                 stream.take(rows, weights, settings, publish=True)
         if stream is not self._stream:
