@@ -15,7 +15,7 @@ import numpy.typing as npt
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.parameters import check_integer
-from streamkpca.validation import Names, checked_rows
+from streamkpca.validation import Names, checked_rows, is_plain
 
 Array = npt.NDArray[np.float64]
 
@@ -340,5 +340,9 @@ class Estimator(ABC):
 
     def _query(self, X: Any, method: str, answers: Answers) -> Array:
         # The width is that of the answers in hand: another thread may be fitting other rows.
+        width = answers.atoms.shape[1]
+        if is_plain(X, width):
+            plain: Array = X
+            return plain
         _, names = self._known_width(method)
-        return checked_rows(X, f"{type(self).__name__}.{method}", answers.atoms.shape[1], names)
+        return checked_rows(X, f"{type(self).__name__}.{method}", width, names)

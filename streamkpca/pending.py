@@ -46,13 +46,13 @@ class Pending(NamedTuple):
         """What they count; shape (n_rows,)."""
         return self.weight_buffer[: self.n_rows]
 
-    def joined(self, rows: Array, weights: Array, most: int) -> Self:
+    def joined(self, rows: Array, weights: Array | float, most: int) -> Self:
         """Append rows, in place where there is room.
 
         Parameters
         ----------
         rows : ndarray of shape (n, d)
-        weights : ndarray of shape (n,)
+        weights : ndarray of shape (n,) or float
         most : int
             Rows of a block; there are fewer after this.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +131,7 @@ class Snapshot(ReadOnlyArrays):
         ndarray of shape (n, q)
         """
         if len(rows) <= _FEW_ROWS and self._targets is not None and rows.flags.writeable:
-            few = self._targets.project(rows, *self._plain_projection)
+            few = self._targets.project(rows, *self._plain_axes)
             if few is not None:
                 return few
         with one_blas_thread():
@@ -158,8 +158,10 @@ class Snapshot(ReadOnlyArrays):
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
         """
-        if len(rows) <= _FEW_ROWS and n_components is None and not active_only and rows.flags.writeable:
-            few = self._measured(rows)
+        to_span = n_components is None and not active_only
+        if to_span and len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
+            targets, inverse = self._span
+            few = targets.measure(rows, inverse)
             if few is not None:
                 return few
         program = self.kernel.program
@@ -183,10 +185,17 @@ class Snapshot(ReadOnlyArrays):
             error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
 
-    def _measured(self, rows: Array) -> Array | None:
-        """Measure few rows, if that can be done without the factor."""
-        span = self._span
-        return None if span is None else span[0].measure(rows, span[1])
+    def ready(self) -> Self:
+        """Prepare for single rows what the first of them would have to wait for, O(s^3).
+
+        Returns
+        -------
+        Snapshot
+            This one.
+        """
+        # Asking is preparing: they are made when they are first read.
+        _ = self._targets, self._plain_axes, self._span
+        return self
 
     @cached_property
     def _targets(self) -> Targets | None:
@@ -194,9 +203,9 @@ class Snapshot(ReadOnlyArrays):
         return Targets(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
 
     @cached_property
-    def _plain_projection(self) -> tuple[Array, Array]:
+    def _plain_axes(self) -> tuple[Array, Array]:
         """Projection and offset as the compiled loops take them: loops are compiled anew for read-only arrays."""
-        return self.projection.copy(), self.offset.copy()
+        return self.projection.T.copy(), self.offset.copy()
 
     @cached_property
     def _span(self) -> tuple[Targets, Array] | None:

@@ -139,7 +139,8 @@ class StreamingKernelPCA(StreamWriter):
     True
     """
 
-    _checked: tuple[tuple[Any, ...], StreamSettings] | None = None
+    # Of the parameters as they are; None where one was set since.
+    _checked: StreamSettings | None = None
 
     def __init__(
         self,
@@ -211,17 +212,22 @@ class StreamingKernelPCA(StreamWriter):
                 settings.kernel.check_width(rows.shape[1], where)
                 stream = Stream(settings, rows.shape[1], feature_names(X))
             stream.check_continued(settings, where)
-            # Zeros alone are no nonsense here: the same rows could have come in one call with others.
-            weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+            # Zeros alone are no nonsense here: the same rows could have come in one call with others. To make an array
+            # of one 1.0 took a fifth of what a row takes.
+            weights = (
+                1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+            )
             n_rejected = 0
             if settings.skips_bad_rows:
                 rows, weights, n_rejected = without_bad_rows(rows, weights)
             if n_rejected or not stream.append(rows, weights):
                 stream = copy.copy(stream)
                 stream.n_rejected += n_rejected
+                weights = as_sample_weight(weights, len(rows), where=where, all_zero=True)
                 with one_blas_thread():
                     stream.take(rows, weights, settings, publish=True)
-            self._stream = stream
+            if stream is not self._stream:
+                self._stream = stream
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -256,7 +262,8 @@ class StreamingKernelPCA(StreamWriter):
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         stream = Stream(settings, rows.shape[1], feature_names(X))
         if settings.skips_bad_rows:
-            rows, weights, stream.n_rejected = without_bad_rows(rows, weights)
+            rows, kept, stream.n_rejected = without_bad_rows(rows, weights)
+            weights = as_sample_weight(kept, len(rows), where=where, all_zero=True)
             if not weights.any():
                 raise ValueError(
                     f"{where}: each of the {len(rows)} rows of X contains NaN or infinity, or has a sample_weight of "
@@ -275,8 +282,18 @@ class StreamingKernelPCA(StreamWriter):
         return self
 
     def _settings(self, where: str) -> StreamSettings:
-        given = self._arguments()
-        # Single rows come by the million with the very same arguments: what was checked once stays checked.
-        if self._checked is None or not all(map(operator.is_, given, self._checked[0])):
-            self._checked = given, StreamSettings.checked(**self.get_params(), where=where)
-        return self._checked[1]
+        # Single rows come by the million with the very same arguments: what was checked once stays checked. To compare
+        # the arguments with those of the last time took a fifth of what a row takes.
+        checked = self._checked
+        while checked is None:
+            given = self._arguments()
+            checked = self._checked = StreamSettings.checked(**self.get_params(), where=where)
+            # Another thread may have set one meanwhile; who sets one later takes back what is stored here.
+            if not all(map(operator.is_, given, self._arguments())):
+                checked = None
+        return checked
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if not name.startswith("_"):
+            self.__dict__.pop("_checked", None)

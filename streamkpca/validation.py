@@ -15,6 +15,7 @@ Names = npt.NDArray[np.object_]
 _SKIP_THEM = dict.fromkeys(
     ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"), ', or set on_bad_rows="skip" to leave them out'
 )
+_FLOAT64 = np.dtype(np.float64)
 
 
 def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True) -> Array:
@@ -160,8 +161,9 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
     TypeError, ValueError
         Not finite real rows of that width, or columns of other names or in another order.
     """
-    if type(X) is np.ndarray and _is_plain(X, n_features):
-        return X
+    if is_plain(X, n_features):
+        plain: Array = X
+        return plain
     given = feature_names(X)
     if names is not None and given is not None and not np.array_equal(given, names):
         unexpected = [name for name in given if name not in names]
@@ -175,19 +177,19 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
     return as_rows(X, where=where, n_features=n_features, finite=finite)
 
 
-def without_bad_rows(rows: Array, weights: Array) -> tuple[Array, Array, int]:
+def without_bad_rows(rows: Array, weights: Array | float) -> tuple[Array, Array | float, int]:
     """Take the weight from rows with NaN or infinity; they keep their places.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
-    weights : ndarray of shape (n,)
+    weights : ndarray of shape (n,) or float
 
     Returns
     -------
     rows : ndarray of shape (n, d)
         With zeros in the place of such rows.
-    weights : ndarray of shape (n,)
+    weights : ndarray of shape (n,) or float
         Zero for them.
     count : int
         How many there are.
@@ -198,10 +200,23 @@ def without_bad_rows(rows: Array, weights: Array) -> tuple[Array, Array, int]:
     return np.where(good[:, None], rows, 0.0), np.where(good, weights, 0.0), len(rows) - int(good.sum())
 
 
-def _is_plain(X: npt.NDArray[Any], n_features: int | None) -> bool:
-    """Say whether an array needs neither conversion nor error text; single rows have no time for more."""
+def is_plain(X: Any, n_features: int | None) -> bool:
+    """Say whether X needs neither conversion nor error text; single rows have no time for more.
+
+    Parameters
+    ----------
+    X : object
+    n_features : int or None
+        Width, if known.
+
+    Returns
+    -------
+    bool
+        True for finite, C-contiguous float64 of that width with at least one row.
+    """
     return (
-        X.dtype == np.float64
+        type(X) is np.ndarray
+        and X.dtype == _FLOAT64
         and X.ndim == 2
         and X.shape[1] == n_features
         and len(X) > 0

@@ -48,7 +48,7 @@ def scene(seed, m, n):
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 4))
 def test_projections_are_those_of_the_matrix(kernel: Kernel, seed: int, m: int, n: int) -> None:
     atoms, rows, projection, offset = scene(seed, m, n)
-    answers = Targets(kernel.program, atoms).project(rows, projection, offset)
+    answers = Targets(kernel.program, atoms).project(rows, projection.T.copy(), offset)
     np.testing.assert_allclose(answers, kernel.matrix(rows, atoms) @ projection - offset, rtol=1e-10, atol=1e-10)
 
 
@@ -63,6 +63,15 @@ def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int
     expected = np.maximum(kernel.diagonal(rows) - (coordinates**2).sum(axis=1), 0.0)
     measured = Targets(kernel.program, atoms).measure(rows, inverse)
     np.testing.assert_allclose(measured, expected, rtol=1e-7, atol=1e-7 * np.abs(kernel.diagonal(rows)).max())
+
+
+@given(st.integers(0, 10**6), st.integers(1, 11))
+def test_rows_of_any_width_are_compared_in_all_columns(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    atoms, rows = rng.normal(size=(5, d)), rng.normal(size=(2, d))
+    kernel = RBF(0.3) + RationalQuadratic(length_scale=2.0).on(range(d - 1, d // 2 - 1, -1))
+    answers = Targets(kernel.program, atoms).project(rows, np.eye(5), np.zeros(5))
+    np.testing.assert_allclose(answers, kernel.matrix(rows, atoms), rtol=1e-12)
 
 
 def test_rows_of_zeros_have_no_direction() -> None:

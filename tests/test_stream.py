@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamkpca import snapshot
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream import Stream
@@ -136,3 +137,16 @@ def test_sparsity_that_cannot_be_had_stops_no_stream():
         stream.take(ROWS[40:80], WEIGHTS[40:80], impossible, publish=True)
     assert stream.scheduled is last
     assert stream.n_rows == 80
+
+
+def test_what_is_published_is_ready_for_single_rows(monkeypatch):
+    stream = stream_of(40)
+
+    def refuse(*arguments):
+        raise AssertionError("a single row had to wait for preparations")
+
+    monkeypatch.setattr(snapshot, "Targets", refuse)
+    monkeypatch.setattr(snapshot, "inverse_factor", refuse)
+    published = stream.published
+    np.testing.assert_allclose(published.transform(ROWS[:1]), published.transform(ROWS[:9])[:1])
+    np.testing.assert_allclose(published.reconstruction_error(ROWS[:1]), published.reconstruction_error(ROWS[:9])[:1])

@@ -16,6 +16,7 @@ DEFAULTS = {
     "block_size": 16,
     "refit_every": 64,
     "reservoir_size": 32,
+    "on_bad_rows": "raise",
     "random_state": 0,
 }
 
@@ -49,6 +50,8 @@ def test_who_asks_for_every_row_gets_no_pruning():
         ({"reservoir_size": 2.5}, TypeError, "reservoir_size must be an integer .* got 2.5"),
         ({"random_state": -1}, ValueError, "here: random_state must be at least 0, got -1"),
         ({"random_state": "seed"}, TypeError, "random_state must be an integer .* got 'seed'"),
+        ({"on_bad_rows": "drop"}, ValueError, "here: on_bad_rows must be one of 'raise', 'skip', got 'drop'"),
+        ({"on_bad_rows": None}, TypeError, "on_bad_rows must be one of 'raise', 'skip', got None"),
         ({"n_active": 9}, ValueError, "here: n_active=9 atoms cannot be active with max_atoms=8; ask for fewer"),
         ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1, got 0"),
         ({"tolerance": 1.0}, ValueError, "tolerance .* got 1.0"),

@@ -1,7 +1,6 @@
 """Rows that a kernel compares with again and again, laid out for one row on the other side."""
 
 import numpy as np
-import numpy.typing as npt
 
 from streamkpca import kernel_loops as loops
 from streamkpca.kernels.planes import Array, Base, Plane, unit_rows
@@ -33,21 +32,19 @@ class Targets:
     def __init__(self, program: Program, rows: Array) -> None:
         planes = program.planes
         owned = [np.arange(rows.shape[1]) if plane.columns is None else np.array(plane.columns) for plane in planes]
-        self._steps = (program.codes, program.operands, program.constants, program.depth)
-        self._bases = np.array([_BASES[plane.base] for plane in planes])
-        self._bounds = np.cumsum([0, *map(len, owned)])
-        self._columns = np.concatenate(owned).astype(np.int64)
-        self._parts = np.concatenate(
-            [_part(plane, rows[:, columns]) for plane, columns in zip(planes, owned, strict=True)]
-        )
+        steps = [program.depth, len(program.codes), len(planes), *program.codes, *program.operands]
+        layout = [*(_BASES[plane.base] for plane in planes), *np.cumsum([0, *map(len, owned)]), *np.concatenate(owned)]
+        parts = np.concatenate([_part(plane, rows[:, columns]) for plane, columns in zip(planes, owned, strict=True)])
+        self._prepared = np.array(steps + layout, dtype=np.int64), program.constants, parts
 
-    def project(self, X: Array, projection: Array, offset: Array) -> Array | None:
+    def project(self, X: Array, axes: Array, offset: Array) -> Array | None:
         """Project rows onto axes, k(x, Z) P - offset.
 
         Parameters
         ----------
         X : ndarray of shape (n, d)
-        projection : ndarray of shape (m, q)
+        axes : ndarray of shape (q, m)
+            P, transposed.
         offset : ndarray of shape (q,)
 
         Returns
@@ -56,7 +53,7 @@ class Targets:
             None where an answer is not finite.
         """
         out = np.empty((len(X), len(offset)))
-        finite = loops.project_rows(*self._steps, *self._layout, X, projection, offset, out)
+        finite = loops.project_rows(*self._prepared, X, axes, offset, out)
         return out if finite else None
 
     def measure(self, X: Array, inverse: Array) -> Array | None:
@@ -74,11 +71,7 @@ class Targets:
             None where an answer is not finite.
         """
         out = np.empty(len(X))
-        return out if loops.measure_rows(*self._steps, *self._layout, X, inverse, out) else None
-
-    @property
-    def _layout(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], Array]:
-        return self._bases, self._bounds, self._columns, self._parts
+        return out if loops.measure_rows(*self._prepared, X, inverse, out) else None
 
 
 def _part(plane: Plane, rows: Array) -> Array:
