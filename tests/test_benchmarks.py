@@ -48,6 +48,21 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     assert all(2**24 < mark["resident_bytes"] < 2**30 for mark in found["marks"])
 
 
+def test_saving_costs_what_the_disk_costs(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "saving_costs_what_the_disk_costs.py", "--tiny")
+    assert found["bytes"] > 2**16
+    assert found["ratio"] == pytest.approx(found["save"] / found["write"])
+    assert "saving takes" in output.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_readers_do_not_wait(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
+    for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
+        assert 0.0 < found[name]["p50"] <= found[name]["p99"] <= found[name]["p99.9"]
+    assert "beside a writer of blocks" in output.splitlines()[-1]
+
+
 def test_ingest_runs_near_gemm(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "ingest_runs_near_gemm.py", "--tiny")
     (size,) = found["sizes"]

@@ -1,0 +1,122 @@
+"""Claim: who asks a model waits no longer while another thread teaches it.
+
+One thread projects single rows and notes how long each takes, in turns of two kinds: with nobody else at work, and with
+a second thread that learns all the time. Two kinds of writers: one gives blocks of 4,096 rows, one single rows. A third
+turn has a second thread that does something else all the time: products of matrices, with the interpreter's lock let
+go, as a block is learned; and plain Python, as single rows are. What these cost is the machine's and the interpreter's
+price of a second thread, not the model's.
+
+* **p50**, **p99**, **p99.9** in microseconds, over all turns of the kind.
+
+Run, on two cores or more::
+
+    python benchmarks/readers_do_not_wait.py
+    python benchmarks/readers_do_not_wait.py --tiny
+
+The exit code is 0 if the p99 beside the writer of blocks is at most 1.5 times that of a reader alone, and 1 otherwise.
+"""
+
+import argparse
+import gc
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from ingest_runs_near_gemm import BLOCK, Sheet
+
+from streamkpca import StreamingKernelPCA
+from streamkpca._blas import one_blas_thread
+from streamkpca.kernels import RBF
+
+MOST_RATIO = 1.5
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+
+
+def ask(model: StreamingKernelPCA, rows: list[np.ndarray], taken: list[int]) -> None:
+    """Project rows one at a time."""
+    clock = time.perf_counter_ns
+    for row in rows:
+        start = clock()
+        model.transform(row)
+        taken.append(clock() - start)
+
+
+def beside(work: Callable[[], object] | None, question: Callable[[], None]) -> None:
+    """Answer a question while another thread works, round after round, until it is answered."""
+    if work is None:
+        question()
+        return
+    asked, begun = threading.Event(), threading.Event()
+
+    def labour() -> None:
+        while not asked.is_set():
+            work()
+            begun.set()
+
+    thread = threading.Thread(target=labour)
+    thread.start()
+    begun.wait()
+    question()
+    asked.set()
+    thread.join()
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="Measure how long single rows take beside a writer.")
+    parser.add_argument("--turns", type=int, default=20, help="turns of each kind (default 20)")
+    parser.add_argument("--tiny", action="store_true", help="16 atoms of 4 features, two short turns")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    (m, d), n_turns, n_asked = ((16, 4), 2, 200) if arguments.tiny else ((128, 32), arguments.turns, 5000)
+    sheet = Sheet(d)
+    kernel = RBF("median").settled(sheet.draw(2000))
+    model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, noise_variance=None)
+    model.partial_fit(sheet.draw(32 * BLOCK))
+    questions = [np.array([row]) for row in sheet.draw(n_asked)]
+    block, singles = sheet.draw(4096), [np.array([row]) for row in sheet.draw(500)]
+    square = np.ones((512, 512))
+
+    def multiply() -> None:
+        with one_blas_thread():
+            square @ square
+
+    works: dict[str, Callable[[], object] | None] = {
+        "alone": None,
+        "blocks are learned": lambda: model.partial_fit(block),
+        "matrices multiply": multiply,
+        "rows are learned": lambda: [model.partial_fit(row) for row in singles],
+        "Python counts": lambda: sum(range(10_000)),
+    }
+    taken: dict[str, list[int]] = {name: [] for name in works}
+    ask(model, questions, [])
+    gc.disable()
+    for _ in range(n_turns):
+        for name, work in works.items():
+            beside(work, lambda name=name: ask(model, questions, taken[name]))
+            gc.collect()
+    figures = {
+        name: {label: float(np.quantile(times, level)) / 1e3 for label, level in QUANTILES.items()}
+        for name, times in taken.items()
+    }
+    print(f"{m} atoms, {d} features, {n_turns} turns of {n_asked} rows each, {time.strftime('%Y-%m-%d')}")
+    print(f"{'microseconds':>20} " + " ".join(f"{label:>8}" for label in QUANTILES))
+    for name, values in figures.items():
+        print(f"{name:>20} " + " ".join(f"{value:8.1f}" for value in values.values()))
+    ratio = figures["blocks are learned"]["p99"] / figures["alone"]["p99"]
+    holds = ratio <= MOST_RATIO
+    print(
+        f"{'HOLDS' if holds else 'FAILS'}: beside a writer of blocks the p99 is {ratio:.2f} times that of a reader "
+        f"alone (at most {MOST_RATIO:g})"
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({**figures, "ratio": ratio}, indent=2) + "\n")
+    return 0 if holds or arguments.tiny else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Claim: a checkpoint is written at the disk's pace, and read with all checks in a tenth of a second.
+
+A model of 512 atoms and 64 features is saved by turns with a plain file of the same bytes, written at once and brought
+to the disk. Then it is loaded by turns with reading the plain file.
+
+* **save** gathers the state, sums checksums, writes, and brings file and folder to the disk before it takes the place
+  of the old one; **write** is the plain file: open, write, flush, fsync, close.
+* **load** reads and checks everything: factors against kernel matrices, moments, samples, axes.
+* Medians of the turns; the folder decides which disk is measured.
+
+Run::
+
+    python benchmarks/saving_costs_what_the_disk_costs.py --folder .
+    python benchmarks/saving_costs_what_the_disk_costs.py --tiny
+
+The exit code is 0 if saving takes at most 3 times as long as writing and loading at most 100 ms, and 1 otherwise.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from ingest_runs_near_gemm import BLOCK, Sheet, seconds
+
+from streamkpca import StreamingKernelPCA, load
+from streamkpca.kernels import RBF
+
+MOST_RATIO, MOST_SECONDS = 3.0, 0.100
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a plain file, and bring it to the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def measure(model: StreamingKernelPCA, folder: Path, repeats: int) -> dict[str, float]:
+    """Save, write, load and read by turns."""
+    data = model.to_bytes()
+    plain, checkpoint = folder / "plain", folder / "checkpoint"
+    write(plain, data)
+    model.save(checkpoint)
+    # The first one compiles what checks take.
+    load(checkpoint)
+    turns = {
+        "write": lambda: write(plain, data),
+        "save": lambda: model.save(checkpoint),
+        "read": lambda: plain.read_bytes(),
+        "load": lambda: load(checkpoint),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in turns}
+    for _ in range(repeats):
+        for name, turn in turns.items():
+            taken[name].append(seconds(turn))
+    return {"bytes": len(data), **{name: float(np.median(values)) for name, values in taken.items()}}
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="Measure checkpoints against plain files of the same bytes.")
+    parser.add_argument("--folder", type=Path, default=Path(), help="where to write (default: here)")
+    parser.add_argument("--repeats", type=int, default=25, help="turns; figures are medians (default 25)")
+    parser.add_argument("--tiny", action="store_true", help="16 atoms of 4 features, three turns")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    (m, d), repeats = ((16, 4), 3) if arguments.tiny else ((512, 64), arguments.repeats)
+    sheet = Sheet(d)
+    model = StreamingKernelPCA(kernel=RBF("median").settled(sheet.draw(2000)), max_atoms=m, tolerance=1e-6)
+    # Long enough for the jury to be full, and with rows that wait.
+    model.partial_fit(sheet.draw((4 if arguments.tiny else 48) * BLOCK + BLOCK // 2))
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        figures = measure(model, Path(folder), repeats)
+    ratio = figures["save"] / figures["write"]
+    print(f"{model.n_atoms_} atoms, {d} features, {figures['bytes'] / 2**20:.1f} MiB, {time.strftime('%Y-%m-%d')}")
+    for name in ("write", "save", "read", "load"):
+        print(f"{name:>6} {1e3 * figures[name]:8.1f} ms")
+    holds = ratio <= MOST_RATIO and figures["load"] <= MOST_SECONDS
+    print(
+        f"{'HOLDS' if holds else 'FAILS'}: saving takes {ratio:.2f} times as long as writing (at most {MOST_RATIO:g}), "
+        f"loading {1e3 * figures['load']:.0f} ms (at most {1e3 * MOST_SECONDS:.0f})"
+    )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({**figures, "ratio": ratio, "atoms": model.n_atoms_}, indent=2) + "\n")
+    return 0 if holds or arguments.tiny else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
