@@ -57,7 +57,7 @@ FLOORS = {
     11: ["approximate", "batch", "sparse", "stream_estimator", "stored_estimator", "stream_writer"],
     12: ["streaming", "merging"],
     13: ["warmup", "checkpointer", "__init__"],
-    14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
+    14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables", "adapters.river_learner"],
     15: [
         "adapters",
         "adapters.for_river",
@@ -126,7 +126,7 @@ DOORS = {
 # Rooms that are only entered by the command, and may load its libraries at once.
 COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
 # Doors to other libraries: who imports one wants its library, and may load no other at once.
-ADAPTERS = {"adapters.for_river": {"river"}}
+ADAPTERS = {"adapters.for_river": {"river"}, "adapters.river_learner": {"river"}}
 OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich", "river", "dask", "distributed"}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 
