@@ -57,10 +57,21 @@ FLOORS = {
     11: ["approximate", "batch", "sparse", "stream_estimator", "stored_estimator", "stream_writer"],
     12: ["streaming", "merging"],
     13: ["warmup", "checkpointer", "__init__"],
-    14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables", "adapters.river_learner"],
+    14: [
+        "plots",
+        "tables.columns",
+        "tables.array_tables",
+        "tables.csv_tables",
+        "tables",
+        "adapters.partitions",
+        "adapters.river_learner",
+    ],
     15: [
         "adapters",
+        "adapters.dask_blocks",
+        "adapters.for_dask",
         "adapters.for_river",
+        "adapters.for_spark",
         "command",
         "command.plant",
         "command.detection",
@@ -122,11 +133,18 @@ DOORS = {
     ("tables", "tables.array_tables"),
     ("tables", "tables.columns"),
     ("tables", "tables.csv_tables"),
+    # Dask: what runs on the workers, then the face.
+    ("adapters.for_dask", "adapters.dask_blocks"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
 COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
 # Doors to other libraries: who imports one wants its library, and may load no other at once.
-ADAPTERS = {"adapters.for_river": {"river"}, "adapters.river_learner": {"river"}}
+ADAPTERS = {
+    "adapters.for_dask": {"dask"},
+    "adapters.dask_blocks": {"dask"},
+    "adapters.for_river": {"river"},
+    "adapters.river_learner": {"river"},
+}
 OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich", "river", "dask", "distributed"}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 
