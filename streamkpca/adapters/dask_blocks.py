@@ -12,7 +12,7 @@ from streamkpca.validation import as_rows, as_sample_weight
 
 try:
     from dask.base import is_dask_collection
-    from dask.delayed import delayed
+    from dask.delayed import Delayed, delayed
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_dask needs {error.name}; pip install "streamkpca[dask]"') from error
 
@@ -22,7 +22,8 @@ Ask = Callable[[StreamingKernelPCA, Any], Array]
 
 def kind_of(X: Any, where: str) -> str:
     """Tell Arrays, DataFrames and Bags from each other, without loading what is not there."""
-    if hasattr(X, "map_blocks"):
+    # A Delayed has every attribute that it is asked for.
+    if hasattr(X, "map_blocks") and not isinstance(X, Delayed):
         if X.ndim != 2:
             raise ValueError(
                 f"{where}: expected a 2D array (rows, features) but got {X.ndim}D. Reshape your data: X.reshape(-1, 1) "

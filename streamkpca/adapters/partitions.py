@@ -134,7 +134,9 @@ def merge_summaries(template: StreamingKernelPCA, summaries: Sequence[bytes]) ->
             # What is forgotten beyond all numbers is forgotten as far as numbers go.
             model.forget(max(0.5 ** (n_later / template.half_life), np.finfo(np.float64).tiny))
             n_later += getattr(model, "n_samples_seen_", 0)
-    return merge(*models).to_bytes()
+    # Nothing is published for a model alone: of rows that wait for their first block no axes could be read again.
+    taught = [model for model in models if hasattr(model, "n_samples_seen_")]
+    return (merge(*taught) if len(taught) > 1 else (taught or models)[0]).to_bytes()
 
 
 def finish(model: StreamingKernelPCA, template: StreamingKernelPCA, summary: bytes) -> StreamingKernelPCA:
