@@ -160,7 +160,7 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
         kernel = kernel_from(self.kernel, where=where)
         rows = checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
-        kernel = kernel.settled(rows)
+        kernel = kernel.settled(rows, weights)
 
         pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
         pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)

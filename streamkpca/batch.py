@@ -160,7 +160,7 @@ class KernelPCA(Estimator):
         rows = checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         # The caller may write to X later.
-        axes = _exact_axes(kernel.settled(rows), rows.copy(), weights, n_components, center)
+        axes = _exact_axes(kernel.settled(rows, weights), rows.copy(), weights, n_components, center)
         self._published = axes, feature_names(X)
         return self
 

@@ -134,7 +134,7 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         kernel = kernel_from(self.kernel, where=where)
         rows = checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)
-        kernel = kernel.settled(rows)
+        kernel = kernel.settled(rows, weights)
         # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
         basis = Basis(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):

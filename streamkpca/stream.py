@@ -243,9 +243,10 @@ class Stream:
             return self.summary.basis.kernel
         if rows is None or weights is None:
             rows, weights = self.pending.rows, self.pending.weights
-        counting = rows[weights > 0.0]
         # A question may come before any row that counts: then any scale will do, and is not kept.
-        return self.kernel.settled(counting if len(counting) else np.zeros((1, self.n_features)))
+        return (
+            self.kernel.settled(rows, weights) if weights.any() else self.kernel.settled(np.zeros((1, rows.shape[1])))
+        )
 
     def _calm_blocks(self, settings: StreamSettings) -> int:
         """Say how many blocks to come are worth looking at ahead."""

@@ -237,8 +237,8 @@ def _real_array(values: Any, where: str, name: str) -> Array:
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
     try:
-        array = np.asarray(_from_table(values))
-    except (ValueError, TypeError) as error:
+        array = _numbers(np.asarray(_from_table(values)))
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{where}: {name} is not a rectangular array of numbers ({error})") from None
     kind = array.dtype.kind
     if kind == "c":
@@ -256,9 +256,11 @@ def _real_array(values: Any, where: str, name: str) -> Array:
 
 
 def _from_table(values: Any) -> Any:
-    """Turn a DataFrame into one array; columns of several number types would make it an array of objects."""
-    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
-        return values
-    array = values.to_numpy()
+    """Turn a DataFrame into one array, as other tables and lists are."""
+    return values.to_numpy() if hasattr(values, "columns") and hasattr(values, "to_numpy") else values
+
+
+def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Take the numbers out of an array of objects, which columns of several types make, if they are nothing else."""
     numbers_only = array.dtype.kind == "O" and all(isinstance(value, Real | np.bool_) for value in array.ravel())
     return array.astype(np.float64) if numbers_only else array

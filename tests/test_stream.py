@@ -120,10 +120,10 @@ def test_new_rows_make_the_provisional_answers_stale():
 def test_the_kernel_is_settled_on_the_first_block():
     settings = settings_of(kernel=RBF())
     stream = stream_of(100, settings)
-    assert stream.summary.basis.kernel == RBF(1 / (2 * ROWS[:8].var()))
+    assert stream.summary.basis.kernel == RBF().settled(ROWS[:8], WEIGHTS[:8])
     assert stream.kernel == RBF()
     young = stream_of(5, settings)
-    assert young.publish(settings).kernel == RBF(1 / (2 * ROWS[:5].var()))
+    assert young.publish(settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
 
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():

@@ -5,9 +5,11 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from streamkpca.kernels.planes import Array, Columns
 from streamkpca.kernels.programs import Listing, Program
-from streamkpca.validation import as_rows
+from streamkpca.validation import as_rows, as_sample_weight
 
 
 class KernelValue(ABC):
@@ -84,13 +86,15 @@ class KernelValue(ABC):
         """
         return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
 
-    def settled(self, X: Any) -> Self:
+    def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace "scale" and "median" by numbers that fit the given rows.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Rows of the kind that the kernel will see.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
 
         Returns
         -------
@@ -100,7 +104,7 @@ class KernelValue(ABC):
         Raises
         ------
         TypeError, ValueError
-            X is not finite rows, or lacks a column that the kernel names.
+            X is not finite rows, or lacks a column that the kernel names; the weights are not, or all are zero.
 
         Examples
         --------
@@ -108,8 +112,13 @@ class KernelValue(ABC):
         >>> RBF("scale").settled([[0.0], [4.0]])
         RBF(gamma=0.25)
         """
-        rows = self._checked(X, f"{type(self).__name__}.settled")
-        return self if self.is_settled else self._settle(rows)
+        where = f"{type(self).__name__}.settled"
+        rows = self._checked(X, where)
+        if sample_weight is None:
+            return self if self.is_settled else self._settle(rows, None)
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+        return self if self.is_settled else self._settle(rows, None if np.all(weights == weights[0]) else weights)
 
     @cached_property
     def is_settled(self) -> bool:
@@ -165,13 +174,13 @@ class KernelValue(ABC):
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         return tuple(value for value in values if isinstance(value, KernelValue))
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
         changes = {}
         for field in fields(self):  # type: ignore[arg-type]
             part = getattr(self, field.name)
             if isinstance(part, KernelValue):
-                changes[field.name] = part._settle(X)
+                changes[field.name] = part._settle(X, weights)
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def check_width(self, d: int, where: str) -> None:
