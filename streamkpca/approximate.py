@@ -13,7 +13,7 @@ from streamkpca.moments import Moments
 from streamkpca.parameters import check_choice, check_integer, check_real
 from streamkpca.pursuit import Criterion, Pursuit
 from streamkpca.refit import refit
-from streamkpca.snapshot_estimator import BatchSnapshotEstimator
+from streamkpca.snapshot_estimator import BatchSnapshotEstimator, some_of
 from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
@@ -173,7 +173,12 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
             basis.warn_if_indefinite(block)
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
-        self._published = refit(kernel, candidates, moments, settings), candidates, moments, feature_names(X)
+        self._published = (
+            refit(kernel, candidates, moments, settings, some_of(rows)),
+            candidates,
+            moments,
+            feature_names(X),
+        )
         return self
 
     @property

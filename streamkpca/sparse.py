@@ -10,7 +10,7 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.moments import Moments
 from streamkpca.refit import refit
 from streamkpca.selection import choose_by_tolerance
-from streamkpca.snapshot_estimator import BatchSnapshotEstimator
+from streamkpca.snapshot_estimator import BatchSnapshotEstimator, some_of
 from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
@@ -145,5 +145,10 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
-        self._published = refit(kernel, candidates, moments, settings), candidates, moments, feature_names(X)
+        self._published = (
+            refit(kernel, candidates, moments, settings, some_of(rows)),
+            candidates,
+            moments,
+            feature_names(X),
+        )
         return self

@@ -16,7 +16,6 @@ from streamkpca.factor import squared_norms
 from streamkpca.fading import LEAST_TOTAL_WEIGHT, possible_factor
 from streamkpca.kernels import Kernel
 from streamkpca.lookahead import Lookahead
-from streamkpca.moments import Moments
 from streamkpca.pending import Pending
 from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
@@ -192,29 +191,29 @@ class Stream:
         return self._refitted(settings).ready()
 
     def _refitted(self, settings: StreamSettings) -> Snapshot:
-        kernel, atoms, moments = self.state(settings)
+        summary, atoms = self.state(settings)
+        known = summary.basis.kernel, atoms, summary.moments
+        sample = summary.reservoir.rows
         try:
-            return refit(kernel, atoms, moments, settings.refit, self.scheduled)
+            return refit(*known, settings.refit, sample, self.scheduled)
         except SparsityError as error:
             # A stream must go on: the last axes stay, and before there are any, all atoms make them.
             kept = "all atoms are used" if self.scheduled is None else "the last axes stay"
             warnings.warn(f"{error}; until then {kept}", SparsityWarning, stacklevel=3)
             if self.scheduled is not None:
                 return self.scheduled
-            every_atom = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
-            return refit(kernel, atoms, moments, every_atom)
+            return refit(*known, replace(settings.refit, noise_variance=None, n_active=None, axes="ritz"), sample)
 
     def completed(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
         """Return a summary of all rows, pending ones included, and leave the stream where it is."""
         pending = self.pending
         return self._advanced(settings, pending.rows, pending.weights, kernel=kernel)
 
-    def state(self, settings: StreamSettings) -> tuple[Kernel, Candidates, Moments]:
-        """Return what a refit sees, pending rows included."""
+    def state(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
+        """Return what a refit sees, pending rows included: a summary, and its atoms."""
         summary = self.completed(settings)
         basis = summary.basis
-        atoms = Candidates(basis.atoms, summary.tenure.positions, basis.factor, are_atoms=True)
-        return basis.kernel, atoms, summary.moments
+        return summary, Candidates(basis.atoms, summary.tenure.positions, basis.factor, are_atoms=True)
 
     def read_provisional(self, settings: StreamSettings) -> Snapshot:
         """Answer readers before the first scheduled refit, from the rows so far; kept until rows come."""

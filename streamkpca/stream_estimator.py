@@ -172,5 +172,5 @@ class StreamEstimator(SnapshotEstimator):
         stream = self._stream
         if stream is None:
             return None
-        _, atoms, moments = stream.state(self._settings(type(self).__name__))
-        return atoms, moments
+        summary, atoms = stream.state(self._settings(type(self).__name__))
+        return atoms, summary.moments

@@ -287,7 +287,7 @@ class StreamingKernelPCA(StreamWriter):
         checked = self._checked
         while checked is None:
             given = self._arguments()
-            checked = self._checked = StreamSettings.checked(**self.get_params(), where=where)
+            checked = self._checked = StreamSettings.checked(**self.get_params(deep=False), where=where)
             # Another thread may have set one meanwhile; who sets one later takes back what is stored here.
             if not all(map(operator.is_, given, self._arguments())):
                 checked = None

@@ -89,11 +89,11 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     snapshot = stream.publish(settings_of())
     assert snapshot.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(stream) == before
-    kernel, atoms, moments = stream.state(settings_of())
-    assert kernel == RBF(0.5)
+    summary, atoms = stream.state(settings_of())
+    assert summary.basis.kernel == RBF(0.5)
     assert atoms.are_atoms
     np.testing.assert_array_equal(ROWS[atoms.positions], atoms.rows)
-    assert moments.total_weight == pytest.approx(WEIGHTS[:117].sum())
+    assert summary.moments.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(stream) == before
 
 

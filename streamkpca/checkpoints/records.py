@@ -30,12 +30,14 @@ Arrays = dict[str, AnyArray]
 Expected = dict[str, tuple[str, tuple[int, ...]]]
 
 _REALS, _POSITIONS = "<f8", "<i8"
-# Arrays of a snapshot that are stored, with the letters of their axes: m atoms of d features, k of them active, q axes.
+# Arrays of a snapshot that are stored, with the letters of their axes: m atoms of d features, k of them active, q axes,
+# r rows of a sample.
 # The active atoms are those of positive weight, and distances are measured to all.
 _SNAPSHOT = {
     "atoms": "md",
     "atom_rows": "m",
     "weights": "m",
+    "sample": "rd",
     "factor": "kk",
     "span_factor": "mm",
     "axes": "kq",
@@ -169,7 +171,7 @@ def expected_arrays(header: HeaderFields) -> Expected:
             expected |= {f"{name}.rows": (_REALS, (count, d)), f"{name}.positions": (_POSITIONS, (count,))}
     for name in ("scheduled", "published"):
         if snapshot := header.optional_part(name):
-            sizes = {"d": d, "2": 2, **{size: snapshot.integer(f"n_{size}") for size in "mkq"}}
+            sizes = {"d": d, "2": 2, **{size: snapshot.integer(f"n_{size}") for size in "mkqr"}}
             for part, axes in _SNAPSHOT.items():
                 kind = _POSITIONS if part == "atom_rows" else _REALS
                 expected[f"{name}.{part}"] = (kind, tuple(sizes[axis] for axis in axes))
@@ -288,6 +290,7 @@ def _snapshot_record(name: str, snapshot: Snapshot | None, arrays: Arrays) -> di
         "n_m": len(snapshot.atoms),
         "n_k": len(snapshot.factor),
         "n_q": snapshot.n_components,
+        "n_r": len(snapshot.sample),
         "noise_variance": snapshot.noise_variance,
         "total_weight": snapshot.total_weight,
         "unexplained_energy_ratio": snapshot.unexplained_energy_ratio,

@@ -140,6 +140,7 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
 def _check_snapshot(name: str, snapshot: Snapshot, summary: Summary) -> None:
     _require(snapshot.kernel == summary.basis.kernel, f"{name}: the kernel is not that of the atoms")
     _require_rows(f"{name}.atoms", snapshot.atoms, snapshot.kernel)
+    _require_rows(f"{name}.sample", snapshot.sample, snapshot.kernel)
     _require(bool(np.all(snapshot.atom_rows >= 0)), f"{name}.atom_rows: a position is negative")
     _require_not_negative(f"{name}.weights", snapshot.weights)
     _require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)

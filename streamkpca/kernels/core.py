@@ -86,6 +86,61 @@ class KernelValue(ABC):
         """
         return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
 
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters, with those of its parts by paths such as ``left__gamma``.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> (2.0 * RBF(0.5)).parameters()
+        {'scale': 2.0, 'kernel': RBF(gamma=0.5), 'kernel__gamma': 0.5}
+        """
+        found = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            found[field.name] = value
+            if isinstance(value, KernelValue):
+                found |= {f"{field.name}__{path}": part for path, part in value.parameters().items()}
+        return found
+
+    def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
+        """Make the kernel with another value of a parameter.
+
+        Parameters
+        ----------
+        path : str
+            As `parameters` names them.
+        value : object
+        where : str
+            Who asks, for the error text.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such parameter, or it cannot have that value.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Linear
+        >>> (RBF(0.5) + Linear()).with_parameter("left__gamma", 0.1)
+        RBF(gamma=0.1) + Linear()
+        """
+        known = self.parameters()
+        if path not in known:
+            raise ValueError(
+                f"{where}: the kernel {self!r} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+            )
+        name, _, rest = path.partition("__")
+        return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
+
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace "scale" and "median" by numbers that fit the given rows.
 
@@ -164,6 +219,10 @@ class KernelValue(ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program: it is made anew where it is needed."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _replaced(self, name: str, value: Any) -> Self:
+        """Make the kernel with another value of one of its own parameters."""
+        return replace(self, **{name: value})  # type: ignore[type-var]
 
     @abstractmethod
     def _lower(self, listing: Listing, columns: Columns) -> None:
