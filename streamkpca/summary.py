@@ -217,6 +217,7 @@ class Summary:
         max_atoms : int
         """
         if self.basis.size > max_atoms:
+            self.jury = self.jury.sorted()
             total_weight = self.total_weight
             choice = choose_to_shrink(self.basis, self.tenure, self.jury, max_atoms, total_weight=total_weight)
             self._change(choice, self.basis.atoms[:0], np.empty(0))
@@ -332,6 +333,8 @@ class Summary:
     def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
         """Look for atoms among the rows of a block."""
         self._settle()
+        # A sample whose rows are not in their places yet would put a copy of itself in order, and keep both.
+        self.jury = self.jury.sorted()
         weights, seen = block.weights, block.projected()
         if max_atoms is None:
             self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)
