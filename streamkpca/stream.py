@@ -21,7 +21,7 @@ from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
 from streamkpca.stream_settings import StreamSettings
 from streamkpca.summary import Summary
-from streamkpca.validation import Names
+from streamkpca.validation import Names, round_to_single
 from streamkpca.weighting import Candidates
 
 Array = npt.NDArray[np.float64]
@@ -47,6 +47,7 @@ class Stream:
         self.kernel = settings.kernel
         self.block_size = settings.block_size
         self.reservoir_size = settings.reservoir_size
+        self.dtype = settings.dtype
         # A seed that nobody names is drawn once, and then belongs to the stream.
         named = settings.random_state
         self.seed = secrets.randbits(63) if named is None else named
@@ -69,12 +70,12 @@ class Stream:
         """Refuse parameters that the rows so far were not worked off with."""
         if settings is self._continued:
             return
-        began = (self.kernel, self.block_size, self.reservoir_size)
-        if (settings.kernel, settings.block_size, settings.reservoir_size) != began:
+        began = (self.kernel, self.block_size, self.reservoir_size, self.dtype)
+        if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
             raise ValueError(
-                f"{where}: kernel, block_size and reservoir_size cannot change within a stream; it began with "
-                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}; "
-                "set them back or start anew with fit"
+                f"{where}: kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
+                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
+                f"dtype={self.dtype!r}; set them back or start anew with fit"
             )
         self._continued = settings
 
@@ -92,6 +93,11 @@ class Stream:
                 f"{where} expected a model of the features {self.names.tolist()} but got {other.names.tolist()}; "
                 "merge models of the same columns in the same order"
             )
+        if self.dtype != other.dtype:
+            raise ValueError(
+                f"{where} expected a model with dtype={self.dtype!r} but got dtype={other.dtype!r}; "
+                "merge models that keep rows in the same precision"
+            )
         if settings.half_life != other_settings.half_life:
             raise ValueError(
                 f"{where} expected a model with half_life={settings.half_life} but got "
@@ -104,6 +110,10 @@ class Stream:
                 f"{where} expected a model with the kernel {own!r} but got {others!r}; give all models the same, scale "
                 "included: settle it on some rows once and pass kernel=first.kernel_ on"
             )
+
+    def rounded(self, rows: Array, where: str) -> Array:
+        """Round rows to what this stream keeps of them; refuse those that are beyond its numbers."""
+        return rows if self.dtype == "float64" else round_to_single(rows, where)
 
     def append(self, rows: Array, weights: Array | float) -> bool:
         """Append rows, of some weight each or all of the same, to the pending ones, in place, unless they fill a block.
@@ -243,7 +253,7 @@ class Stream:
                 check_energy(kernel.program.diagonal(rows))
 
     def _pending(self) -> tuple[Array, Array]:
-        return self._buffer[: self.n_pending], self._buffer_weights[: self.n_pending]
+        return self._buffer[: self.n_pending].astype(np.float64, copy=False), self._buffer_weights[: self.n_pending]
 
     def _settled_kernel(self, rows: Array) -> Kernel:
         return self.summary.basis.kernel if self.summary else self.kernel.settled(rows)
@@ -272,6 +282,7 @@ class Stream:
                 max_atoms=settings.max_atoms,
                 reservoir_size=self.reservoir_size,
                 seed=self.seed,
+                dtype=self.dtype,
             )
         else:
             summary = self.summary.copy()
@@ -296,5 +307,5 @@ class Stream:
 
     def _new_buffer(self) -> None:
         self.n_pending = 0
-        self._buffer = np.empty((self.block_size, self.n_features))
+        self._buffer = np.empty((self.block_size, self.n_features), dtype=self.dtype)
         self._buffer_weights = np.empty(self.block_size)

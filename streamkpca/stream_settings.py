@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.parameters import check_integer, check_real
+from streamkpca.parameters import check_choice, check_integer, check_real
 from streamkpca.weighting import RefitSettings
 
 # A refit of m atoms takes as long as recording 10 m rows, or 1,300 where they are few.
@@ -24,6 +24,7 @@ class StreamSettings:
     reservoir_size: int
     random_state: int | None
     refit: RefitSettings
+    dtype: str = "float64"
 
     def refit_interval(self, n_atoms: int) -> float:
         """Say how many rows may come between refits.
@@ -60,6 +61,7 @@ class StreamSettings:
         refit_every: Any,
         reservoir_size: Any,
         random_state: Any,
+        dtype: Any,
         where: str,
     ) -> Self:
         """Check the parameters of a stream.
@@ -68,7 +70,7 @@ class StreamSettings:
         ----------
         n_components, kernel, max_atoms, tolerance, noise_variance, n_active, axes, center, half_life, block_size
             As `StreamingKernelPCA` was given them.
-        refit_every, reservoir_size, random_state
+        refit_every, reservoir_size, random_state, dtype
             As above.
         where : str
             Who asks, for the error text.
@@ -107,6 +109,7 @@ class StreamSettings:
             else check_integer("refit_every", refit_every, least=1, where=where),
             reservoir_size=check_integer("reservoir_size", reservoir_size, least=0, where=where),
             random_state=random_state,
+            dtype=check_choice("dtype", dtype, choices=("float64", "float32"), where=where),
             refit=RefitSettings.checked(
                 n_components=n_components,
                 center=center,

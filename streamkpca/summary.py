@@ -74,6 +74,8 @@ class Summary:
         Rows of the random sample.
     seed : int
         Seed of the samples.
+    dtype : str
+        What samples keep their rows as.
 
     Attributes
     ----------
@@ -103,6 +105,7 @@ class Summary:
         max_atoms: int | None = None,
         reservoir_size: int = 0,
         seed: int = 0,
+        dtype: str = "float64",
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
@@ -111,8 +114,8 @@ class Summary:
         self._settled = Moments.zero()
         self.tenure = Tenure.none()
         self.n_rows = 0
-        self.jury = Reservoir.empty(jury_size(max_atoms), n_features)
-        self.reservoir = Reservoir.empty(reservoir_size, n_features)
+        self.jury = Reservoir.empty(jury_size(max_atoms), n_features, dtype)
+        self.reservoir = Reservoir.empty(reservoir_size, n_features, dtype)
         self.trend = ResidualTrend()
         self.last_drift: int | None = None
         self._pace = SearchPace()
@@ -226,7 +229,7 @@ class Summary:
         """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
         self._settled, self._recent = Moments.zero(self.basis.size), None
         self.tenure = replace(self.tenure, exposure=np.zeros(self.basis.size))
-        self.reservoir = Reservoir.empty(self.reservoir.size, self.basis.atoms.shape[1])
+        self.reservoir = self.reservoir.emptied()
         self.n_rows = 0
 
     def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:

@@ -143,4 +143,4 @@ def test_a_jury_that_was_heard_is_held_once(max_atoms):
     else:
         summary._search(summary.look(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0)
     assert len(summary.jury) == summary.jury.size
-    assert summary.jury.rows is summary.jury.settled.rows
+    assert summary.jury._drawn is summary.jury.settled
