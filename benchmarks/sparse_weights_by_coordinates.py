@@ -18,7 +18,6 @@ Without a file it takes scikit-learn's digits. A file is an .npz with an array `
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from common import surroundings, write_figures
 
 from streamkpca import weight_optimisers
 from streamkpca.likelihood import WeightFit, fit_weights
@@ -163,6 +163,7 @@ def main() -> int:
     if len(rows) < n_rows:
         parser.error(f"expected {n_rows} rows but the data have {len(rows)}; lower --candidates")
 
+    where = surroundings()
     print(f"{n_candidates} candidates, {rows.shape[1]} features, RBF gamma {gamma:.4g}")
     lines, product = measure(rows, gamma, n_candidates, rounds, runs=15)
     coordinate, paper, cold, warm = lines
@@ -176,18 +177,17 @@ def main() -> int:
         f"a warm start takes {steps:.0%} of the steps and {share:.0%} of the time of a cold one, "
         f"{warm['seconds'] / product:.1f} against {cold['seconds'] / product:.1f} products of all candidates with S"
     )
-    if arguments.json:
-        figures = {
-            "candidates": n_candidates,
-            "likelihood_gain": gap,
-            "times_faster": speed,
-            "warm_steps_ratio": steps,
-            "warm_seconds_ratio": share,
-            "product_seconds": product,
-            "holds": holds,
-            "fits": lines,
-        }
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    figures = {
+        "candidates": n_candidates,
+        "likelihood_gain": gap,
+        "times_faster": speed,
+        "warm_steps_ratio": steps,
+        "warm_seconds_ratio": share,
+        "product_seconds": product,
+        "holds": holds,
+        "fits": lines,
+    }
+    write_figures(arguments.json, where, figures)
     return 0 if holds or arguments.tiny else 1
 
 

@@ -21,7 +21,7 @@ from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
 from streamkpca.stream_settings import StreamSettings
 from streamkpca.summary import Summary
-from streamkpca.validation import Names
+from streamkpca.validation import Names, round_to_single
 from streamkpca.weighting import Candidates
 
 Array = npt.NDArray[np.float64]
@@ -44,6 +44,7 @@ class Stream:
         self.kernel = settings.kernel
         self.block_size = settings.block_size
         self.reservoir_size = settings.reservoir_size
+        self.dtype = settings.dtype
         # A seed that nobody names is drawn once, and then belongs to the stream.
         named = settings.random_state
         self.seed = secrets.randbits(63) if named is None else named
@@ -53,7 +54,7 @@ class Stream:
         # Rows before the first that counts, in whole blocks; there is no summary so far.
         self.n_rows_before = 0
         self.n_rejected = 0
-        self.pending = Pending.none(n_features)
+        self.pending = Pending.none(n_features, self.dtype)
         self.scheduled: Snapshot | None = None
         self.published: Snapshot | None = None
         self.provisional: tuple[StreamSettings, Pending, Snapshot] | None = None
@@ -69,12 +70,12 @@ class Stream:
         """Refuse parameters that the rows so far were not worked off with."""
         if settings is self._continued:
             return
-        began = (self.kernel, self.block_size, self.reservoir_size)
-        if (settings.kernel, settings.block_size, settings.reservoir_size) != began:
+        began = (self.kernel, self.block_size, self.reservoir_size, self.dtype)
+        if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
             raise ValueError(
-                f"{where}: kernel, block_size and reservoir_size cannot change within a stream; it began with "
-                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}; "
-                "set them back or start anew with fit"
+                f"{where}: kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
+                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
+                f"dtype={self.dtype!r}; set them back or start anew with fit"
             )
         self._continued = settings
 
@@ -92,6 +93,11 @@ class Stream:
                 f"{where} expected a model of the features {self.names.tolist()} but got {other.names.tolist()}; "
                 "merge models of the same columns in the same order"
             )
+        if self.dtype != other.dtype:
+            raise ValueError(
+                f"{where} expected a model with dtype={self.dtype!r} but got dtype={other.dtype!r}; "
+                "merge models that keep rows in the same precision"
+            )
         if settings.half_life != other_settings.half_life:
             raise ValueError(
                 f"{where} expected a model with half_life={settings.half_life} but got "
@@ -104,6 +110,10 @@ class Stream:
                 f"{where} expected a model with the kernel {own!r} but got {others!r}; give all models the same, scale "
                 "included: settle it on some rows once and pass kernel=first.kernel_ on"
             )
+
+    def rounded(self, rows: Array, where: str, *, finite: bool) -> Array:
+        """Round rows to what this stream keeps of them; refuse those beyond its numbers, or make them infinite."""
+        return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
 
     def append(self, rows: Array, weights: Array | float) -> bool:
         """Append rows, each of its weight or all of one, to the pending ones, in place, unless they fill a block."""
@@ -122,7 +132,7 @@ class Stream:
         if pending.n_rows:
             first = np.concatenate([pending.rows, first[0]]), np.concatenate([pending.weights, first[1]])
         n_blocks = (pending.n_rows + len(rows)) // self.block_size
-        self.pending = Pending.none(self.n_features)
+        self.pending = Pending.none(self.n_features, self.dtype)
 
         def piece(number: int) -> tuple[Array, Array]:
             start = missing + (number - 1) * self.block_size
@@ -147,7 +157,7 @@ class Stream:
         """Advance the summary by the pending rows."""
         if self.pending.n_rows:
             self._advance(settings, self.pending.rows, self.pending.weights)
-            self.pending = Pending.none(self.n_features)
+            self.pending = Pending.none(self.n_features, self.dtype)
 
     def forget(self, factor: float) -> None:
         """Let all rows given so far count `factor` times what they did."""
@@ -174,7 +184,7 @@ class Stream:
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
         self.summary = summary
-        self.pending = Pending.none(self.n_features)
+        self.pending = Pending.none(self.n_features, self.dtype)
 
     def publish_now(self, settings: StreamSettings) -> None:
         """Publish outside the schedule, which begins anew from here."""
@@ -193,7 +203,7 @@ class Stream:
     def _refitted(self, settings: StreamSettings) -> Snapshot:
         summary, atoms = self.state(settings)
         known = summary.basis.kernel, atoms, summary.moments
-        sample = summary.reservoir.rows
+        sample = summary.reservoir.kept_rows
         try:
             return refit(*known, settings.refit, sample, self.scheduled)
         except SparsityError as error:
@@ -279,6 +289,7 @@ class Stream:
                 reservoir_size=self.reservoir_size,
                 seed=self.seed,
                 n_rows=self.n_rows_before,
+                dtype=self.dtype,
             )
         else:
             summary = self.summary.copy()

@@ -200,6 +200,48 @@ def without_bad_rows(rows: Array, weights: Array | float) -> tuple[Array, Array 
     return np.where(good[:, None], rows, 0.0), np.where(good, weights, 0.0), len(rows) - int(good.sum())
 
 
+def round_to_single(rows: Array, where: str, *, finite: bool = True) -> Array:
+    """Round rows to single precision.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Finite.
+    where : str
+        Who asks, for the error text.
+    finite : bool
+        Refuse numbers beyond the range of float32; else they become infinite.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        Still float64; within 6e-8 of each number, relative, or within 1e-45.
+
+    Raises
+    ------
+    ValueError
+        A number is beyond the range of float32.
+
+    Notes
+    -----
+    Rows only, because kernel values have nothing to give away: rounded to single precision they put squared distances
+    of server metrics to the span of 256 atoms off by up to .3% of the median (.8% on another server), and 2,400 atoms
+    that a tolerance of 1e-6 had asked for were left without a Cholesky factor. Rounding the rows of a curved sheet
+    moved such distances by 1e-6 of the median.
+    """
+    # What is too small becomes 0, what is too large infinity, and that is looked for.
+    with np.errstate(over="ignore", under="ignore"):
+        single = rows.astype(np.float32)
+    in_range = np.isfinite(single) if finite else np.ones(1, dtype=bool)
+    if not in_range.all():
+        row, column = (int(i) for i in np.argwhere(~in_range)[0])
+        raise ValueError(
+            f"{where}: expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
+            f"{rows[row, column]:.3g} at row {row}, column {column}; scale the features down, or use dtype='float64'"
+        )
+    return single.astype(np.float64)
+
+
 def is_plain(X: Any, n_features: int | None) -> bool:
     """Say whether X needs neither conversion nor error text; single rows have no time for more.
 

@@ -217,7 +217,7 @@ def _require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None 
         rows = rows[weights > 0.0]
     if kernel.is_settled and len(rows):
         try:
-            check_energy(kernel.program.diagonal(rows))
+            check_energy(kernel.program.diagonal(rows.astype(np.float64, copy=False)))
         except ValueError as error:
             raise CheckpointError(f"{name}.rows: {error}") from None
 
