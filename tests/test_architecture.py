@@ -23,6 +23,7 @@ FLOORS = {
         "kernel_loops",
         "selection_loops",
         "weight_loops",
+        "gram_model",
     ],
     2: [
         "kernels.planes",
@@ -36,6 +37,7 @@ FLOORS = {
         "kernels",
         "kernels.expressions",
         "gaussian_model",
+        "weight_newton",
         "factor",
         "losses",
         "change",
@@ -43,7 +45,7 @@ FLOORS = {
         "fading",
         "reservoir",
     ],
-    3: ["basis", "moments", "candidate_span", "weight_optimisers"],
+    3: ["basis", "moments", "candidate_gram", "weight_optimisers"],
     4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["lookahead", "summary", "snapshot", "sparsity"],
     6: ["weighting", "estimator", "certificates"],
@@ -88,8 +90,8 @@ DOORS = {
     ("kernels", "kernels.product"),
     ("kernels", "kernels.programs"),
     ("kernels.expressions", "kernels"),
-    # Coordinate ascent stays in the span of the chosen candidates.
-    ("weight_optimisers", "candidate_span"),
+    # Coordinate ascent sees the candidates through their inner products with few.
+    ("weight_optimisers", "candidate_gram"),
     # Merging many is merging two, again and again.
     ("merging", "streaming"),
     # When to search depends on what a block leaves unexplained.
