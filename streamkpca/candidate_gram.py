@@ -214,7 +214,8 @@ class WeightedFew:
             found = self._statistics
             half = found.half_solved[working]
             return half @ half.T, found.moment_solved[working] @ found.solved[working].T
-        gram, moment_gram = (rows[:, working] for rows in self._candidates.rows(working))
+        # Indexing would give columns one after another, for which the loop would be compiled once more.
+        gram, moment_gram = (rows.take(working, axis=1) for rows in self._candidates.rows(working))
         if not k:
             return gram, moment_gram
         X, V = self._model.solve(gram[:k], moment_gram[:k])

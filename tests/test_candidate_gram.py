@@ -52,6 +52,8 @@ def test_all_that_is_told_is_that_of_the_dense_covariance(drawn, least_gain, by_
     newcomers = np.flatnonzero(weights == 0.0)[::2]
     working = np.concatenate([few.active, newcomers])
     found_A, found_Q = few.matrices(newcomers)
+    assert found_A.flags.c_contiguous
+    assert found_Q.flags.c_contiguous
     np.testing.assert_allclose(found_A, A[np.ix_(working, working)], rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(found_Q, Q[np.ix_(working, working)], rtol=1e-8, atol=1e-10)
 
