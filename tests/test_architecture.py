@@ -25,6 +25,7 @@ FLOORS = {
         "weight_loops",
         "checkpoints.archive",
         "checkpoints.header",
+        "gram_model",
     ],
     2: [
         "kernels.planes",
@@ -39,6 +40,7 @@ FLOORS = {
         "kernels",
         "kernels.expressions",
         "gaussian_model",
+        "weight_newton",
         "factor",
         "losses",
         "change",
@@ -47,7 +49,7 @@ FLOORS = {
         "reservoir",
         "pending",
     ],
-    3: ["preimages", "basis", "moments", "candidate_span", "weight_optimisers"],
+    3: ["preimages", "basis", "moments", "candidate_gram", "weight_optimisers"],
     4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["lookahead", "summary", "snapshot", "sparsity"],
     6: ["weighting", "parameterized", "containers", "estimator", "certificates"],
@@ -99,8 +101,8 @@ DOORS = {
     # Estimators: parameters, then what they can be asked.
     ("estimator", "parameterized"),
     ("estimator", "containers"),
-    # Coordinate ascent stays in the span of the chosen candidates.
-    ("weight_optimisers", "candidate_span"),
+    # Coordinate ascent sees the candidates through their inner products with few.
+    ("weight_optimisers", "candidate_gram"),
     # Merging many is merging two, again and again.
     ("merging", "streaming"),
     # When to search depends on what a block leaves unexplained.
