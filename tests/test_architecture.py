@@ -61,11 +61,12 @@ FLOORS = {
     12: ["streaming", "merging"],
     13: ["warmup", "checkpointer", "__init__"],
     14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
-    15: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
+    15: ["command", "command.plant", "command.detection", "command.results", "command.terminal", "command.options"],
     16: ["command.reports", "command.demo"],
     17: ["command.runs"],
-    18: ["cli"],
-    19: ["__main__"],
+    18: ["command.models"],
+    19: ["cli"],
+    20: ["__main__"],
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
@@ -124,7 +125,7 @@ DOORS = {
     ("tables", "tables.csv_tables"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
-COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
+COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.reports", "command.terminal"}
 OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich"}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 
