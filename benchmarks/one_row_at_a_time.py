@@ -8,7 +8,7 @@ that blocks that fill, refits, and the first answer after a refit all count. By 
 * River's `HalfSpaceTrees`, score_one and learn_one of a dict that was made and scaled to 0..1 beforehand;
 * scikit-learn's `KernelPCA`, fitted to 4,000 rows with the same gamma, and a pipeline of `Nystroem` with 128 rows and
   `IncrementalPCA`: transform of one row;
-* pyod's `KPCA`, scikit-learn's with a reconstruction error, fitted to 1,000 rows: decision_function of one row;
+* pyod's `KPCA`, which is scikit-learn's with a reconstruction error, fitted to 1,000 rows: decision_function of a row;
 * nystrompca's `NystromKPCA` with 128 of 4,000 rows: transform of one row;
 * a call of an empty function, and a loop that takes about as long as one transform and touches no memory to speak of:
   what the machine and the interpreter do to any call.
