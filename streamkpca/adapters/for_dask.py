@@ -1,0 +1,234 @@
+"""Kernel PCA over dask Arrays, DataFrames and Bags. Needs the extra ``dask``."""
+
+import copy
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from streamkpca.adapters.dask_blocks import (
+    Ask,
+    ask_array,
+    ask_bag,
+    ask_frame,
+    first_rows,
+    kind_of,
+    partitions_of,
+    summarise_part,
+    weights_of,
+)
+from streamkpca.adapters.partitions import finish, merge_summaries, template_of
+from streamkpca.parameters import check_integer
+from streamkpca.streaming import StreamingKernelPCA as _StreamingKernelPCA
+
+try:
+    from dask.base import is_dask_collection
+    from dask.delayed import delayed
+except ModuleNotFoundError as error:
+    raise ImportError(f'streamkpca.adapters.for_dask needs {error.name}; pip install "streamkpca[dask]"') from error
+
+
+class StreamingKernelPCA(_StreamingKernelPCA):
+    """`streamkpca.StreamingKernelPCA` that takes dask collections too.
+
+    Parameters and attributes are the same. Rows in memory are treated as there; a dask collection is learned partition
+    by partition, wherever dask runs them, and asked block by block, lazily.
+
+    Notes
+    -----
+    The kernel's scale is settled once, on the first rows of the first partitions. Each partition then becomes a summary
+    of its own, a few megabytes, and summaries of neighbours are merged in a tree that depends on the number of
+    partitions alone. The result is a function of the rows and their partitions: the same bytes with any scheduler, any
+    number of workers, and whichever of them die. The stream's order is that of the partitions, for a `half_life` too.
+
+    A merge takes as long as some thousands of rows, so let partitions have tens of thousands. A bag holds dicts
+    (features by name; those of the first record) or arrays, each a row or some rows.
+
+    See Also
+    --------
+    streamkpca.StreamingKernelPCA : Parameters, attributes, and what they mean.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+    >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+    >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+    >>> model.n_samples_seen_
+    4000
+    >>> model.transform(X).chunks
+    ((1000, 1000, 1000, 1000), (2,))
+    """
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, split_every: int = 8) -> Self:
+        """Start anew and learn from these rows.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : dask collection of n numbers, array-like of shape (n,), float or None
+            What each row counts; cut as X is. 1 by default.
+        split_every : int, default=8
+            Summaries that are merged in one task.
+
+        Returns
+        -------
+        StreamingKernelPCA
+            This model, fitted.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.fit`; also where weights are not cut as X is. The model is as before.
+
+        Notes
+        -----
+        Of a collection each partition is read once, and the first ones once more for the kernel's scale. There is no
+        second pass over the rows.
+        """
+        if not is_dask_collection(X):
+            return super().fit(X, y, sample_weight)
+        del y
+        where = "StreamingKernelPCA.fit"
+        split_every = check_integer("split_every", split_every, least=2, where=where)
+        settings = self._settings(where)
+        parts = partitions_of(X, where)
+        weights = weights_of(sample_weight, X, len(parts), where)
+        names, rows = None, None
+        if not settings.kernel.is_settled or kind_of(X, where) == "bag":
+            names, rows = first_rows(parts, weights, settings.block_size, settings.skips_bad_rows)
+            if not len(rows):
+                raise ValueError(
+                    f"{where}: found 0 rows that count in {len(parts)} partitions; a minimum of 1 is required"
+                )
+        template = template_of(self, rows)
+        shared = delayed(template)
+        level = [
+            delayed(summarise_part)(shared, part, weight, names) for part, weight in zip(parts, weights, strict=True)
+        ]
+        while len(level) > 1:
+            groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
+            level = [delayed(merge_summaries)(shared, g) if len(g) > 1 else g[0] for g in groups]
+        whole = finish(self, template, level[0].compute())
+        with self._writing():
+            self._stream = whole._stream
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the next rows of the stream, which are in memory.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        StreamingKernelPCA
+            This model.
+
+        Raises
+        ------
+        TypeError
+            X is a dask collection.
+        ValueError
+            As `streamkpca.StreamingKernelPCA.partial_fit`.
+        """
+        if is_dask_collection(X):
+            raise TypeError(
+                "StreamingKernelPCA.partial_fit expected rows in memory but got a dask collection; fit another model "
+                "with kernel=model.kernel_ to it and merge: model.merge(other)"
+            )
+        return super().partial_fit(X, y, sample_weight)
+
+    def transform(self, X: Any) -> Any:
+        """Project rows onto the principal axes.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+
+        Returns
+        -------
+        dask Array of shape (n, q), DataFrame with the same index, or Bag of arrays; ndarray of shape (n, q)
+            With the axes as they are now, whenever it is computed.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.transform`; some of it when rows are computed.
+        """
+        if not is_dask_collection(X):
+            return super().transform(X)
+        return self._ask(X, _StreamingKernelPCA.transform, self.get_feature_names_out().tolist())
+
+    def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Any:
+        """Measure how far rows are, in feature space, from what the model can represent.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+        n_components : int, optional
+            As `streamkpca.StreamingKernelPCA.reconstruction_error`.
+        active_only : bool
+            Likewise.
+
+        Returns
+        -------
+        dask Array of shape (n,), Series with the same index, or Bag; ndarray of shape (n,)
+            In units of k(x, x).
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.reconstruction_error`; some of it when rows are computed.
+        """
+        if not is_dask_collection(X):
+            return super().reconstruction_error(X, n_components, active_only=active_only)
+        ask = partial(_StreamingKernelPCA.reconstruction_error, n_components=n_components, active_only=active_only)
+        return self._ask(X, ask)
+
+    def score_samples(self, X: Any) -> Any:
+        """Score how familiar rows are: the higher, the better the model represents them.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+
+        Returns
+        -------
+        dask Array of shape (n,), Series with the same index, or Bag; ndarray of shape (n,)
+            Minus `reconstruction_error(X)`.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `reconstruction_error`.
+        """
+        if not is_dask_collection(X):
+            return super().score_samples(X)
+        return self._ask(X, _StreamingKernelPCA.score_samples)
+
+    def _ask(self, X: Any, ask: Ask, names: list[str] | None = None) -> Any:
+        """Ask of each block; several numbers a row if they have names, one otherwise."""
+        # What is wrong with the question itself is said now, not when rows are computed.
+        ask(self, self.atoms_[:1])
+        kind = kind_of(X, "StreamingKernelPCA")
+        # The model may go on learning before anything is computed. Workers keep the copy, and what it has prepared.
+        frozen = delayed(copy.deepcopy(self))
+        if kind == "array":
+            X = X.rechunk({1: -1})
+            if names is None:
+                return X.map_blocks(ask_array, model=frozen, ask=ask, n_answers=None, drop_axis=1, meta=np.empty(0))
+            q = len(names)
+            chunks = (X.chunks[0], (q,))
+            return X.map_blocks(ask_array, model=frozen, ask=ask, n_answers=q, chunks=chunks, meta=np.empty((0, q)))
+        if kind == "frame":
+            return X.map_partitions(ask_frame, frozen, ask, names, meta=ask_frame(X._meta, self, ask, names))
+        features = self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None
+        return X.map_partitions(ask_bag, frozen, ask, features)

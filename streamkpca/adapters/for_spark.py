@@ -1,0 +1,104 @@
+"""Recipe for Spark: summaries of partitions by ``mapInArrow``, merged. Needs pyarrow, as Spark does.
+
+On the driver, with streamkpca installed there and on the executors::
+
+    from pyspark import StorageLevel
+    from streamkpca import StreamingKernelPCA
+    from streamkpca.adapters import for_spark, partitions
+
+    model = StreamingKernelPCA(n_components=10, max_atoms=256)
+    frame = spark.read.parquet("readings").select("load", "heat", "flow").persist(StorageLevel.DISK_ONLY)
+    first = frame.limit(model.block_size).toPandas()
+    template = partitions.template_of(model, first)
+
+    summaries = frame.mapInArrow(lambda batches: for_spark.summarise_batches(template, batches), "summary binary")
+    parts = [row.summary for row in summaries.collect()]  # in the order of the partitions, megabytes each
+    model = partitions.finish(model, template, partitions.merge_summaries(template, parts))
+
+    scores = frame.mapInArrow(lambda batches: for_spark.score_batches(model, batches), "novelty double")
+
+Thousands of partitions merge on the executors; Spark does not promise the order, which matters within the bounds only::
+
+    merged = summaries.rdd.map(lambda row: bytes(row.summary)).treeReduce(
+        lambda a, b: partitions.merge_summaries(template, [a, b])
+    )
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamkpca.adapters.partitions import NamedRows, summarise
+from streamkpca.streaming import StreamingKernelPCA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def summarise_batches(template: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """Learn a partition that comes as batches of Arrow.
+
+    Parameters
+    ----------
+    template : StreamingKernelPCA
+        From `partitions.template_of`.
+    batches : iterable of RecordBatch
+        Columns of numbers, the features.
+
+    Yields
+    ------
+    RecordBatch
+        One, of one row, with the column ``summary`` of bytes.
+
+    Raises
+    ------
+    ImportError
+        pyarrow is not installed.
+    TypeError, ValueError
+        As `StreamingKernelPCA.partial_fit`.
+    """
+    summary = summarise(template, ((_rows(batch), None) for batch in batches))
+    pyarrow = _pyarrow()
+    yield pyarrow.record_batch({"summary": pyarrow.array([summary], pyarrow.binary())})
+
+
+def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """Score rows that come as batches of Arrow.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted.
+    batches : iterable of RecordBatch
+        Columns of numbers, the features.
+
+    Yields
+    ------
+    RecordBatch
+        For each batch one, with the column ``novelty``: `StreamingKernelPCA.reconstruction_error` of its rows.
+
+    Raises
+    ------
+    ImportError
+        pyarrow is not installed.
+    TypeError, ValueError
+        As `StreamingKernelPCA.reconstruction_error`.
+    """
+    for batch in batches:
+        novelty = model.reconstruction_error(_rows(batch)) if batch.num_rows else np.empty(0)
+        yield _pyarrow().record_batch({"novelty": novelty})
+
+
+def _rows(batch: "pa.RecordBatch") -> NamedRows:
+    """Copy columns into rows; what is missing becomes NaN."""
+    columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+    return NamedRows(batch.schema.names, np.column_stack(columns) if columns else np.empty((batch.num_rows, 0)))
+
+
+def _pyarrow() -> "pa":
+    try:
+        import pyarrow
+    except ModuleNotFoundError as error:
+        raise ImportError(f'batches of Arrow need {error.name}; pip install "streamkpca[cli]"') from error
+    return pyarrow

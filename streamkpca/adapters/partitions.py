@@ -1,0 +1,213 @@
+"""A fit in parts: a pure summary of each partition, and merges of summaries. For Dask, Spark, or any other framework.
+
+Every function here depends on its arguments alone. So a part that is lost is made again, to the byte, and the result
+does not depend on where and when parts are worked off, only on the rows, their partitions and the order of merges.
+"""
+
+import copy
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.kernels import Kernel
+from streamkpca.merging import merge
+from streamkpca.streaming import StreamingKernelPCA
+
+Array = npt.NDArray[np.float64]
+
+# Summaries are not asked for axes, so they make few, and seldom.
+_NO_AXES = {"n_components": 1, "noise_variance": None, "n_active": None, "axes": "ritz", "refit_every": 2**31}
+
+
+class NamedRows:
+    """Rows with names for their columns, as a DataFrame has them, where no such library may be installed.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the columns.
+    rows : ndarray of shape (n, d)
+    """
+
+    def __init__(self, names: Sequence[str], rows: npt.NDArray[Any]) -> None:
+        self.columns = list(names)
+        self.shape = rows.shape
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """Return the rows without names."""
+        return self._rows
+
+
+def template_of(model: StreamingKernelPCA, first_rows: Any = None) -> StreamingKernelPCA:
+    """Make the model that every partition is learned with: one kernel, scale and seed for all.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Its parameters count, not what it has learned.
+    first_rows : array-like of shape (n, d), optional
+        Rows that settle the kernel's scale: about `block_size` of the first that count, to get what one stream would.
+
+    Returns
+    -------
+    StreamingKernelPCA
+        Without rows. Send it to all who summarise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A parameter makes no sense, or the scale is not settled and there are no rows to settle it on.
+    """
+    where = "template_of"
+    settings = model._settings(where)
+    kernel = settings.kernel
+    if not kernel.is_settled:
+        if first_rows is None or len(first_rows) == 0:
+            raise ValueError(
+                f"{where} expected rows that settle the scale of {kernel!r} but got none; pass the first rows that "
+                "count, or a kernel with a scale"
+            )
+        kernel = kernel.settled(np.ascontiguousarray(first_rows, dtype=np.float64))
+    seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
+    parameters = model.get_params() | _NO_AXES | {"kernel": kernel, "random_state": seed}
+    return StreamingKernelPCA(**parameters)
+
+
+def summarise(template: StreamingKernelPCA, batches: Iterable[tuple[Any, Any]]) -> bytes:
+    """Learn a partition.
+
+    Parameters
+    ----------
+    template : StreamingKernelPCA
+        From `template_of`.
+    batches : iterable of (rows, sample_weight)
+        What `partial_fit` takes, in order, and empty batches. How a partition is cut into batches does not matter.
+
+    Returns
+    -------
+    bytes
+        As `StreamingKernelPCA.to_bytes` writes them; a model without rows where there are none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `StreamingKernelPCA.partial_fit`.
+    """
+    model = copy.copy(template)
+    for rows, weights in batches:
+        if len(rows):
+            model.partial_fit(rows, sample_weight=weights)
+    return model.to_bytes()
+
+
+def merge_summaries(template: StreamingKernelPCA, summaries: Sequence[bytes]) -> bytes:
+    """Merge what neighbouring partitions have taught, in their order.
+
+    Parameters
+    ----------
+    template : StreamingKernelPCA
+        From `template_of`.
+    summaries : sequence of bytes
+        From `summarise` or this function.
+
+    Returns
+    -------
+    bytes
+        The summary of all their rows in one stream: with a half-life, rows fade by all that come after them.
+
+    Raises
+    ------
+    CheckpointError
+        One is damaged.
+    """
+    models = [StreamingKernelPCA.from_bytes(summary, kernel=_kernel(template)) for summary in summaries]
+    if template.half_life is not None:
+        n_later = 0
+        for model in reversed(models):
+            # What is forgotten beyond all numbers is forgotten as far as numbers go.
+            model.forget(max(0.5 ** (n_later / template.half_life), np.finfo(np.float64).tiny))
+            n_later += getattr(model, "n_samples_seen_", 0)
+    # Nothing is published for a model alone: of rows that wait for their first block no axes could be read again.
+    taught = [model for model in models if hasattr(model, "n_samples_seen_")]
+    return (merge(*taught) if len(taught) > 1 else (taught or models)[0]).to_bytes()
+
+
+def finish(model: StreamingKernelPCA, template: StreamingKernelPCA, summary: bytes) -> StreamingKernelPCA:
+    """Make a model of the summary of all rows.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Its parameters say what is made of the summary; it stays as it is.
+    template : StreamingKernelPCA
+        From `template_of`.
+    summary : bytes
+        Of all partitions, from `merge_summaries`.
+
+    Returns
+    -------
+    StreamingKernelPCA
+        A new one, its axes published; it goes on from here like any other.
+
+    Raises
+    ------
+    ValueError
+        There were no rows, or none that counts.
+    """
+    whole = StreamingKernelPCA(**(model.get_params() | {"kernel": template.kernel}))
+    whole.merge(StreamingKernelPCA.from_bytes(summary, kernel=template.kernel))  # type: ignore[arg-type]
+    stream = whole._stream
+    if stream is None or not whole.total_weight_:
+        raise ValueError(
+            f"{type(model).__name__}.fit: found 0 rows that count in all partitions while a minimum of 1 is required"
+        )
+    # The parameter stays what the caller said, and the stream goes on with the scale that was settled.
+    whole.kernel = model.kernel
+    stream.kernel = whole._settings("finish").kernel
+    return whole
+
+
+def rows_of_records(records: Iterable[Any], names: Sequence[str] | None = None) -> Any:
+    """Turn records into rows.
+
+    Parameters
+    ----------
+    records : iterable of dict, or of array-likes of shape (d,) or (n, d)
+    names : sequence of str, optional
+        Of the features, where records are dicts; the keys of the first one if None.
+
+    Returns
+    -------
+    NamedRows, or ndarray of shape (n, d)
+        Features that a dict lacks are NaN.
+
+    Raises
+    ------
+    ValueError
+        A dict has other features.
+    """
+    given = list(records)
+    if not given or not isinstance(given[0], Mapping):
+        return np.vstack(given) if given else np.empty((0, 0))
+    names = list(given[0] if names is None else names)
+    known = set(names)
+    for record in given:
+        if unexpected := [name for name in record if name not in known]:
+            raise ValueError(
+                f"rows_of_records expected the features {', '.join(map(str, names))} (set by the first record) but got "
+                f"{', '.join(map(str, unexpected))} too; drop what is not a feature, or name it in every record"
+            )
+    return NamedRows(names, np.array([[record.get(name, np.nan) for name in names] for record in given]))
+
+
+def _kernel(template: StreamingKernelPCA) -> Kernel:
+    # The settled one; a summary cannot hold functions of the caller.
+    assert isinstance(template.kernel, Kernel)
+    return template.kernel

@@ -1,0 +1,286 @@
+"""Dask: the bytes depend on rows and partitions alone; answers are those of the model, in the shape of the question."""
+
+import importlib
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed", reason="needs the extra dask")
+
+import dask
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import distributed
+import pandas as pd
+
+from streamkpca import KernelPCA, NotFittedError, kernels, merge
+from streamkpca import StreamingKernelPCA as Plain
+from streamkpca.adapters.for_dask import StreamingKernelPCA
+
+X = np.random.default_rng(0).normal(size=(1000, 3))
+RBF = kernels.RBF(0.3)
+SMALL = {"n_components": 2, "max_atoms": 20, "block_size": 64}
+EXACT = {"n_components": 3, "max_atoms": None, "tolerance": 0.0, "kernel": RBF, "block_size": 16}
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def two_processes():
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def array(chunks=130):
+    return da.from_array(X, chunks=(chunks, 2))
+
+
+def frame(npartitions=5):
+    return dd.from_pandas(pd.DataFrame(X, columns=list("abc"), index=2 * np.arange(1000)), npartitions=npartitions)
+
+
+def bag_of_dicts():
+    return db.from_sequence([dict(zip("abc", row, strict=True)) for row in X.tolist()], npartitions=8)
+
+
+def fitted(rows, **changes):
+    return StreamingKernelPCA(**(SMALL | changes)).fit(rows)
+
+
+def by_hand(parts, split_every, **changes):
+    """Learn with the library's own models: partitions, neighbours, neighbours of neighbours."""
+    kernel = changes.pop("kernel", None) or Plain(**SMALL).partial_fit(X[:64]).kernel_
+    models = [Plain(**(SMALL | {"kernel": kernel} | changes)).partial_fit(part) for part in parts if len(part)]
+    while len(models) > 1:
+        models = [merge(*models[i : i + split_every]) for i in range(0, len(models), split_every)]
+    return models[0]
+
+
+def killed_once(block, marker, owner):
+    """Return the block; but the first process that is asked for it dies."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return block
+    assert os.getpid() != owner
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("split_every", [2, 3, 8])
+def test_a_fit_is_the_tree_of_merges_of_its_partitions(split_every):
+    model = StreamingKernelPCA(**SMALL).fit(array(), split_every=split_every)
+    tree = by_hand(np.split(X, range(130, 1000, 130)), split_every)
+    assert model.kernel_ == tree.kernel_
+    assert model.n_samples_seen_ == model.total_weight_ == 1000
+    assert model.n_atoms_ == tree.n_atoms_ == 20
+    np.testing.assert_array_equal(np.sort(model.atom_rows_), np.sort(tree.atom_rows_))
+    np.testing.assert_array_equal(model.atoms_, X[model.atom_rows_])
+    np.testing.assert_allclose(model.eigenvalues_.sum(), tree.eigenvalues_.sum(), rtol=0.05)
+
+
+@pytest.mark.parametrize("half_life", [None, 100.0])
+def test_without_a_budget_it_is_batch_kernel_pca(half_life):
+    weights = np.ones(200) if half_life is None else 2.0 ** (-np.arange(200)[::-1] / half_life)
+    exact = KernelPCA(3, kernel=RBF).fit(X[:200], sample_weight=weights)
+    for chunks in (200, 40, 7):
+        model = StreamingKernelPCA(**EXACT, half_life=half_life).fit(da.from_array(X[:200], chunks=(chunks, 3)))
+        np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8)
+        assert model.total_weight_ == pytest.approx(weights.sum())
+
+
+def test_bytes_are_those_of_any_scheduler_and_any_workers(two_processes):
+    alone = fitted(array()).to_bytes()
+    with dask.config.set(scheduler="threads", num_workers=4):
+        assert fitted(array()).to_bytes() == alone
+    with dask.config.set(scheduler=None):
+        assert fitted(array()).to_bytes() == alone
+
+
+def test_a_worker_that_dies_in_the_middle_changes_no_byte(two_processes, tmp_path):
+    marker, owner = tmp_path / "died", os.getpid()
+
+    def fragile(block, block_info=None):
+        is_sixth = block_info[0]["chunk-location"][0] == 5
+        return killed_once(block, str(marker), owner) if is_sixth else block
+
+    alone = fitted(array()).to_bytes()
+    with dask.config.set(scheduler=None):
+        before = set(two_processes.run(os.getpid).values())
+        assert fitted(array().map_blocks(fragile, dtype=float, meta=np.empty((0, 0)))).to_bytes() == alone
+        assert marker.exists()
+        two_processes.wait_for_workers(2, timeout=60)
+        assert set(two_processes.run(os.getpid).values()) != before
+
+
+def test_collections_of_the_same_rows_and_partitions_teach_the_same():
+    halves = [X[:500], X[500:]]
+    from_array = fitted(da.from_array(X, chunks=(500, 3)))
+    from_blocks = fitted(db.from_sequence(halves, npartitions=2))
+    from_rows = fitted(db.from_sequence(list(X), npartitions=2))
+    assert from_array.to_bytes() == from_blocks.to_bytes() == from_rows.to_bytes()
+    named = [dict(zip("abc", row, strict=True)) for row in X.tolist()]
+    from_dicts = fitted(db.from_sequence(named, npartitions=2))
+    from_frame = fitted(dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=2))
+    assert from_dicts.to_bytes() == from_frame.to_bytes()
+    assert from_dicts.feature_names_in_.tolist() == list("abc")
+    np.testing.assert_array_equal(from_dicts.atoms_, from_array.atoms_)
+
+
+def test_rows_in_memory_are_learned_as_ever():
+    assert StreamingKernelPCA(**SMALL).fit(X).to_bytes() == Plain(**SMALL).fit(X).to_bytes()
+    assert StreamingKernelPCA(**SMALL).partial_fit(X).to_bytes() == Plain(**SMALL).partial_fit(X).to_bytes()
+
+
+def test_a_fitted_model_goes_on():
+    model = fitted(array())
+    model.partial_fit(X[:100])
+    assert model.n_samples_seen_ == 1100
+    assert merge(model, fitted(array(), kernel=model.kernel_)).n_samples_seen_ == 2100
+    loaded = StreamingKernelPCA.from_bytes(model.to_bytes())
+    np.testing.assert_array_equal(loaded.transform(array()).compute(), model.transform(array()).compute())
+
+
+def test_empty_and_small_partitions_teach_what_they_hold():
+    few = frame(10)
+    few = few[few.a > 2.0]
+    expected = X[X[:, 0] > 2.0]
+    model = fitted(few)
+    assert model.n_samples_seen_ == len(expected)
+    assert model.kernel_ == Plain(**SMALL).partial_fit(expected).kernel_
+    unknown = array()[array()[:, 0] > 2.0]
+    assert np.isnan(unknown.shape[0])
+    assert fitted(unknown).n_samples_seen_ == len(expected)
+    errors = model.reconstruction_error(few.compute())
+    np.testing.assert_allclose(model.reconstruction_error(few), errors, rtol=1e-9, atol=1e-12)
+    for nothing in (few[few.a > 99.0], unknown[unknown[:, 0] > 99.0], bag_of_dicts().filter(lambda row: False)):
+        for kernel in ("rbf", RBF):
+            with pytest.raises(ValueError, match=r"fit: found 0 rows that count in"):
+                model.set_params(kernel=kernel).fit(nothing)
+    assert model.n_samples_seen_ == len(expected)
+    assert model.transform(few[few.a > 99.0]).compute().shape == (0, 2)
+
+
+def test_weights_come_as_rows_do():
+    weights = np.abs(X[:, 0])
+    total = pytest.approx(weights.sum())
+    for given in (weights, weights.tolist(), da.from_array(weights, chunks=77)):
+        assert StreamingKernelPCA(**SMALL).fit(array(), sample_weight=given).total_weight_ == total
+    a, b = frame(), bag_of_dicts()
+    assert StreamingKernelPCA(**SMALL).fit(a, sample_weight=a.a.abs()).total_weight_ == total
+    assert StreamingKernelPCA(**SMALL).fit(b, sample_weight=b.map(lambda row: abs(row["a"]))).total_weight_ == total
+    assert StreamingKernelPCA(**SMALL).fit(b, sample_weight=2.0).total_weight_ == 2000.0
+
+
+def test_the_scale_is_that_of_the_first_rows_that_count():
+    weights = np.where(np.arange(1000) < 400, 0.0, 1.0)
+    model = StreamingKernelPCA(**SMALL).fit(array(), sample_weight=weights)
+    assert model.kernel_ == kernels.RBF("scale").settled(X[400:464])
+    broken = X.copy()
+    broken[10:200, 1] = np.nan
+    model = fitted(da.from_array(broken, chunks=(50, 3)), on_bad_rows="skip")
+    assert model.kernel_ == kernels.RBF("scale").settled(np.r_[X[:10], X[200:254]])
+    assert (model.n_rows_rejected_, model.total_weight_) == (190, 810.0)
+
+
+def test_answers_of_arrays_come_in_their_chunks():
+    model, rows = fitted(array()), array()
+    projections = model.transform(rows)
+    assert projections.chunks == (rows.chunks[0], (2,))
+    assert projections.dtype == np.float64
+    np.testing.assert_allclose(projections, model.transform(X), rtol=1e-9, atol=1e-12)
+    for n_components in (None, 1):
+        errors = model.reconstruction_error(rows, n_components, active_only=n_components is None)
+        expected = model.reconstruction_error(X, n_components, active_only=n_components is None)
+        assert errors.chunks == (rows.chunks[0],)
+        np.testing.assert_allclose(errors, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.score_samples(rows), model.score_samples(X), rtol=1e-9, atol=1e-12)
+
+
+def test_answers_of_data_frames_keep_the_index():
+    model, rows = fitted(frame()), frame()
+    projections, errors = model.transform(rows), model.reconstruction_error(rows)
+    assert projections.columns.tolist() == model.get_feature_names_out().tolist()
+    assert projections.divisions == errors.divisions == rows.divisions
+    known = projections.compute()
+    assert known.index.equals(rows.index.compute())
+    pd.testing.assert_frame_equal(known.iloc[:0], projections._meta)
+    pd.testing.assert_series_equal(errors.compute().iloc[:0], errors._meta)
+    np.testing.assert_allclose(known, Plain.from_bytes(model.to_bytes()).transform(X), rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.transform(rows[["b", "a", "c"]]).compute()
+
+
+def test_answers_of_bags_come_item_by_item():
+    model = fitted(bag_of_dicts())
+    expected = model.transform(X)
+    np.testing.assert_allclose(model.transform(bag_of_dicts()).compute(), expected, rtol=1e-9, atol=1e-12)
+    pieces = db.from_sequence([X[:300], X[300], X[301:]], npartitions=2)
+    answers = model.score_samples(pieces).compute()
+    assert [np.shape(answer) for answer in answers] == [(300,), (), (699,)]
+    assert model.transform(bag_of_dicts().filter(lambda row: False)).compute() == []
+
+
+def test_answers_are_those_of_the_moment_of_the_question():
+    model = fitted(array())
+    asked, expected = model.transform(array()), model.transform(X)
+    model.partial_fit(X + 3.0).refit()
+    np.testing.assert_allclose(asked, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_what_makes_no_sense_is_refused():
+    model = StreamingKernelPCA(**SMALL)
+    with pytest.raises(NotFittedError, match="StreamingKernelPCA"):
+        model.transform(array())
+    with pytest.raises(ValueError, match=r"fit: expected a 2D array \(rows, features\) but got 1D"):
+        model.fit(array()[:, 0])
+    with pytest.raises(TypeError, match="fit expected a dask Array, DataFrame or Bag but got Series"):
+        model.fit(frame().a)
+    with pytest.raises(TypeError, match="fit expected a dask Array, DataFrame or Bag but got Delayed"):
+        model.fit(dask.delayed(X))
+    with pytest.raises(TypeError, match="partial_fit expected rows in memory but got a dask collection; fit another"):
+        model.partial_fit(array())
+    with pytest.raises(ValueError, match="split_every"):
+        model.fit(array(), split_every=1)
+    with pytest.raises(ValueError, match=r"sample_weight has shape \(9,\) but X has 1000 rows; give one weight a row"):
+        model.fit(array(), sample_weight=np.ones(9))
+    with pytest.raises(TypeError, match="expected sample_weight as a dask collection cut like X, but got ndarray"):
+        model.fit(frame(), sample_weight=np.ones(1000))
+    with pytest.raises(ValueError, match="sample_weight has 3 partitions but X has 5; repartition one like the other"):
+        model.fit(frame(), sample_weight=frame(3).a.abs())
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(array() * np.nan)
+    with pytest.raises(ValueError, match=r"expected the features a, b \(set by the first record\) but got c too"):
+        model.fit(db.from_sequence([{"a": 1.0, "b": 2.0}, {"a": 1.0, "c": 2.0}], npartitions=1))
+    with pytest.raises(NotFittedError):
+        _ = model.n_atoms_
+    with pytest.raises(ValueError, match="n_components is 3 but the model has 2 axes"):
+        fitted(array()).reconstruction_error(array(), 3)
+
+
+def test_without_a_seed_each_fit_draws_one():
+    first, second = (fitted(array(), random_state=None, reservoir_size=50) for _ in range(2))
+    assert first.to_bytes() != second.to_bytes()
+
+
+def test_functions_of_the_caller_make_kernels_too():
+    kernel = kernels.Custom(lambda A, B: A @ B.T)
+    model = StreamingKernelPCA(2, kernel=kernel, block_size=64).fit(array())
+    same = StreamingKernelPCA(2, kernel="linear", block_size=64).fit(array())
+    np.testing.assert_allclose(model.eigenvalues_, same.eigenvalues_, rtol=1e-9)
+
+
+def test_without_dask_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask.base", None)
+    for name in ("for_dask", "dask_blocks"):
+        monkeypatch.delitem(sys.modules, f"streamkpca.adapters.{name}")
+    with pytest.raises(ImportError, match=r'needs dask.base; pip install "streamkpca\[dask\]"'):
+        importlib.import_module("streamkpca.adapters.for_dask")

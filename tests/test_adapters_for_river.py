@@ -1,0 +1,234 @@
+"""River: its own checks, its pipelines, and the laws that hold for streams of dicts as for streams of arrays."""
+
+import importlib
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("river", reason="needs the extra river")
+
+import pandas as pd
+import polars as pl
+from river import anomaly, checks, compose, datasets, preprocessing
+
+from streamkpca import StreamingKernelPCA, kernels
+from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
+
+RNG = np.random.default_rng(0)
+NAMES = ["b", "a", "c"]
+ROWS = RNG.normal(size=(700, 3))
+FRAME = pd.DataFrame(ROWS, columns=NAMES)
+DICTS = FRAME.to_dict("records")
+SMALL = {"kernel": kernels.RBF(0.3), "max_atoms": 20, "block_size": 64}
+BOTH = [KernelPCATransformer, KernelPCADetector]
+
+
+class CreditCard:
+    """Stands in for River's data set of the name, which it downloads: a fraud is wider spread."""
+
+    def take(self, n):
+        names = ["Time", *(f"V{i}" for i in range(1, 29)), "Amount"]
+        rng = np.random.default_rng(0)
+        is_fraud = np.arange(n) % 100 == 99
+        rows = rng.normal(size=(n, 30)) * np.where(is_fraud, 4.0, 1.0)[:, None]
+        rows[:, 0], rows[:, -1] = 3.0 * np.arange(n), rng.gamma(1.0, 80.0, size=n)
+        return zip((dict(zip(names, row, strict=True)) for row in rows.tolist()), is_fraud.astype(int), strict=True)
+
+
+def learned(adapter, rows=DICTS, **changes):
+    model = adapter(**(SMALL | changes))
+    for x in rows:
+        model.learn_one(x)
+    return model
+
+
+def bits(model):
+    return model.kernel_pca.to_bytes()
+
+
+def answer(model, x):
+    return model.score_one(x) if isinstance(model, KernelPCADetector) else model.transform_one(x)
+
+
+@pytest.mark.parametrize("adapter", BOTH)
+def test_rivers_own_checks_pass(adapter, monkeypatch):
+    monkeypatch.setattr(datasets, "CreditCard", CreditCard)
+    (parameters,) = adapter._unit_test_params()
+    model = adapter(**parameters)
+    assert model._unit_test_skips() == set()
+    assert len(list(checks.yield_checks(model))) > 20
+    checks.check_estimator(model)
+
+
+@pytest.mark.parametrize("adapter", BOTH)
+def test_cuts_do_not_matter(adapter):
+    one = learned(adapter)
+    for cuts in ([], [1], [5, 6, 63, 64, 65, 300], np.sort(RNG.choice(700, size=20))):
+        many = adapter(**SMALL)
+        for part in np.split(np.arange(700), cuts):
+            many.learn_many(FRAME.iloc[part])
+        assert bits(many) == bits(one)
+
+
+@pytest.mark.parametrize("adapter", BOTH)
+def test_reading_never_writes(adapter):
+    quiet, asked = adapter(**SMALL), adapter(**SMALL)
+    for x in DICTS[:200]:
+        answer(asked, x)
+        quiet.learn_one(x)
+        asked.learn_one(x)
+    assert bits(quiet) == bits(asked)
+
+
+def test_answers_are_those_of_the_model_behind():
+    X = ROWS[:, [1, 0, 2]]  # in the order of the names
+    transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
+    assert transformer.features_ == ["a", "b", "c"]
+    plain = StreamingKernelPCA(2, **SMALL).partial_fit(X)
+    np.testing.assert_array_equal(transformer.kernel_pca.atoms_, plain.atoms_)
+    np.testing.assert_allclose(
+        transformer.transform_many(FRAME.iloc[:9]).to_numpy(), transformer.kernel_pca.transform(X[:9]), rtol=1e-9
+    )
+    assert transformer.transform_one(DICTS[0]) == dict(enumerate(transformer.kernel_pca.transform(X[:1])[0]))
+    assert detector.score_one(DICTS[0]) == detector.kernel_pca.reconstruction_error(X[:1])[0]
+    np.testing.assert_allclose(
+        detector.score_many(FRAME), detector.kernel_pca.reconstruction_error(X), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_young_streams_answer_from_rows_a_quarter_ago_at_most():
+    detector = KernelPCADetector(**(SMALL | {"block_size": 512}))
+    for i, x in enumerate(DICTS[:500]):
+        detector.learn_one(x)
+        assert detector.kernel_pca.total_weight_ >= (i + 1) / 1.25 - 1.0
+
+
+@pytest.mark.parametrize("n_components", [None, 2])
+def test_what_is_unlike_the_stream_scores_higher(n_components):
+    detector = learned(KernelPCADetector, n_components=n_components)
+    usual = max(detector.score_one(x) for x in DICTS)
+    assert detector.score_one({"a": 9.0, "b": -9.0, "c": 9.0}) > usual
+    assert detector.score_one({"a": 900.0, "b": 0.0, "c": 0.0}) >= 1.0 - 1e-12
+
+
+def test_before_anything_was_learned():
+    transformer, detector = KernelPCATransformer(), KernelPCADetector()
+    assert transformer.transform_one(DICTS[0]) == {}
+    assert transformer.transform_many(FRAME).shape == (700, 0)
+    assert detector.score_one(DICTS[0]) == 0.0
+    assert detector.score_many(FRAME).tolist() == [0.0] * 700
+    for model in (transformer, detector):
+        model.learn_one({})
+        model.learn_many(FRAME.iloc[:0])
+        assert model.features_ == []
+
+
+@pytest.mark.parametrize("adapter", BOTH)
+def test_features_that_come_are_ignored_and_those_that_go_count_as_zero(adapter):
+    model, same = learned(adapter), learned(adapter)
+    model.learn_one({"c": 1.0, "new": "text", "a": 2.0})
+    same.learn_one({"a": 2.0, "b": 0.0, "c": 1.0})
+    assert bits(model) == bits(same)
+    assert answer(model, {}) == answer(model, {"a": 0.0, "b": 0, "c": False, "d": None})
+    model.learn_many(pd.DataFrame({"new": ["text"], "c": [1.0]}))
+    same.learn_many(pd.DataFrame({"c": [1.0], "a": [0], "b": [0.0]}))
+    assert bits(model) == bits(same)
+
+
+def test_names_may_be_anything_that_a_dict_takes():
+    model = learned(KernelPCADetector, [{1: 0.0, "b": 1.0, ("c", 2): 2.0}, {("c", 2): 1.0, "b": 3.0}])
+    assert set(model.features_) == {1, "b", ("c", 2)}
+
+
+@pytest.mark.parametrize("method", ["learn_one", "score_one"])
+def test_what_is_no_number_is_refused_by_its_name(method):
+    model = learned(KernelPCADetector, DICTS[:10])
+    before = bits(model)
+    for value in ("text", None, "1.5"):
+        with pytest.raises(
+            TypeError, match=f"KernelPCADetector.{method} expected numbers but feature 'b' is {value!r}"
+        ):
+            getattr(model, method)({"a": 1.0, "b": value, "c": 1.0})
+    with pytest.raises(ValueError, match="NaN"):
+        getattr(model, method)({"a": 1.0, "b": float("nan")})
+    assert bits(model) == before
+
+
+@pytest.mark.parametrize("n_known", [0, 3, 100])
+def test_a_refused_batch_changes_nothing(n_known):
+    model = learned(KernelPCATransformer, DICTS[:n_known])
+    before, features = bits(model), model.features_
+    broken = FRAME.iloc[:200].copy()
+    broken.loc[150, "c"] = np.inf
+    for batch, error in ((broken, ValueError), (broken.assign(a="x"), TypeError)):
+        with pytest.raises(
+            error, match=r"infinity|KernelPCATransformer\.learn_many expected numbers but feature 'a' is"
+        ):
+            model.learn_many(batch)
+        assert bits(model) == before
+        assert model.features_ == features
+    model.learn_many(FRAME.iloc[n_known:])
+    assert bits(model) == bits(learned(KernelPCATransformer))
+
+
+def test_bad_rows_can_be_skipped():
+    model = learned(KernelPCADetector, [{"a": float("nan")}, *DICTS[:5]], on_bad_rows="skip")
+    assert model.features_ == ["a"]
+    assert model.kernel_pca.n_rows_rejected_ == 1
+
+
+def test_data_frames_of_other_libraries_come_back_as_what_they_were():
+    transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
+    shifted = FRAME.set_index(FRAME.index + 10)
+    pandas = transformer.transform_many(shifted)
+    assert list(pandas.columns) == [0, 1]
+    assert pandas.index.equals(shifted.index)
+    assert detector.score_many(shifted).index.equals(shifted.index)
+    polars = transformer.transform_many(pl.from_pandas(FRAME))
+    assert polars.columns == ["0", "1"]
+    np.testing.assert_array_equal(polars.to_numpy(), pandas.to_numpy())
+    assert detector.score_many(pl.from_pandas(FRAME)).to_list() == detector.score_many(FRAME).to_list()
+    assert transformer.transform_many(FRAME.iloc[:0]).shape == (0, 2)
+
+
+def test_a_pipeline_with_a_scaler_and_a_filter_finds_what_is_odd():
+    detector = anomaly.QuantileFilter(KernelPCADetector(max_atoms=32, block_size=64), q=0.95)
+    model = preprocessing.StandardScaler() | detector
+    angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 600)
+    for angle in angles:
+        model.learn_one({"x": 100.0 + 5.0 * np.cos(angle), "y": 0.001 * np.sin(angle)})
+    # Not the centre: a scaler takes its first row for that, so it was learned once.
+    assert detector.classify(model.score_one({"x": 120.0, "y": 0.004}))
+    alarms = [
+        detector.classify(model.score_one({"x": 100.0 + 5.0 * np.cos(a), "y": 0.001 * np.sin(a)})) for a in angles[:100]
+    ]
+    assert sum(alarms) < 10
+
+
+def test_components_are_features_of_a_union():
+    model = preprocessing.StandardScaler() | (KernelPCATransformer(2, **SMALL) + compose.Select("a"))
+    for x in DICTS[:100]:
+        model.learn_one(x)
+    assert set(model.transform_one(DICTS[0])) == {0, 1, "a"}
+    assert set(model.transform_many(FRAME.iloc[:3]).columns) == {0, 1, "a"}
+
+
+@pytest.mark.parametrize("adapter", BOTH)
+def test_a_copy_goes_on_as_the_model_does(adapter):
+    model = learned(adapter, DICTS[:50])
+    copy = pickle.loads(pickle.dumps(model))
+    for x in DICTS[50:150]:
+        model.learn_one(x)
+        copy.learn_one(x)
+    assert bits(copy) == bits(model)
+    assert copy.clone().features_ == []
+
+
+def test_without_river_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "river", None)
+    for name in ("for_river", "river_learner"):
+        monkeypatch.delitem(sys.modules, f"streamkpca.adapters.{name}")
+    with pytest.raises(ImportError, match=r'needs river; pip install "streamkpca\[river\]"'):
+        importlib.import_module("streamkpca.adapters.for_river")

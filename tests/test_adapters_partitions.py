@@ -1,0 +1,92 @@
+"""A fit in parts: pure functions, whose merges are laws of the library."""
+
+import numpy as np
+import pytest
+from comparisons import rounding_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA, kernels
+from streamkpca.adapters import partitions
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+EXACT = {"kernel": kernels.RBF(0.4), "max_atoms": None, "tolerance": 0.0, "block_size": 16}
+
+
+def tree(template, parts, group):
+    level = [partitions.summarise(template, [(part, None)]) for part in parts]
+    while len(level) > 1:
+        level = [partitions.merge_summaries(template, level[i : i + group]) for i in range(0, len(level), group)]
+    return level[0]
+
+
+@given(st.lists(st.integers(0, 60), max_size=5).map(sorted), st.integers(2, 4), st.sampled_from([None, 1.0, 30.0, 1e9]))
+def test_any_tree_over_any_partitions_is_batch_kernel_pca(cuts, group, half_life):
+    model = StreamingKernelPCA(3, half_life=half_life, **EXACT)
+    template = partitions.template_of(model)
+    whole = partitions.finish(model, template, tree(template, np.split(X, cuts), group))
+    ages = np.arange(60.0)[::-1]
+    # Weights below what numbers can tell from zero are no weights for the oracle.
+    weights = np.ones(60) if half_life is None else np.maximum(2.0 ** -(ages / half_life), 1e-99)
+    exact = KernelPCA(3, kernel=EXACT["kernel"]).fit(X, sample_weight=weights)
+    assert whole.n_samples_seen_ == 60
+    assert whole.total_weight_ == pytest.approx(weights.sum())
+    np.testing.assert_allclose(whole.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8 + rounding_of(whole))
+    assert set(whole.atom_rows_) <= set(range(60))
+    np.testing.assert_array_equal(whole.atoms_, X[whole.atom_rows_])
+
+
+def test_rows_may_fade_beyond_all_numbers():
+    template = partitions.template_of(StreamingKernelPCA(3, half_life=0.001, **EXACT))
+    model = StreamingKernelPCA(3, half_life=0.001, **EXACT)
+    whole = partitions.finish(model, template, tree(template, np.split(X, 6), 2))
+    assert whole.total_weight_ == pytest.approx(1.0)
+    assert whole.n_samples_seen_ == 60
+
+
+def test_a_summary_is_a_pure_function():
+    model = StreamingKernelPCA(2, random_state=None, block_size=16)
+    template = partitions.template_of(model, X[:16])
+    once = partitions.summarise(template, [(X, None)])
+    assert partitions.summarise(template, [(X[:50], None), (X[:0], None), (X[50:], np.ones(10))]) == once
+    assert not hasattr(template, "n_samples_seen_")
+    assert not hasattr(model, "n_samples_seen_")
+
+
+def test_the_result_has_the_parameters_asked_for_and_goes_on():
+    model = StreamingKernelPCA(2, kernel="rbf", axes="likelihood", refit_every=77, block_size=16, n_active=5)
+    template = partitions.template_of(model, X[:16])
+    whole = partitions.finish(model, template, tree(template, np.split(X, 3), 2))
+    assert whole.get_params() == model.get_params()
+    assert whole.kernel_ == template.kernel == kernels.RBF("scale").settled(X[:16])
+    assert len(whole.eigenvalues_) == 2
+    assert whole.partial_fit(X).n_samples_seen_ == 120
+    loaded = StreamingKernelPCA.from_bytes(whole.to_bytes())
+    assert loaded.partial_fit(X).to_bytes() == whole.partial_fit(X).to_bytes()
+
+
+def test_what_makes_no_sense_is_refused():
+    model = StreamingKernelPCA()
+    with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='scale'\)"):
+        partitions.template_of(model)
+    template = partitions.template_of(model, X)
+    nothing = partitions.summarise(template, [])
+    with pytest.raises(ValueError, match="fit: found 0 rows that count in all partitions"):
+        partitions.finish(model, template, partitions.merge_summaries(template, [nothing, nothing]))
+    weightless = partitions.summarise(template, [(X, np.zeros(60))])
+    with pytest.raises(ValueError, match="fit: found 0 rows that count in all partitions"):
+        partitions.finish(model, template, weightless)
+    with pytest.raises(CheckpointError):
+        partitions.merge_summaries(template, [nothing, nothing[:100]])
+
+
+def test_records_become_rows():
+    rows = partitions.rows_of_records([{"a": 1, "b": 2.0}, {"b": 4.0}])
+    assert rows.columns == ["a", "b"]
+    np.testing.assert_array_equal(rows.to_numpy(), [[1.0, 2.0], [np.nan, 4.0]])
+    assert (len(rows), rows.shape) == (2, (2, 2))
+    assert partitions.rows_of_records([{"b": 1.0}], ["a", "b"]).columns == ["a", "b"]
+    np.testing.assert_array_equal(partitions.rows_of_records(iter([[1.0, 2.0], [[3.0, 4.0]]])), [[1, 2], [3, 4]])
+    assert len(partitions.rows_of_records([])) == 0
+    with pytest.raises(ValueError, match=r"expected the features a \(set by the first record\) but got b too; drop"):
+        partitions.rows_of_records([{"a": 1.0}, {"a": 1.0, "b": 2.0}])
