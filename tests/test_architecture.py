@@ -57,7 +57,22 @@ FLOORS = {
     11: ["approximate", "batch", "sparse", "stream_estimator", "stored_estimator", "stream_writer"],
     12: ["streaming", "merging"],
     13: ["warmup", "checkpointer", "__init__"],
-    14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
+    14: [
+        "plots",
+        "tables.columns",
+        "tables.array_tables",
+        "tables.csv_tables",
+        "tables",
+        "export.formula",
+        "export.steps",
+        "export.rounding",
+        "export.onnx_steps",
+        "export.onnx_graph",
+        "export.c_text",
+        "export.c_kernel",
+        "export.c_source",
+        "export",
+    ],
     15: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
     16: ["command.reports", "command.demo"],
     17: ["command.runs"],
@@ -114,10 +129,27 @@ DOORS = {
     ("tables", "tables.array_tables"),
     ("tables", "tables.columns"),
     ("tables", "tables.csv_tables"),
+    # Exports: what is written down, a kernel's steps, what rounding does, then each language, then the gathering.
+    ("export.rounding", "export.formula"),
+    ("export.rounding", "export.steps"),
+    ("export.onnx_steps", "export.formula"),
+    ("export.onnx_steps", "export.steps"),
+    ("export.onnx_graph", "export.formula"),
+    ("export.onnx_graph", "export.onnx_steps"),
+    ("export.c_kernel", "export.c_text"),
+    ("export.c_kernel", "export.formula"),
+    ("export.c_kernel", "export.rounding"),
+    ("export.c_kernel", "export.steps"),
+    ("export.c_source", "export.c_kernel"),
+    ("export.c_source", "export.c_text"),
+    ("export.c_source", "export.formula"),
+    ("export.c_source", "export.rounding"),
+    ("export", "export.c_source"),
+    ("export", "export.onnx_graph"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
 COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
-OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich"}
+OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich", "onnx"}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
