@@ -165,7 +165,7 @@ def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
 def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None) -> str:
     c, name, d, (k, q) = source.dtype, source.name, formula.n_features, formula.projection.shape
     seen = formula.facts.get("n_samples_seen")
-    learned = f"from {seen} rows, of" if seen is not None else "from rows of"
+    rows = "" if seen is None else f"; {seen} rows were seen"
     features = f"{d}" if formula.feature_names is None else f"{d}: {_comment_safe(formula.feature_names)}"
     uses = [
         f"void {name}_transform(const {c} x[{d}], {c} y[{q}]);",
@@ -181,7 +181,7 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
     atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
     facts = {
         "Kernel": repr(formula.kernel),
-        "Learned": f"{learned} total weight {formula.facts['total_weight']}",
+        "Learned": f"from rows of total weight {formula.facts['total_weight']}{rows}",
         "Atoms": atoms,
         "Features": features,
     }

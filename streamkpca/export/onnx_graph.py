@@ -15,7 +15,7 @@ from streamkpca.parameters import check_choice
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-# Of 2020 and 2021: the oldest operators and format with all that is needed. Newer runtimes read older files.
+# Of 2020: old operators and an old format suffice, and newer runtimes read them.
 _OPSET, _IR_VERSION = 13, 7
 
 
@@ -55,7 +55,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
 
     A graph answers what a model refuses: a row with NaN gives NaN, infinite rows and values that overflow give what
     arithmetic makes of them. Memory is O(n (m + d) + m (d + m)), time O(m (d + m)) a row; rows do not influence each
-    other but for rounding. Operator set 13 and format 7: onnxruntime 1.6 and later.
+    other but for rounding. Operator set 13 and format 7, both of 2020; run with onnxruntime 1.15 and 1.31.
 
     ``metadata_props`` tells the library's version, the estimator, the kernel, the number of atoms and what the model
     was learned from; feature names too, as JSON, where there are any.
@@ -91,7 +91,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
 
 def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
     # Zeros for the other rows: their kernel values are there anyway, and no gathering is needed.
-    coefficients = np.zeros((len(formula.rows), formula.projection.shape[1]))
+    coefficients = np.zeros((max(len(formula.rows), 2), formula.projection.shape[1]))
     coefficients[formula.axis_rows] = formula.projection
     projected = graph.node("MatMul", values, graph.constant(coefficients))
     graph.node("Sub", projected, graph.constant(formula.offset), output=output)
@@ -101,7 +101,7 @@ def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output:
     factor, zero = formula.factor, graph.constant(np.float64(0.0))
     with one_blas_thread():
         inverse = inverse_factor(factor)
-    if formula.n_span < len(formula.rows):
+    if formula.n_span < max(len(formula.rows), 2):
         values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
     apply_inverse = graph.constant(inverse.T)
     coordinates = graph.node("MatMul", values, apply_inverse)

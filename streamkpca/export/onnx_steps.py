@@ -86,10 +86,14 @@ def kernel_values(graph: Graph, formula: Formula, rows: str) -> str:
     Returns
     -------
     str
-        Name of the values, shape (n, m).
+        Name of the values, shape (n, max(m, 2)).
     """
-    planes = [_plane(graph, plane, rows, formula.rows) for plane in formula.kernel.program.planes]
-    return evaluate(formula.kernel.program, planes, _NodeArithmetic(graph))
+    # One row twice: a table of one entry counts as a number below.
+    atoms = formula.rows if len(formula.rows) > 1 else np.repeat(formula.rows, 2, axis=0)
+    planes = [_plane(graph, plane, rows, atoms) for plane in formula.kernel.program.planes]
+    # A number for each column: one for all of them, beside a product of matrices, onnxruntime 1.31 fuses into it
+    # (MatMulScaleFusion) in single precision, whatever the matrices are, which lost 1e-8 of a projection.
+    return evaluate(formula.kernel.program, planes, _NodeArithmetic(graph, (len(atoms),)))
 
 
 def own_values(graph: Graph, formula: Formula, rows: str) -> str:
@@ -111,7 +115,7 @@ def own_values(graph: Graph, formula: Formula, rows: str) -> str:
     if constant is not None:
         return graph.constant(np.float64(constant))
     planes = [_own_plane(graph, plane, rows) for plane in formula.kernel.program.planes]
-    return evaluate(formula.kernel.program, planes, _NodeArithmetic(graph))
+    return evaluate(formula.kernel.program, planes, _NodeArithmetic(graph, ()))
 
 
 def _plane(graph: Graph, plane: Plane, rows: str, atoms: Array) -> str:
@@ -181,10 +185,11 @@ def _not_zero(graph: Graph, sizes: str) -> str:
 
 
 class _NodeArithmetic:
-    """Steps as nodes."""
+    """Steps as nodes; numbers have the given shape."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, shape: tuple[int, ...]) -> None:
         self.graph = graph
+        self.shape = shape
 
     def affine(self, x: str, a: float, b: float) -> str:
         if a != 1.0:
@@ -226,4 +231,4 @@ class _NodeArithmetic:
         return graph.node("Mul", x, slope)
 
     def _number(self, value: float) -> str:
-        return self.graph.constant(np.float64(value))
+        return self.graph.constant(np.full(self.shape, value))
