@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca import __version__
+from streamkpca._blas import one_blas_thread
 from streamkpca.export.c_kernel import KernelCalls, write_kernel
 from streamkpca.export.c_text import Source
 from streamkpca.export.formula import Formula, formula_of
@@ -63,7 +64,8 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     do not nearly depend on each other. "float" loses as much as the header tells, by a measurement at export: from
     1e-6 to 1e-3.
 
-    A row with NaN gives NaN and counts as novel; the compiler's -ffast-math takes that away.
+    A row with NaN gives NaN and counts as novel; the compiler's -ffast-math takes that away. On AVR, whose double is
+    single and whose constants live in RAM, choose "float" and few atoms.
 
     Examples
     --------
@@ -185,13 +187,16 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
         "Atoms": atoms,
         "Features": features,
     }
+    # One thread: sums in another sequence could end in another digit of the header.
+    with one_blas_thread():
+        rounding = measure_rounding(formula)
     stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
-        "on the stack. Nothing is allocated.",
+        "on the stack, and some 200 of calls. Nothing is allocated.",
         "Cost": "about, for a row: transform " + _cost(kernel, k, k * q) + "; reconstruction_error "
         + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2) + ".",
-        "Accuracy": _accuracy(measure_rounding(formula), single=source.is_single),
+        "Accuracy": _accuracy(rounding, single=source.is_single),
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
         "which Python refuses, give infinity or NaN.",
