@@ -60,10 +60,6 @@ FLOORS = {
     11: ["approximate", "batch", "sparse", "stream_estimator", "stored_estimator", "stream_writer"],
     12: ["streaming", "merging"],
     13: ["warmup", "checkpointer", "__init__"],
-<<<<<<< HEAD
-    14: ["plots", "tables.columns", "tables.array_tables", "tables.csv_tables", "tables"],
-    15: ["command", "command.plant", "command.detection", "command.results", "command.terminal", "command.options"],
-=======
     14: [
         "plots",
         "tables.columns",
@@ -72,6 +68,15 @@ FLOORS = {
         "tables",
         "adapters.partitions",
         "adapters.river_learner",
+        "export.formula",
+        "export.steps",
+        "export.rounding",
+        "export.onnx_steps",
+        "export.onnx_graph",
+        "export.c_text",
+        "export.c_kernel",
+        "export.c_source",
+        "export",
     ],
     15: [
         "adapters",
@@ -84,8 +89,8 @@ FLOORS = {
         "command.detection",
         "command.results",
         "command.terminal",
+        "command.options",
     ],
->>>>>>> 4360624d2af923943a672729c7af084bd27a1d09
     16: ["command.reports", "command.demo"],
     17: ["command.runs"],
     18: ["command.models"],
@@ -149,13 +154,26 @@ DOORS = {
     ("tables", "tables.csv_tables"),
     # Dask: what runs on the workers, then the face.
     ("adapters.for_dask", "adapters.dask_blocks"),
+    # Exports: what is written down, a kernel's steps, what rounding does, then each language, then the gathering.
+    ("export.rounding", "export.formula"),
+    ("export.rounding", "export.steps"),
+    ("export.onnx_steps", "export.formula"),
+    ("export.onnx_steps", "export.steps"),
+    ("export.onnx_graph", "export.formula"),
+    ("export.onnx_graph", "export.onnx_steps"),
+    ("export.c_kernel", "export.c_text"),
+    ("export.c_kernel", "export.formula"),
+    ("export.c_kernel", "export.rounding"),
+    ("export.c_kernel", "export.steps"),
+    ("export.c_source", "export.c_kernel"),
+    ("export.c_source", "export.c_text"),
+    ("export.c_source", "export.formula"),
+    ("export.c_source", "export.rounding"),
+    ("export", "export.c_source"),
+    ("export", "export.onnx_graph"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
-<<<<<<< HEAD
 COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.reports", "command.terminal"}
-OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich"}
-=======
-COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
 # Doors to other libraries: who imports one wants its library, and may load no other at once.
 ADAPTERS = {
     "adapters.for_dask": {"dask"},
@@ -163,8 +181,19 @@ ADAPTERS = {
     "adapters.for_river": {"river"},
     "adapters.river_learner": {"river"},
 }
-OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich", "river", "dask", "distributed"}
->>>>>>> 4360624d2af923943a672729c7af084bd27a1d09
+OPTIONAL = {
+    "sklearn",
+    "pandas",
+    "polars",
+    "matplotlib",
+    "pyarrow",
+    "click",
+    "rich",
+    "river",
+    "dask",
+    "distributed",
+    "onnx",
+}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
