@@ -71,6 +71,16 @@ def test_saving_costs_what_the_disk_costs(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
+def test_novelty_on_real_servers(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "novelty_on_real_servers.py", "--tiny")
+    assert "the default's mean average precision is" in output.splitlines()[-1]
+    assert found["methods"]["streaming"]["mean"][1] > 0.8
+    assert set(found["methods"]["frozen"]["machines"]) == {"made 0", "made 1"}
+    refused = run(tmp_path, "novelty_on_real_servers.py")
+    assert refused.returncode == 2
+    assert "name npz files with train, test and test_label" in refused.stderr
+
+
 def test_readers_do_not_wait(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
     for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
