@@ -25,6 +25,7 @@ FLOORS = {
         "weight_loops",
         "checkpoints.archive",
         "checkpoints.header",
+        "gram_model",
     ],
     2: [
         "kernels.planes",
@@ -34,10 +35,12 @@ FLOORS = {
         "kernels.algebra",
         "kernels.distance",
         "kernels.targets",
+        "kernels.slopes",
         "kernels.product",
         "kernels",
         "kernels.expressions",
         "gaussian_model",
+        "weight_newton",
         "factor",
         "losses",
         "change",
@@ -46,10 +49,10 @@ FLOORS = {
         "reservoir",
         "pending",
     ],
-    3: ["basis", "moments", "candidate_span", "weight_optimisers"],
+    3: ["preimages", "basis", "moments", "candidate_gram", "weight_optimisers"],
     4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["lookahead", "summary", "snapshot", "sparsity"],
-    6: ["weighting", "estimator", "certificates"],
+    6: ["weighting", "parameterized", "containers", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
     8: ["stream"],
     9: ["checkpoints.records", "checkpoints.soundness"],
@@ -65,6 +68,15 @@ FLOORS = {
         "tables",
         "adapters.partitions",
         "adapters.river_learner",
+        "export.formula",
+        "export.steps",
+        "export.rounding",
+        "export.onnx_steps",
+        "export.onnx_graph",
+        "export.c_text",
+        "export.c_kernel",
+        "export.c_source",
+        "export",
     ],
     15: [
         "adapters",
@@ -77,11 +89,13 @@ FLOORS = {
         "command.detection",
         "command.results",
         "command.terminal",
+        "command.options",
     ],
     16: ["command.reports", "command.demo"],
     17: ["command.runs"],
-    18: ["cli"],
-    19: ["__main__"],
+    18: ["command.models"],
+    19: ["cli"],
+    20: ["__main__"],
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
@@ -93,6 +107,8 @@ DOORS = {
     ("kernels.programs", "kernels.planes"),
     ("kernels.core", "kernels.planes"),
     ("kernels.core", "kernels.programs"),
+    ("kernels.slopes", "kernels.planes"),
+    ("kernels.slopes", "kernels.programs"),
     ("kernels.targets", "kernels.planes"),
     ("kernels.targets", "kernels.programs"),
     ("kernels.algebra", "kernels.core"),
@@ -112,8 +128,11 @@ DOORS = {
     ("kernels", "kernels.product"),
     ("kernels", "kernels.programs"),
     ("kernels.expressions", "kernels"),
-    # Coordinate ascent stays in the span of the chosen candidates.
-    ("weight_optimisers", "candidate_span"),
+    # Estimators: parameters, then what they can be asked.
+    ("estimator", "parameterized"),
+    ("estimator", "containers"),
+    # Coordinate ascent sees the candidates through their inner products with few.
+    ("weight_optimisers", "candidate_gram"),
     # Merging many is merging two, again and again.
     ("merging", "streaming"),
     # When to search depends on what a block leaves unexplained.
@@ -135,9 +154,26 @@ DOORS = {
     ("tables", "tables.csv_tables"),
     # Dask: what runs on the workers, then the face.
     ("adapters.for_dask", "adapters.dask_blocks"),
+    # Exports: what is written down, a kernel's steps, what rounding does, then each language, then the gathering.
+    ("export.rounding", "export.formula"),
+    ("export.rounding", "export.steps"),
+    ("export.onnx_steps", "export.formula"),
+    ("export.onnx_steps", "export.steps"),
+    ("export.onnx_graph", "export.formula"),
+    ("export.onnx_graph", "export.onnx_steps"),
+    ("export.c_kernel", "export.c_text"),
+    ("export.c_kernel", "export.formula"),
+    ("export.c_kernel", "export.rounding"),
+    ("export.c_kernel", "export.steps"),
+    ("export.c_source", "export.c_kernel"),
+    ("export.c_source", "export.c_text"),
+    ("export.c_source", "export.formula"),
+    ("export.c_source", "export.rounding"),
+    ("export", "export.c_source"),
+    ("export", "export.onnx_graph"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
-COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
+COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.reports", "command.terminal"}
 # Doors to other libraries: who imports one wants its library, and may load no other at once.
 ADAPTERS = {
     "adapters.for_dask": {"dask"},
@@ -145,7 +181,19 @@ ADAPTERS = {
     "adapters.for_river": {"river"},
     "adapters.river_learner": {"river"},
 }
-OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich", "river", "dask", "distributed"}
+OPTIONAL = {
+    "sklearn",
+    "pandas",
+    "polars",
+    "matplotlib",
+    "pyarrow",
+    "click",
+    "rich",
+    "river",
+    "dask",
+    "distributed",
+    "onnx",
+}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

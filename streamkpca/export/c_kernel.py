@@ -1,0 +1,237 @@
+"""A kernel written as C functions."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.export.c_text import Source
+from streamkpca.export.formula import Formula
+from streamkpca.export.rounding import single_centre
+from streamkpca.export.steps import evaluate
+from streamkpca.kernels.planes import Base, Plane, unit_rows
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KernelCalls:
+    """How the functions of a file get kernel values.
+
+    Parameters
+    ----------
+    units : tuple of (str, str, str)
+        What must come first, once a row: the declaration of an array, the call that fills it, and the name of what
+        that returns.
+    of_atom : str
+        k(x, atom i), with ``{i}`` for i.
+    of_itself : str
+        k(x, x).
+    n_numbers : int
+        Size of those arrays together.
+    n_multiplications : int
+        Of one k(x, atom i).
+    calls : Counter of str
+        Divisions and functions of <math.h> of one k(x, atom i).
+    """
+
+    units: tuple[tuple[str, str, str], ...]
+    of_atom: str
+    of_itself: str
+    n_numbers: int
+    n_multiplications: int
+    calls: Counter[str]
+
+
+def write_kernel(source: Source, formula: Formula) -> KernelCalls:
+    """Write the kernel between a row and the rows of a formula.
+
+    Parameters
+    ----------
+    source : Source
+        Takes tables and functions.
+    formula : Formula
+
+    Returns
+    -------
+    KernelCalls
+    """
+    c, name = source.dtype, source.name
+    planes = [_PlaneText(source, formula, plane, p) for p, plane in enumerate(formula.kernel.program.planes)]
+    sums = [plane.sum for plane in planes]
+
+    steps = _Statements(source)
+    result = evaluate(formula.kernel.program, sums, steps)
+    meanings = ", ".join(f"{plane.sum} ({plane.plane.base.value})" for plane in planes)
+    parameters = ", ".join(f"{c} {value}" for value in sums)
+    source.function(
+        f"The kernel as a function of {meanings}.",
+        f"static {c} {name}_value({parameters})",
+        [*steps.lines, f"return {result};"],
+    )
+    units = [plane for plane in planes if plane.is_cosine]
+    for plane in units:
+        plane.write_unit()
+    takes = ([] if len(units) == len(planes) else ["x"]) + [plane.unit for plane in units]
+    source.function(
+        "The kernel between a row and atom i.",
+        f"static {c} {name}_kernel({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
+        [
+            "int k;",
+            *(f"{c} {value} = {source.number(0.0)};" for value in sums),
+            *(line for plane in planes for line in plane.loop()),
+            f"return {name}_value({', '.join(sums)});",
+        ],
+    )
+    constant = formula.own_value()
+    return KernelCalls(
+        units=tuple((f"{c} {plane.unit}[{plane.width}];", plane.unit_call, plane.own) for plane in units),
+        of_atom=f"{name}_kernel({', '.join(takes)}, {{i}})",
+        of_itself=source.number(constant)
+        if constant is not None
+        else f"{name}_value({', '.join(plane.write_own() for plane in planes)})",
+        n_numbers=sum(plane.width for plane in units),
+        n_multiplications=steps.n_multiplications + sum(plane.n_multiplications for plane in planes),
+        calls=steps.calls,
+    )
+
+
+class _PlaneText:
+    """What one plane of a program looks like in C."""
+
+    def __init__(self, source: Source, formula: Formula, plane: Plane, p: int) -> None:
+        self.source = source
+        self.plane = plane
+        self.sum, self.unit, self.own, self._number = f"p{p}", f"u{p}", f"own{p}", p
+        self.is_cosine = plane.base is Base.COSINE
+        rows = formula.rows if plane.columns is None else np.ascontiguousarray(formula.rows[:, plane.columns])
+        self.width = rows.shape[1]
+        entry = self._entry()
+        if self.is_cosine:
+            rows = unit_rows(rows)
+        elif plane.base is not Base.INNER and source.is_single:
+            # What rounding takes of atoms far from the origin, a distance between them would miss.
+            centre = single_centre(rows)
+            if centre.any():
+                entry = f"({entry} - {source.table(f'centre{p}', centre)}[k])"
+                rows = rows - centre
+        self._row_entry = entry
+        self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
+
+    @property
+    def n_multiplications(self) -> int:
+        """Multiplications of the plane's value between a row and one atom."""
+        return 0 if self.plane.base is Base.ABSOLUTE else self.width
+
+    @property
+    def unit_call(self) -> str:
+        """The call that writes the unit row."""
+        return f"{self.source.name}_unit{self._number}(x, {self.unit})"
+
+    def loop(self) -> list[str]:
+        """Give the statements that sum the plane up between a row and atom i."""
+        source, base = self.source, self.plane.base
+        loop = f"for (k = 0; k < {self.width}; ++k)"
+        difference = f"{self._row_entry} - {self._atom_entry}"
+        if base is Base.SQUARED:
+            square = [f"    const {source.dtype} t = {difference};", f"    {self.sum} += t * t;"]
+            return [f"{loop} {{", *square, "}"]
+        if base is Base.ABSOLUTE:
+            return [f"{loop} {self.sum} += {source.call('fabs', difference)};"]
+        row_entry = f"{self.unit}[k]" if self.is_cosine else self._row_entry
+        return [f"{loop} {self.sum} += {row_entry} * {self._atom_entry};"]
+
+    def write_unit(self) -> None:
+        """Write the function that scales a row to length 1."""
+        source, c = self.source, self.source.dtype
+        zero, one, entry, loop = source.number(0.0), source.number(1.0), self._row_entry, f"k < {self.width}; ++k"
+        source.function(
+            "Scale a row to length 1, without overflow; return its new squared length, 0 for a row of zeros.",
+            f"static {c} {source.name}_unit{self._number}(const {c} *x, {c} *u)",
+            [
+                "int k;",
+                f"{c} largest = {zero}, sum = {zero}, scale = {zero};",
+                f"for (k = 0; {loop}) {{",
+                f"    u[k] = {entry};",
+                f"    largest = {source.call('fabs', 'u[k]')} > largest ? {source.call('fabs', 'u[k]')} : largest;",
+                "}",
+                f"if (!(largest > {zero})) return {zero};",
+                f"for (k = 0; {loop}) {{",
+                "    u[k] /= largest;",
+                "    sum += u[k] * u[k];",
+                "}",
+                f"scale = {one} / {source.call('sqrt', 'sum')};",
+                f"for (k = 0; {loop}) u[k] *= scale;",
+                f"return {one};",
+            ],
+        )
+
+    def write_own(self) -> str:
+        """Give the plane's value between a row and itself; write a function where one is needed."""
+        source, c, base = self.source, self.source.dtype, self.plane.base
+        if base is not Base.INNER:
+            return self.own if self.is_cosine else source.number(0.0)
+        head = f"{source.name}_square{self._number}"
+        source.function(
+            "The inner product of a row with itself.",
+            f"static {c} {head}(const {c} *x)",
+            [
+                "int k;",
+                f"{c} sum = {source.number(0.0)};",
+                f"for (k = 0; k < {self.width}; ++k) sum += {self._row_entry} * {self._row_entry};",
+                "return sum;",
+            ],
+        )
+        return f"{head}(x)"
+
+    def _entry(self) -> str:
+        columns = self.plane.columns
+        if columns is None or columns == tuple(range(self.width)):
+            return "x[k]"
+        if columns == tuple(range(columns[0], columns[0] + self.width)):
+            return f"x[{columns[0]} + k]"
+        return f"x[{self.source.positions(f'columns{self._number}', np.array(columns))}[k]]"
+
+
+class _Statements:
+    """Steps as C statements, each of which names its result."""
+
+    def __init__(self, source: Source) -> None:
+        self.lines: list[str] = []
+        self.n_multiplications = 0
+        self.calls: Counter[str] = Counter()
+        self._source = source
+
+    def affine(self, x: str, a: float, b: float) -> str:
+        scaled = x
+        if a == -1.0:
+            scaled = f"-{x}"
+        elif a != 1.0:
+            scaled = f"{self._source.number(a)} * {x}"
+            self.n_multiplications += 1
+        return self._named(scaled if b == 0.0 else f"{scaled} + {self._source.number(b)}")
+
+    def minimum(self, x: str, most: float) -> str:
+        limit = self._source.number(most)
+        return self._named(f"{x} > {limit} ? {limit} : {x}")
+
+    def add(self, x: str, y: str) -> str:
+        return self._named(f"{x} + {y}")
+
+    def multiply(self, x: str, y: str) -> str:
+        self.n_multiplications += 1
+        return self._named(f"{x} * {y}")
+
+    def reciprocal(self, x: str) -> str:
+        self.calls["division"] += 1
+        return self._named(f"{self._source.number(1.0)} / {x}")
+
+    def apply(self, function: str, x: str) -> str:
+        self.calls[function] += 1
+        return self._named(self._source.call(function, x))
+
+    def _named(self, expression: str) -> str:
+        name = f"v{len(self.lines)}"
+        self.lines.append(f"const {self._source.dtype} {name} = {expression};")
+        return name

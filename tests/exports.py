@@ -1,0 +1,138 @@
+"""What the tests of exports share: kernels, models, rows, and the scale of what may differ."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
+from streamkpca.kernels import (
+    RBF,
+    Cosine,
+    Custom,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+)
+
+Array = npt.NDArray[np.float64]
+
+PRIMITIVES: list[Kernel] = [
+    Linear(),
+    Polynomial(3, gamma=0.3, coef0=0.5),
+    RBF(0.4),
+    Laplacian(0.4),
+    Matern(0.5, length_scale=1.7),
+    Matern(1.5, length_scale=1.7),
+    Matern(2.5, length_scale=1.7),
+    RationalQuadratic(1.0, length_scale=1.7),
+    RationalQuadratic(4.0, length_scale=1.7),
+    RationalQuadratic(0.3, length_scale=1.7),
+    Cosine(),
+    Sigmoid(0.05, coef0=0.5),
+]
+COMBINED: list[Kernel] = [
+    RBF(0.4) + 0.5 * Linear(),
+    Matern(1.5, length_scale=2.0).on([0, 2]) * Cosine(),
+    (0.1 * Linear()).exp(),
+    (RBF(0.2) + Laplacian(0.3)) ** 3,
+    Cosine().on([2, 1]) + Polynomial(2, gamma=0.2).on(0) * RBF(0.5).on([1, 2]),
+    Cosine() * Cosine().on([0, 1]) + 0.25 * Cosine() ** 5,
+]
+EXPORTABLE = [*PRIMITIVES, *COMBINED]
+OF_THE_CALLER: list[Kernel] = [
+    Custom(lambda X, Y: X @ Y.T),
+    RBF(0.4) + Custom(lambda X, Y: X @ Y.T),
+    RBF(0.4).scaled_by(lambda X: np.ones(len(X))),
+    (2.0 * Linear().scaled_by(lambda X: np.ones(len(X)))).on([0, 1]),
+]
+
+
+def drawn_rows(seed: int, n: int = 400, d: int = 3) -> Array:
+    """Rows that single precision holds, so that a cast changes nothing."""
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32).astype(np.float64)
+
+
+def streamed(kernel: Kernel, rows: Array | None = None, **settings: Any) -> StreamingKernelPCA:
+    """Make a model of few atoms, none of them nearly dependent on others."""
+    settings = {"n_components": 3, "max_atoms": 24, "block_size": 64, "tolerance": 1e-2, **settings}
+    with warnings.catch_warnings():
+        # Sigmoid says what it is.
+        warnings.simplefilter("ignore", IndefiniteKernelWarning)
+        model = StreamingKernelPCA(kernel=kernel, **settings)
+        return model.partial_fit(drawn_rows(0) if rows is None else rows).refit()
+
+
+def probing_rows(model: Any) -> Array:
+    """Fresh rows, rows that became atoms, the origin, rows in units of another size, and far ones."""
+    fresh = drawn_rows(1, 40, model.n_features_in_)
+    return np.concatenate([fresh, model.atoms_[:5], 0.0 * fresh[:1], 10.0 * fresh[:3], 1e-3 * fresh[:3]])
+
+
+def scales(model: Any, rows: Array) -> tuple[Array, Array]:
+    """Say what errors of projections and of reconstruction errors are relative to, row by row."""
+    own = np.abs(model.kernel_.diagonal(rows))
+    level = np.abs(model.kernel_.diagonal(model.atoms_)).mean()
+    return np.sqrt(np.maximum(own, level))[:, None], np.maximum(own, 1e-300)
+
+
+def assert_same_answers(model: Any, rows: Array, projections: Array, errors: Array, *, tolerance: float) -> None:
+    """Compare what an export answered with what the model answers."""
+    beside, off = scales(model, rows)
+    assert projections.shape == model.transform(rows).shape
+    assert errors.shape == (len(rows),)
+    np.testing.assert_array_less(np.abs(projections - model.transform(rows)) / beside, tolerance)
+    np.testing.assert_array_less(np.abs(errors - model.reconstruction_error(rows)) / off, tolerance)
+
+
+def exportable_kernels() -> st.SearchStrategy[Kernel]:
+    """Draw combinations of kernels over three columns."""
+    widths = st.sampled_from([0.1, 0.5, 2.0])
+    parts = st.one_of(
+        st.sampled_from([Linear(), Cosine()]),
+        st.builds(RBF, widths),
+        st.builds(Laplacian, widths),
+        st.builds(lambda nu, width: Matern(nu, length_scale=1.0 / width), st.sampled_from([0.5, 1.5, 2.5]), widths),
+        st.builds(lambda a, width: RationalQuadratic(a, length_scale=1.0 / width), st.sampled_from([0.7, 2.0]), widths),
+        st.builds(lambda p, gamma: Polynomial(p, gamma=gamma), st.integers(1, 4), widths),
+    )
+    columns = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
+    placed = st.one_of(parts, st.builds(lambda kernel, chosen: kernel.on(chosen), parts, columns))
+    return st.recursive(
+        placed,
+        lambda inner: st.one_of(
+            st.builds(lambda a, b: a + b, inner, inner),
+            st.builds(lambda a, b: a * b, inner, inner),
+            st.builds(lambda kernel: 0.3 * kernel, inner),
+            st.builds(lambda kernel, power: kernel**power, inner, st.integers(1, 3)),
+            st.builds(lambda kernel: (0.01 * kernel).exp(), inner),
+        ),
+        max_leaves=4,
+    ).filter(lambda kernel: kernel.diagonal(drawn_rows(0)).max() < 1e8)
+
+
+def are_well_apart(model: Any) -> bool:
+    """Whether atoms are independent enough for rounding to stay what it is."""
+    gram = model.kernel_.matrix(model.atoms_)
+    lengths = np.sqrt(np.diagonal(gram))
+    used = model._answers().projection
+    return bool(np.linalg.cond(gram / lengths[:, None] / lengths) < 1e6) and bool(
+        (np.abs(used) * np.sqrt(model.kernel_.diagonal(model._answers().active_atoms))[:, None]).sum(axis=0).max() < 1e3
+    )
+
+
+def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
+    """Evaluate eq. (18) for an RBF kernel in extended precision, with the model's own factor."""
+    snapshot = model._answers()
+    X, Z, L = (part.astype(np.longdouble) for part in (rows, snapshot.span_atoms, snapshot.span_factor))
+    values = np.exp(-np.longdouble(gamma) * ((X[:, None] - Z) ** 2).sum(axis=2))
+    coordinates = np.zeros_like(values)
+    for j in range(len(Z)):
+        coordinates[:, j] = (values[:, j] - coordinates[:, :j] @ L[j, :j]) / L[j, j]
+    return np.maximum(1.0 - (coordinates**2).sum(axis=1), 0.0).astype(np.float64)
