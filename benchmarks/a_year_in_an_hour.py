@@ -25,7 +25,6 @@ The exit code is 0 if all figures stayed flat and 1 if one grew.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from memory_is_flat import MEBIBYTE, resident_bytes
+from common import MEBIBYTE, resident_bytes, surroundings, write_figures
 
 from streamkpca import ApproximateKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF
@@ -161,6 +160,7 @@ def main() -> int:
             f"{arguments.regime} and {arguments.rows}"
         )
 
+    where = surroundings()
     print(f"budget {arguments.atoms} atoms, {arguments.features} features, half-life {arguments.half_life:,.0f} rows")
     print(
         f"{'rows':>12} {'MiB':>5} {'rows/s':>8} {'factor':>7} {'account':>7} {'energy':>7} {'behind':>7} "
@@ -191,8 +191,7 @@ def main() -> int:
         f"second regime to the last, unexplained {early:.3f} of what atoms chosen at once leave in the first half, "
         f"{late:.3f} in the second"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"flat": flat, "drift": drift, "marks": marks}, indent=2) + "\n")
+    write_figures(arguments.json, where, {"flat": flat, "drift": drift, "marks": marks})
     return 0 if flat else 1
 
 

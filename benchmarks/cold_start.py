@@ -18,7 +18,6 @@ import argparse
 import compileall
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -28,12 +27,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numba
-import numpy as np
-import scipy
+from common import surroundings, write_figures
 
 import streamkpca
-from streamkpca._blas import blas_threads
 
 MOST_IMPORT_RATIO, MOST_SECONDS = 1.2, 1.0
 LIBRARIES, PACKAGE, ANSWER = "import numba, scipy.linalg", "import streamkpca", "first answer, full cache"
@@ -223,10 +219,7 @@ def main() -> int:
         parser.error("--repeats and --processes expected at least 1; medians need a turn")
     repeats, count = (1, 2) if arguments.tiny else (arguments.repeats, arguments.processes)
 
-    print(
-        f"Python {platform.python_version()}, numpy {np.__version__}, numba {numba.__version__}, "
-        f"scipy {scipy.__version__}; {blas_threads()} BLAS threads, {os.cpu_count()} processors"
-    )
+    where = surroundings()
     print("seconds, cpu: inside the process, without the interpreter's own start; whole: from its start to its end")
     # Leaves nothing behind, not even where a folder was made read-only.
     with tempfile.TemporaryDirectory(prefix="cold_start_") as name:
@@ -253,9 +246,8 @@ def main() -> int:
         f"processor time; at most {MOST_IMPORT_RATIO}), the first answer {whole:.2f} s in all with a full cache (at "
         f"most {MOST_SECONDS:g}) and {lines['first answer, empty cache']['whole']:.1f} s with an empty one"
     )
-    if arguments.json:
-        figures = {"import_ratio": ratio, "import_cpu_ratio": cpu_ratio, "lines": lines, "starts": starts}
-        arguments.json.write_text(json.dumps(figures | {"holds": holds, "robust": robust}, indent=2) + "\n")
+    figures = {"import_ratio": ratio, "import_cpu_ratio": cpu_ratio, "lines": lines, "starts": starts}
+    write_figures(arguments.json, where, figures | {"holds": holds, "robust": robust})
     return 0 if holds or (arguments.tiny and robust) else 1
 
 

@@ -22,7 +22,6 @@ The exit code is 0 if nothing grows faster than it should and 1 if something doe
 
 import argparse
 import copy
-import json
 import math
 import sys
 import time
@@ -33,15 +32,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from memory_is_flat import state_bytes
-from one_row_at_a_time import Sheet, print_surroundings, surroundings
+from common import MEBIBYTE, Sheet, state_bytes, surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA, merge
 
 Array = npt.NDArray[np.float64]
 
 BLOCK = 512
-MEBIBYTE = 2**20
 # Room for the noise of timing and for caches that large matrices outgrow.
 MOST_ABOVE = 0.3
 ENOUGH_SECONDS = 0.1
@@ -281,7 +278,6 @@ def main() -> int:
         fixed = {"m": "8 features, 4 axes", "d": "16 atoms, 4 axes", "q": "16 atoms, 8 features"}
 
     where = surroundings()
-    print_surroundings(where)
     sweeps, exponents = {}, {}
     for variable, points in sizes.items():
         sweeps[variable] = sweep(points, n_rounds=n_rounds, n_blocks=n_blocks, n_searches=n_searches)
@@ -328,17 +324,15 @@ def main() -> int:
     )
     if arguments.plot:
         draw(sweeps, fixed | {"n": "default settings"}, arguments.plot)
-    if arguments.json:
-        record = {
-            "surroundings": where,
-            "sweeps": sweeps,
-            "exponents": exponents,
-            "rows_per_second": rows_per_second,
-            "merge_seconds": merge_seconds,
-            "projection": projection,
-            "too_fast": too_fast,
-        }
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n")
+    figures = {
+        "sweeps": sweeps,
+        "exponents": exponents,
+        "rows_per_second": rows_per_second,
+        "merge_seconds": merge_seconds,
+        "projection": projection,
+        "too_fast": too_fast,
+    }
+    write_figures(arguments.json, where, figures)
     return 0 if arguments.tiny or not too_fast else 1
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from common import surroundings, write_figures
 
 from streamkpca import ApproximateKernelPCA
 from streamkpca.kernels import RBF
@@ -152,6 +153,7 @@ def main() -> int:
         ([2000, 4000], [10, 20]) if arguments.tiny else ([7500, 15000, 30000, 60000], [25, 50, 100, 200])
     )
 
+    where = surroundings()
     print(f"ApproximateKernelPCA, {N_FEATURES} features, RBF kernel; seconds without compiling")
     lines = measure(row_counts, atom_counts)
     print_table(lines, row_counts, atom_counts)
@@ -164,9 +166,8 @@ def main() -> int:
         f"atoms^{in_atoms:.2f}; {largest['rows']:,} rows x {largest['atoms']} atoms peak at "
         f"{largest['peak_bytes'] / GIBIBYTE:.2f} GiB, {'below' if below else 'not below'} {MOST_BYTES // GIBIBYTE}"
     )
-    if arguments.json:
-        figures = {"row_exponent": in_rows, "atom_exponent": in_atoms, "holds": holds, "fits": lines}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    figures = {"row_exponent": in_rows, "atom_exponent": in_atoms, "holds": holds, "fits": lines}
+    write_figures(arguments.json, where, figures)
     return 0 if holds or arguments.tiny else 1
 
 

@@ -24,43 +24,25 @@ The exit code is 0 if 256 x 32 and 512 x 64 keep their bounds (useful share .75 
 """
 
 import argparse
-import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numba
 import numpy as np
-import numpy.typing as npt
-import scipy
+from common import Array, Sheet, surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA, _blas
 from streamkpca.kernels import RBF
 
-Array = npt.NDArray[np.float64]
 BLOCK, N_BLOCKS = 512, 64
 # A stream of ten million rows: how many blocks it has, and how far apart searches are then.
 OLD_BLOCKS = 10_000_000 // BLOCK
 LEAST_SHARE = {(256, 32): 0.75, (512, 64): 1.0}
 LEAST_GAIN, LEAST_SPEEDUP = 10.0, 1.5
 SIZES = [(64, 8), (128, 32), (256, 32), (512, 64), (1024, 128), (256, 784)]
-
-
-class Sheet:
-    """A curved two-dimensional sheet in many dimensions, with noise."""
-
-    def __init__(self, n_features: int, seed: int = 0) -> None:
-        self._generator = np.random.default_rng(seed)
-        self._directions = self._generator.normal(scale=1.5, size=(2, n_features))
-
-    def draw(self, count: int) -> Array:
-        """Make rows, shape (count, d)."""
-        rows = np.sin(self._generator.uniform(-1.0, 1.0, (count, 2)) @ self._directions)
-        return rows + self._generator.normal(scale=0.05, size=rows.shape)
 
 
 def settled(model: StreamingKernelPCA) -> None:
@@ -199,9 +181,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
     sizes, repeats = ([(16, 4)], 2) if arguments.tiny else (arguments.sizes, arguments.repeats)
-    versions = {"python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__}
-    versions["scipy"] = scipy.__version__
-    print(f"{os.cpu_count()} cores, " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    where = surroundings()
     columns = "atoms features GEMM-GF/s rows/s useful with-all 2-threads Nystroem distortion".split()
     print(" ".join(f"{column:>10}" for column in columns))
     results = []
@@ -224,8 +204,7 @@ def main() -> int:
         results.append(figures | {"missed": misses})
     n_missed = sum(len(figures["missed"]) for figures in results)
     print("NEAR GEMM: every bound is kept" if n_missed == 0 else f"NOT NEAR GEMM: {n_missed} bounds are missed")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"versions": versions, "sizes": results}, indent=2) + "\n")
+    write_figures(arguments.json, where, {"sizes": results})
     return 0 if n_missed == 0 or arguments.tiny else 1
 
 

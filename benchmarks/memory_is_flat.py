@@ -13,20 +13,18 @@ The exit code is 0 if memory stayed flat and 1 if it grew.
 """
 
 import argparse
-import json
-import os
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from common import MEBIBYTE, resident_bytes, state_bytes, surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA
 
 CHUNK = 10_000
 N_MARKS = 10
-MEBIBYTE = 2**20
 # The rows of the benchmark take 256 bytes each, so whatever kept even one number of each row would go far beyond.
 # The slack is what the allocator may hold back; it decides only short runs.
 BYTES_A_ROW, SLACK = 1.0, 8 * MEBIBYTE
@@ -62,23 +60,6 @@ class DriftingSheet:
         return rows
 
 
-def resident_bytes() -> int:
-    """Read the process's resident set; its peak so far where the system tells no more than that."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except FileNotFoundError:
-        try:
-            import resource
-        except ModuleNotFoundError:
-            raise SystemExit(
-                "memory_is_flat: expected /proc/self/statm or the resource module but this system has neither; "
-                "run it on Linux or macOS"
-            ) from None
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def measure(n_rows: int, n_features: int, max_atoms: int) -> list[dict[str, float]]:
     """Stream the rows and print a line at each mark; return the lines as numbers."""
     sheet = DriftingSheet(n_features, n_rows)
@@ -111,30 +92,6 @@ def measure(n_rows: int, n_features: int, max_atoms: int) -> list[dict[str, floa
     return marks
 
 
-def state_bytes(root: object) -> int:
-    """Add up the arrays that hang below an object, each counted once, views as the memory behind them."""
-    owners: dict[int, int] = {}
-    seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen or isinstance(thing, type) or callable(thing):
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, np.ndarray):
-            while isinstance(thing.base, np.ndarray):
-                thing = thing.base
-            owners[id(thing)] = thing.nbytes
-        elif isinstance(thing, dict):
-            waiting.extend(thing.values())
-        elif isinstance(thing, list | tuple | set):
-            waiting.extend(thing)
-        else:
-            waiting.extend(getattr(thing, "__dict__", {}).values())
-            waiting.extend(getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ()))
-    return sum(owners.values())
-
-
 def measure_sensor() -> int:
     """Learn and answer as a sensor would, 32 atoms of 8 features in blocks of 32, and return what the model holds."""
     sheet = DriftingSheet(8, 100_000)
@@ -157,6 +114,7 @@ def main() -> int:
     if n_rows < N_MARKS:
         parser.error(f"--rows expected at least {N_MARKS} but got {n_rows}; a mark needs a row")
 
+    where = surroundings()
     before = resident_bytes()
     print(f"{n_rows:,} rows of {arguments.features} features, budget {max_atoms} atoms")
     print("resident MiB: the highest since the line before; rows/s: partial_fit alone, without making the rows")
@@ -174,17 +132,16 @@ def main() -> int:
         f"{first['rows']:,} to {last['rows']:,} rows, {growth / rows:+.3f} bytes a row; "
         f"the rows themselves take {8 * arguments.features}"
     )
-    if arguments.json:
-        figures = {
-            "features": arguments.features,
-            "max_atoms": max_atoms,
-            "growth_bytes": growth,
-            "above_imports_bytes": above,
-            "sensor_bytes": sensor,
-            "flat": flat,
-            "marks": marks,
-        }
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    figures = {
+        "features": arguments.features,
+        "max_atoms": max_atoms,
+        "growth_bytes": growth,
+        "above_imports_bytes": above,
+        "sensor_bytes": sensor,
+        "flat": flat,
+        "marks": marks,
+    }
+    write_figures(arguments.json, where, figures)
     return 0 if flat else 1
 
 

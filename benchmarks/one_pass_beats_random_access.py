@@ -30,7 +30,6 @@ random pivots or the first rows), and 1 otherwise, with the cells that do not ma
 
 import argparse
 import copy
-import json
 import sys
 import time
 from dataclasses import replace
@@ -38,6 +37,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from common import surroundings, write_figures
 from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 
@@ -242,6 +242,7 @@ def main() -> int:
     budgets, block_size = ([20], 100) if arguments.tiny else (arguments.atoms, arguments.block_size)
     gamma = arguments.gamma if arguments.gamma in ("median", "scale") else float(arguments.gamma)
 
+    where = surroundings()
     tables = {} if arguments.only_files else generated()
     if not arguments.only_files:
         try:
@@ -270,9 +271,8 @@ def main() -> int:
         print(f"{m:>5} atoms, {n_features:>3} features: {search:.2f} {learning:.2f}")
     n_missed = sum(missed(figure, column) for lines in figures.values() for figure in lines for column in BOUNDS)
     print(f"{n_missed} of {sum(len(lines) for lines in figures.values()) * len(BOUNDS)} cells miss their bound (*)")
-    if arguments.json:
-        record = {"block_size": block_size, "relative_to_greedy": figures, "search_cost": costs, "missed": n_missed}
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n")
+    record = {"block_size": block_size, "relative_to_greedy": figures, "search_cost": costs, "missed": n_missed}
+    write_figures(arguments.json, where, record)
     return 0 if n_missed == 0 or arguments.tiny else 1
 
 

@@ -8,6 +8,8 @@ that blocks that fill, refits, and the first answer after a refit all count. By 
 * River's `HalfSpaceTrees`, score_one and learn_one of a dict that was made and scaled to 0..1 beforehand;
 * scikit-learn's `KernelPCA`, fitted to 4,000 rows with the same gamma, and a pipeline of `Nystroem` with 128 rows and
   `IncrementalPCA`: transform of one row;
+* pyod's `KPCA`, which is scikit-learn's with a reconstruction error, fitted to 1,000 rows: decision_function of a row;
+* nystrompca's `NystromKPCA` with 128 of 4,000 rows: transform of one row;
 * a call of an empty function, and a loop that takes about as long as one transform and touches no memory to speak of:
   what the machine and the interpreter do to any call.
 
@@ -21,10 +23,6 @@ The exit code is 0 if all bounds hold and 1 if not; a tiny run, too short to tel
 
 import argparse
 import gc
-import importlib.metadata
-import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -33,11 +31,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from common import Array, Sheet, surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._blas import blas_threads
 
-Array = npt.NDArray[np.float64]
 Nanoseconds = npt.NDArray[np.int64]
 
 N_FEATURES, N_COMPONENTS, N_ATOMS = 32, 10, 128
@@ -47,54 +44,9 @@ TURN, PEER_TURN = 2000, 200
 # Rows at the beginning of each turn that do not count, of nobody: there the caches are full of what others did. Of 50
 # turns 37 began with a transform among the slowest thousandth.
 UNCOUNTED = 20
-N_PEER_ROWS = 4000
+N_PEER_ROWS, N_PYOD_ROWS = 4000, 1000
 WARM_UP = 3000
 MOST_MEDIAN_US, MOST_TAIL, MOST_OF_RIVER, LEAST_OF_KERNEL_PCA = 15.0, 10.0, 0.5, 40.0
-
-
-class Sheet:
-    """A curved two-dimensional sheet in many dimensions, with noise, that stays what it is.
-
-    Parameters
-    ----------
-    n_features : int
-        Width d of the rows.
-    seed : int
-    """
-
-    def __init__(self, n_features: int, seed: int = 0) -> None:
-        self._generator = np.random.default_rng(seed)
-        self._directions = self._generator.normal(scale=1.5, size=(2, n_features))
-        self._phases = self._generator.uniform(0.0, 2.0 * np.pi, n_features)
-
-    def draw(self, count: int) -> Array:
-        """Make the next rows, shape (count, d): x = sin(u D + phase) + noise, with u uniform on a square."""
-        rows = self._generator.uniform(-1.0, 1.0, (count, 2)) @ self._directions
-        rows += self._phases
-        np.sin(rows, out=rows)
-        rows += self._generator.normal(scale=0.05, size=rows.shape)
-        return rows
-
-
-def surroundings() -> dict[str, Any]:
-    """Say what the figures depend on besides the code: threads and versions."""
-    tasks = Path("/proc/self/task")
-    return {
-        "blas_threads": blas_threads(),
-        "process_threads": len(list(tasks.iterdir())) if tasks.exists() else None,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("numpy", "numba", "scipy")},
-    }
-
-
-def print_surroundings(found: dict[str, Any]) -> None:
-    """Print threads and versions as a line."""
-    print(
-        f"{found['blas_threads']} BLAS threads, {found['process_threads'] or 'unknown'} threads in the process, "
-        f"{found['cores']} cores; python {found['python']}, numpy {found['numpy']}, numba {found['numba']}, "
-        f"scipy {found['scipy']}"
-    )
 
 
 def empty(row: object) -> None:
@@ -186,6 +138,30 @@ def sklearn_peers(rows: Array, gamma: float) -> dict[str, Callable[[Any], object
     return {"KernelPCA transform": exact.transform, "Nystroem transform": pipeline.transform}
 
 
+def pyod_peer(rows: Array, gamma: float) -> dict[str, Callable[[Any], object]]:
+    """Fit pyod's detector; empty where it is not installed."""
+    try:
+        from pyod.models.kpca import KPCA
+    except ImportError:
+        return {}
+    # Fitting takes as long as n^3 and calls for each row: 11 s for 4,000 rows.
+    detector = KPCA(n_components=N_COMPONENTS, gamma=gamma, random_state=0).fit(rows[:N_PYOD_ROWS])
+    return {"pyod KPCA score": detector.decision_function}
+
+
+def nystrompca_peer(rows: Array, gamma: float) -> dict[str, Callable[[Any], object]]:
+    """Fit nystrompca's kernel PCA; empty where it is not installed."""
+    try:
+        from nystrompca import NystromKPCA
+    except ImportError:
+        return {}
+    # Its RBF kernel is exp(-|x - y|^2 / sigma^2).
+    options = {"kernel": "rbf", "sigma": gamma**-0.5, "scale": False, "m_subset": min(N_ATOMS, len(rows))}
+    peer = NystromKPCA(n_components=N_COMPONENTS, **options)
+    peer.fit_transform(rows)
+    return {"NystromKPCA transform": peer.transform}
+
+
 def settle(sheet: Sheet, n_rows: int) -> StreamingKernelPCA:
     """Feed a model in bulk."""
     model = StreamingKernelPCA(n_components=N_COMPONENTS, max_atoms=N_ATOMS, noise_variance=None, tolerance=1e-6)
@@ -199,10 +175,13 @@ def measure(
 ) -> tuple[dict[str, Nanoseconds], npt.NDArray[np.bool_]]:
     """Time the model and its peers by turns; nanoseconds of each call, and the rows that met new axes."""
     peer_rows = sheet.draw(n_peer_rows)
-    peers = sklearn_peers(peer_rows, model.kernel_.gamma)
+    peers: dict[str, Callable[[Any], object]] = {}
+    for library, fit in (("scikit-learn", sklearn_peers), ("pyod", pyod_peer), ("nystrompca", nystrompca_peer)):
+        fitted = fit(peer_rows, model.kernel_.gamma)
+        peers |= fitted
+        if not fitted:
+            print(f"{library}'s kernel PCA is left out: {library} is not installed")
     river = river_peer(peer_rows)
-    if not peers:
-        print("KernelPCA and Nystroem are left out: scikit-learn is not installed")
     if river is None:
         print("HalfSpaceTrees are left out: River is not installed")
     own = {
@@ -332,7 +311,6 @@ def main() -> int:
     sheet = Sheet(N_FEATURES)
     model = settle(sheet, n_settle)
     where = surroundings()
-    print_surroundings(where)
     print(
         f"{n_settle:,} rows of {N_FEATURES} features in bulk: {model.n_atoms_} atoms, {model.n_active_} active, "
         f"{len(model.eigenvalues_)} axes; then {n_rows:,} rows one at a time"
@@ -362,18 +340,16 @@ def main() -> int:
     n_missed = sum(not holds for _, holds in checked.values())
     verdict = "TINY" if arguments.tiny else "FAILS" if n_missed else "HOLDS"
     print(f"{verdict}: {len(checked) - n_missed} of {len(checked)} bounds hold")
-    if arguments.json:
-        record = {
-            "surroundings": where,
-            "atoms": model.n_atoms_,
-            "active": model.n_active_,
-            "microseconds": table,
-            "slowest": slow,
-            "slowest_after_refit": after_refit,
-            "refits": int(fresh.sum()),
-            "bounds": {name: {"figure": figure, "holds": holds} for name, (figure, holds) in checked.items()},
-        }
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n")
+    record = {
+        "atoms": model.n_atoms_,
+        "active": model.n_active_,
+        "microseconds": table,
+        "slowest": slow,
+        "slowest_after_refit": after_refit,
+        "refits": int(fresh.sum()),
+        "bounds": {name: {"figure": figure, "holds": holds} for name, (figure, holds) in checked.items()},
+    }
+    write_figures(arguments.json, where, record)
     return 0 if arguments.tiny or not n_missed else 1
 
 

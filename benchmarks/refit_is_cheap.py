@@ -17,13 +17,12 @@ The exit code is 0 if every share is at most .10, and 1 otherwise.
 """
 
 import argparse
-import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-from ingest_runs_near_gemm import BLOCK, Sheet, seconds, settled
+from common import Sheet, surroundings, write_figures
+from ingest_runs_near_gemm import BLOCK, seconds, settled
 
 from streamkpca import StreamingKernelPCA
 from streamkpca._blas import one_blas_thread
@@ -78,7 +77,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
     sizes, repeats = ([(16, 4)], 2) if arguments.tiny else (SIZES, arguments.repeats)
-    print("one thread, " + time.strftime("%Y-%m-%d"))
+    where = surroundings()
     columns = ["atoms", "features", "noise", "active", "cold ms", "warm ms", "record ms", "rows", "share"]
     print(" ".join(f"{column:>9}" for column in columns))
     results = []
@@ -96,8 +95,7 @@ def main() -> int:
     print(
         f"CHEAP: no share exceeds {MOST_SHARE}" if n_missed == 0 else f"DEAR: {n_missed} shares exceed {MOST_SHARE} (*)"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    write_figures(arguments.json, where, {"sizes": results})
     return 0 if n_missed == 0 or arguments.tiny else 1
 
 

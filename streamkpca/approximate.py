@@ -13,7 +13,7 @@ from streamkpca.moments import Moments
 from streamkpca.parameters import check_choice, check_integer, check_real
 from streamkpca.pursuit import Criterion, Pursuit
 from streamkpca.refit import refit
-from streamkpca.snapshot_estimator import BatchSnapshotEstimator
+from streamkpca.snapshot_estimator import BatchSnapshotEstimator, some_of
 from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
@@ -160,7 +160,7 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
         kernel = kernel_from(self.kernel, where=where)
         rows = checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
-        kernel = kernel.settled(rows)
+        kernel = kernel.settled(rows, weights)
 
         pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
         pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)
@@ -173,7 +173,12 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
             basis.warn_if_indefinite(block)
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
-        self._published = refit(kernel, candidates, moments, settings), candidates, moments, feature_names(X)
+        self._published = (
+            refit(kernel, candidates, moments, settings, some_of(rows)),
+            candidates,
+            moments,
+            feature_names(X),
+        )
         return self
 
     @property

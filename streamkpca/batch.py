@@ -1,6 +1,7 @@
 """Exact kernel PCA of all rows at once: the oracle that everything else is held to."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,9 @@ from streamkpca.estimator import Estimator
 from streamkpca.factor import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.parameters import check_flag, check_n_components
+from streamkpca.preimages import PreImages
 from streamkpca.snapshot import ReadOnlyArrays, in_chunks
+from streamkpca.snapshot_estimator import some_of
 from streamkpca.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
 from streamkpca.validation import Names, as_sample_weight, checked_rows, feature_names
 
@@ -60,6 +63,15 @@ class _ExactAxes(ReadOnlyArrays):
         answer = outside_span if n_components is None else beside_axes
         error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
+
+    def inverse_transform(self, projections: Array) -> Array:
+        """Find rows with given projections."""
+        return self._pre_images.find(projections, self.mean_coefficients + projections @ self.projection.T)
+
+    @cached_property
+    def _pre_images(self) -> PreImages:
+        chosen = some_of(self.atoms)
+        return PreImages(self.kernel, self.atoms, chosen, self.transform(chosen))
 
     def _projected(self, kernel_rows: Array) -> Array:
         projected: Array = kernel_rows @ self.projection - self.offset
@@ -160,7 +172,7 @@ class KernelPCA(Estimator):
         rows = checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         # The caller may write to X later.
-        axes = _exact_axes(kernel.settled(rows), rows.copy(), weights, n_components, center)
+        axes = _exact_axes(kernel.settled(rows, weights), rows.copy(), weights, n_components, center)
         self._published = axes, feature_names(X)
         return self
 

@@ -149,7 +149,7 @@ class Checkpointer:
         return path
 
     def save_if_due(self, model: StreamingKernelPCA, extra: Any = None) -> Path | None:
-        """Save when so many rows have come, or seconds have passed, since the last time.
+        """Save when so many rows have come since the last time, or any rows and so many seconds.
 
         Parameters
         ----------
@@ -167,9 +167,10 @@ class Checkpointer:
         OSError, TypeError, ValueError
             As `save`.
         """
-        enough = self._every_rows is not None and _rows_of(model) - self._saved_rows >= self._every_rows
+        new = _rows_of(model) - self._saved_rows
+        enough = self._every_rows is not None and new >= self._every_rows
         late = self._every_seconds is not None and self.seconds_since_save >= self._every_seconds
-        return self.save(model, extra) if enough or late else None
+        return self.save(model, extra) if enough or (late and new) else None
 
     def latest(self, *, kernel: Kernel | None = None) -> StreamingKernelPCA | None:
         """Read the newest generation that can be read.

@@ -1,16 +1,25 @@
-"""The command ``streamkpca``: demo, fit, score, warmup."""
+"""The command ``streamkpca``: demo, fit, score, transform, info, merge, warmup."""
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkpca import __version__
-from streamkpca.command.reports import Scores, show_model
+from streamkpca.command.models import (
+    check_columns,
+    check_writable,
+    merge_models,
+    read_fitted,
+    read_model,
+    save_model,
+)
+from streamkpca.command.options import MODEL_PARAMETERS, json_option, model_option, model_options, table_options
+from streamkpca.command.reports import Scores, model_facts, show_model
 from streamkpca.command.runs import (
     learn,
     make_model,
@@ -32,18 +41,22 @@ from streamkpca.command.terminal import (
 )
 from streamkpca.warmup import cache_folder, warmup
 
-Command = Callable[..., Any]
+if TYPE_CHECKING:
+    from streamkpca.streaming import StreamingKernelPCA
 
 
 # The control character keeps click from filling the lines up.
 _HELP = """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
 
 \b
-streamkpca demo                            a simulated plant with faults
-streamkpca fit readings.csv                learn a file
-collect | streamkpca fit -                 learn rows of CSV from a pipe
-streamkpca score new.csv --train old.csv   find rows unlike those learned
-streamkpca warmup                          compile all loops now, for images
+streamkpca demo                                       a simulated plant with faults
+streamkpca fit readings.csv --model plant.npz         learn a file, and keep the model
+collect | streamkpca fit - --model plant.npz --resume go on with rows of CSV from a pipe
+streamkpca score new.csv --model plant.npz            find rows unlike those learned
+streamkpca transform new.csv --model plant.npz --save out.parquet
+streamkpca info plant.npz                             what a model has learned
+streamkpca merge east.npz west.npz --out both.npz     one model of two
+streamkpca warmup                                     compile all loops now, for images
 
 Exit codes: 0 fine, 2 wrong usage or bad input (one line says what), 130 stopped by Ctrl-C.
 """
@@ -57,85 +70,6 @@ Exit codes: 0 fine, 2 wrong usage or bad input (one line says what), 130 stopped
 @click.version_option(__version__)
 def cli() -> None:
     """Learn streams of numbers by sparse kernel PCA."""
-
-
-def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
-
-
-def _atoms(context: click.Context, option: click.Parameter, value: str) -> int | None:
-    if value.lower() == "none":
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a whole number nor 'none'.", context, option) from None
-
-
-def _noise(context: click.Context, option: click.Parameter, value: str) -> float | str | None:
-    if value.lower() in {"none", "auto"}:
-        return None if value.lower() == "none" else "auto"
-    try:
-        return float(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'auto' or 'none'.", context, option) from None
-
-
-def _split(context: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-
-
-_model_options = _options(
-    click.option("--components", default=10, show_default=True, metavar="N", help="Number of principal components."),
-    click.option(
-        "--kernel",
-        default="rbf",
-        show_default=True,
-        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()'.",
-    ),
-    click.option(
-        "--max-atoms",
-        default="256",
-        show_default=True,
-        callback=_atoms,
-        help="Most rows kept; 'none' for no limit.",
-    ),
-    click.option("--tolerance", default=1e-3, show_default=True, help="Share of the energy that may stay unexplained."),
-    click.option(
-        "--noise-variance",
-        default="auto",
-        show_default=True,
-        callback=_noise,
-        help="Sparsity of the projections: 'auto', a number (larger: fewer atoms), or 'none' for all atoms.",
-    ),
-    click.option("--block-size", default=512, show_default=True, metavar="ROWS", help="Rows learned at a time."),
-    click.option(
-        "--refit-every", type=int, metavar="ROWS", help="Rows between two refits.  [default: 128 an atom, or 16384]"
-    ),
-    click.option("--no-center", is_flag=True, help="Do not subtract the mean in feature space."),
-)
-_table_options = _options(
-    click.option("--array", metavar="NAME", help="Array of an npz file; needed if it holds several tables."),
-    click.option(
-        "--columns", multiple=True, callback=_split, help="Columns to read: names or positions from 0, a,b,c."
-    ),
-    click.option("--drop", multiple=True, callback=_split, help="Columns to leave out, such as timestamps."),
-    click.option("--header/--no-header", default=None, help="CSV: whether line one holds names.  [default: look]"),
-    click.option("--delimiter", metavar="CHAR", help="CSV: what separates fields.  [default: comma; tab for .tsv]"),
-    click.option(
-        "--chunk-rows",
-        default=4096,
-        show_default=True,
-        type=click.IntRange(min=1),
-        help="Most rows read at a time.",
-    ),
-    click.option(
-        "--save",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Write results to FILE.parquet or FILE.csv.",
-    ),
-)
 
 
 @cli.command()
@@ -192,9 +126,20 @@ def demo(rows: int, seed: int, out: str) -> None:
 
 @cli.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@_table_options
-@_model_options
-def fit(files: tuple[str, ...], chunk_rows: int, save: str | None, **options: Any) -> None:
+@click.option("--model", metavar="FILE", help="Save the model there.")
+@click.option("--resume", is_flag=True, help="Go on from the model that --model names, if it is there.")
+@json_option
+@table_options
+@model_options
+def fit(
+    files: tuple[str, ...],
+    model: str | None,
+    resume: bool,
+    as_json: bool,
+    chunk_rows: int,
+    save: str | None,
+    **options: Any,
+) -> None:
     """Learn the rows of FILE... (CSV, npy, npz, parquet; - for CSV rows on standard input).
 
     Files are read in chunks, never whole. How they are cut makes no difference to what is learned.
@@ -202,38 +147,52 @@ def fit(files: tuple[str, ...], chunk_rows: int, save: str | None, **options: An
     --save writes row, novelty and projections of every row. Files are read a second time for that, and all
     rows are projected by the final model. Standard input cannot be read again: its rows are projected as soon
     as they are learned, by the model of that moment; they are then taken in full chunks of --chunk-rows.
+
+    --model keeps what was learned, also after Ctrl-C; with --resume a later run goes on from there.
     """
     tables = open_tables(files, reading_options(options))
     replay = all(table.rereadable for table in tables)
-    model, hands = make_model(options), Interruption()
+    learner, hands = _learner(model, resume, files, options), Interruption()
+    for table in tables if n_learned(learner) else ():
+        check_columns(learner, str(model), table)
     projected = True
     with hands.armed(), one_line(), ExitStack() as stack:
         writer = stack.enter_context(make_writer(save, files)) if save else None
         in_passing = None if replay else writer
-        seconds, learned = learn(model, tables, chunk_rows, hands, writer=in_passing)
+        seconds, learned = learn(learner, tables, chunk_rows, hands, writer=in_passing)
+        if model and n_learned(learner):
+            save_model(learner, model)
         if writer and replay and learned:
-            projected = project(model, tables, chunk_rows, hands, writer=writer)
-    if n_learned(model):
-        show_model(model, seconds)
-    if writer and writer.n_rows:
-        click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+            projected = project(learner, tables, chunk_rows, hands, writer=writer)
+    if as_json:
+        _print_json({"model": model_facts(learner) if n_learned(learner) else None, "seconds": seconds})
+    elif n_learned(learner):
+        show_model(learner, seconds)
+        if writer and writer.n_rows:
+            click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+        if model:
+            click.echo(f"Model: {model}")
     if not learned:
-        _stop(f"interrupted after {n_learned(model):,} rows")
+        _stop(f"interrupted after {n_learned(learner):,} rows")
     if not projected:
         _stop("interrupted while projecting; all rows were learned")
 
 
 @cli.command()
 @click.argument("file")
-@click.option("--train", required=True, metavar="FILE", help="What to learn first.")
+@click.option("--train", metavar="FILE", help="What to learn first.")
+@model_option
 @click.option("--train-array", metavar="NAME", help="Array of an npz --train file.  [default: as --array]")
 @click.option("--labels", metavar="COLUMN", help="Column (or npz array) that is not 0 in anomalous rows of FILE.")
 @click.option("--top", default=10, show_default=True, type=click.IntRange(min=0), help="Most novel rows to show.")
-@_table_options
-@_model_options
+@json_option
+@table_options
+@model_options
 def score(
     file: str,
-    train: str,
+    train: str | None,
+    model: str | None,
+    as_json: bool,
     train_array: str | None,
     labels: str | None,
     top: int,
@@ -241,29 +200,86 @@ def score(
     save: str | None,
     **options: Any,
 ) -> None:
-    """Learn --train, then tell how novel each row of FILE is.
+    """Learn --train, or take a --model that was saved, then tell how novel each row of FILE is.
 
     The novelty of a row is its reconstruction error: the squared distance, in feature space, to what was
     learned. FILE may be - for standard input. With --labels, area under the ROC curve and average precision
     are reported; the scores of all rows are kept for that, 9 bytes a row.
     """
-    target, source = open_pair(file, train, labels, train_array, reading_options(options))
-    model, hands = make_model(options), Interruption()
-    result = Scores(top, labelled=labels is not None)
-    scored = False
+    if (train is None) == (model is None):
+        raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before; Try --help")
+    hands, result = Interruption(), Scores(top, labelled=labels is not None)
+    if train is not None:
+        target, source = open_pair(file, train, labels, train_array, reading_options(options))
+        learner = make_model(options)
+    else:
+        (target,) = open_tables([file], reading_options(options) | {"labels": labels})
+        learner = read_fitted(str(model))
+        check_columns(learner, str(model), target)
+    scored, seconds, learned = False, None, True
     with hands.armed(), one_line(), ExitStack() as stack:
-        writer = stack.enter_context(make_writer(save, [file, train])) if save else None
-        seconds, learned = learn(model, [source], chunk_rows, hands)
+        writer = stack.enter_context(make_writer(save, [file, str(train or model)])) if save else None
+        if train is not None:
+            seconds, learned = learn(learner, [source], chunk_rows, hands)
         if learned:
-            scored = project(model, [target], chunk_rows, hands, writer=writer, scores=result)
-    if n_learned(model):
-        show_model(model, seconds)
-    if result.n_rows:
-        result.show(file)
-    if writer and writer.n_rows:
-        click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+            scored = project(learner, [target], chunk_rows, hands, writer=writer, scores=result)
+    if as_json:
+        _print_json({"model": model_facts(learner) if n_learned(learner) else None, "scores": result.facts()})
+    else:
+        if n_learned(learner):
+            show_model(learner, seconds)
+        if result.n_rows:
+            result.show(file)
+        if writer and writer.n_rows:
+            click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not scored:
-        _stop(f"interrupted after {n_learned(model):,} rows learned, {result.n_rows:,} scored")
+        _stop(f"interrupted after {n_learned(learner):,} rows learned, {result.n_rows:,} scored")
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--model", required=True, metavar="FILE", help="A model that was saved.")
+@table_options
+def transform(files: tuple[str, ...], model: str, chunk_rows: int, save: str | None, **options: Any) -> None:
+    """Project the rows of FILE... with a model that was saved, and write projections and novelty to --save."""
+    if save is None:
+        raise BadInput("transform: expected --save FILE.parquet or FILE.csv for the results; Try --help")
+    tables, learner, hands = open_tables(files, reading_options(options)), read_fitted(model), Interruption()
+    for table in tables:
+        check_columns(learner, model, table)
+    with hands.armed(), one_line(), make_writer(save, [*files, model]) as writer:
+        done = project(learner, tables, chunk_rows, hands, writer=writer)
+    click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+    if not done:
+        _stop(f"interrupted after {writer.n_rows:,} rows")
+
+
+@cli.command()
+@click.argument("model")
+@json_option
+def info(model: str, as_json: bool) -> None:
+    """Tell what a saved MODEL has learned. The file is not trusted: it is checked, and nothing in it is run."""
+    learner = read_fitted(model)
+    if as_json:
+        _print_json(model_facts(learner))
+    else:
+        show_model(learner)
+
+
+@cli.command("merge")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--out", required=True, metavar="FILE", help="Save the merged model there.")
+@json_option
+def merge_saved(models: tuple[str, ...], out: str, as_json: bool) -> None:
+    """Merge saved MODELs that have learned different rows with one kernel, scale included."""
+    check_writable(out, ())
+    merged = merge_models(models)
+    save_model(merged, out)
+    if as_json:
+        _print_json(model_facts(merged))
+    else:
+        show_model(merged)
+        click.echo(f"Model: {out}")
 
 
 @cli.command("warmup")
@@ -285,6 +301,31 @@ def warm_up() -> None:
     facts = [("compiled", str(found.compiled)), ("from the cache", str(found.ready - found.compiled))]
     print_facts("Loops, one for each combination of types", facts)
     click.echo(f"Cache: {folder}")
+
+
+def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> "StreamingKernelPCA":
+    """Make a model, or read the one to go on from."""
+    if resume and path is None:
+        raise BadInput("fit: --resume goes on from a saved model; name it with --model FILE")
+    if path is None:
+        return make_model(options)
+    check_writable(path, files)
+    if not (resume and Path(path).exists()):
+        return make_model(options)
+    context = click.get_current_context()
+    named = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in MODEL_PARAMETERS
+        and context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if named:
+        raise BadInput(f"fit: {path} goes on with the parameters that it began with; leave out {', '.join(named)}")
+    return read_model(path)
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    click.echo(json.dumps(found, allow_nan=False))
 
 
 def _stop(how_far: str) -> None:

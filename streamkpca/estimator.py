@@ -1,23 +1,21 @@
 """The face that all estimators share: parameters, checks of queries, answers."""
 
-import inspect
-import operator
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import cache
-from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.containers import KINDS, contained, wanted_container
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.parameters import check_integer
-from streamkpca.validation import Names, checked_rows, is_plain
+from streamkpca.parameterized import Parameterized
+from streamkpca.parameters import check_choice, check_integer
+from streamkpca.validation import Names, as_rows, as_sample_weight, checked_rows, is_plain
 
 Array = npt.NDArray[np.float64]
+
+_ARRAYS: dict[str, str] = {}
 
 
 class Answers(Protocol):
@@ -46,17 +44,19 @@ class Answers(Protocol):
     def transform(self, rows: Array) -> Array:
         """Project rows."""
 
+    def inverse_transform(self, projections: Array) -> Array:
+        """Find rows with given projections."""
+
     def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure distances to what the model can represent."""
 
 
-class Estimator(ABC):
-    """Base of all estimators: scikit-learn's conventions without scikit-learn.
+class Estimator(Parameterized, ABC):
+    """Base of all estimators: what they can be asked.
 
     Notes
     -----
-    A subclass has a constructor that stores its arguments under their own names, `fit`, and two hooks: `_answers`,
-    the published answers, and `_width`, what is known of the rows.
+    A subclass has `fit`, and two hooks: `_answers`, the published answers, and `_width`, what is known of the rows.
     """
 
     n_components: int | float
@@ -68,77 +68,6 @@ class Estimator(ABC):
     @abstractmethod
     def _width(self) -> tuple[int, Names | None] | None:
         """Return number and names of the features; None before the first row."""
-
-    # Parameters
-
-    @classmethod
-    @cache
-    def _parameters(cls) -> Mapping[str, inspect.Parameter]:
-        signature = inspect.signature(cls.__init__).parameters
-        return MappingProxyType({name: parameter for name, parameter in signature.items() if name != "self"})
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments.
-
-        Parameters
-        ----------
-        deep : bool
-            Accepted for scikit-learn; no parameter is an estimator.
-
-        Returns
-        -------
-        dict
-        """
-        del deep
-        return dict(zip(self._parameters(), self._arguments(), strict=True))
-
-    @classmethod
-    @cache
-    def _reader(cls) -> Callable[[Any], tuple[Any, ...]]:
-        return operator.attrgetter(*cls._parameters())
-
-    def _arguments(self) -> tuple[Any, ...]:
-        """Return the constructor's arguments in their order."""
-        return self._reader()(self)
-
-    def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments; they are checked when they are used.
-
-        Parameters
-        ----------
-        **params
-            Names and values, as scikit-learn's convention wants it.
-
-        Returns
-        -------
-        Estimator
-            This one.
-
-        Raises
-        ------
-        ValueError
-            A name is not a parameter; nothing is set then.
-        """
-        known = self._parameters()
-        for name in params:
-            if name not in known:
-                raise ValueError(
-                    f"{type(self).__name__}.set_params: {name!r} is not a parameter; "
-                    f"the parameters are {', '.join(known)}"
-                )
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        shown = [
-            f"{name}={getattr(self, name)!r}"
-            for name, parameter in self._parameters().items()
-            if repr(getattr(self, name)) != repr(parameter.default)
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-    # Learning
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -179,7 +108,7 @@ class Estimator(ABC):
         -------
         ndarray of shape (n, q)
             Coordinates along the axes; columns beyond the rank are zero. A row's answer does not depend on the other
-            rows of the call, up to rounding.
+            rows of the call, up to rounding. Or a DataFrame, see `set_output`.
 
         Raises
         ------
@@ -189,7 +118,112 @@ class Estimator(ABC):
             X is not a finite real array of the right width.
         """
         answers = self._fitted("transform")
-        return answers.transform(self._query(X, "transform", answers))
+        projections = answers.transform(self._query(X, "transform", answers))
+        kind = wanted_container(vars(self).get("_sklearn_output_config", _ARRAYS).get("transform"))
+        if kind == "default":
+            return projections
+        table: Array = contained(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
+        return table
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the container of projections.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            "default": arrays. None: leave it as it is, which is scikit-learn's configuration if that is loaded.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It is none of these.
+        """
+        if transform is not None:
+            where = f"{type(self).__name__}.set_output"
+            # Under the name that scikit-learn's clone copies.
+            self._sklearn_output_config = {
+                "transform": check_choice("transform", transform, choices=KINDS, where=where)
+            }
+        return self
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Find rows whose images are near given projections: pre-images.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, q)
+            Projections, as `transform` returns them.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            Of all rows, in theory, those whose images in feature space are nearest to the points with these
+            projections. For kernels of Euclidean distances (RBF, Matern, RationalQuadratic, their sums, products and
+            selections of columns) found by fixed-point iteration, which ends in a local optimum [1]_; for the others,
+            and to begin with, by regression from projections to rows, learned from the atoms and a sample [2]_.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            X is not a finite real array with a column for each axis.
+
+        References
+        ----------
+        .. [1] S. Mika et al., "Kernel PCA and de-noising in feature spaces", NIPS 11, 1999.
+        .. [2] G. Bakir, J. Weston, B. Schölkopf, "Learning to find pre-images", NIPS 16, 2004.
+        """
+        answers = self._fitted("inverse_transform")
+        where = f"{type(self).__name__}.inverse_transform"
+        projections = as_rows(X, where=where)
+        q = len(answers.eigenvalues)
+        if projections.shape[1] != q:
+            raise ValueError(
+                f"{where} expected projections onto {q} axes but got {projections.shape[1]} columns; pass what "
+                "transform returns"
+            )
+        return answers.inverse_transform(projections)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Measure how well rows are found again from their projections, the one figure that compares kernels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        float
+            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 less the squared error as a share
+            of the squared distances to the mean. 1 is perfect, the mean alone scores 0.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            As `transform`; or the rows do not differ.
+        """
+        del y
+        answers = self._fitted("score")
+        rows = self._query(X, "score", answers)
+        where = f"{type(self).__name__}.score"
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        found = answers.inverse_transform(answers.transform(rows))
+        spread = float(weights @ ((rows - np.average(rows, axis=0, weights=weights)) ** 2).sum(axis=1))
+        if spread == 0.0:
+            raise ValueError(f"{where}: expected rows that differ but all are equal; R^2 is a share of their variance")
+        return 1.0 - float(weights @ ((rows - found) ** 2).sum(axis=1)) / spread
 
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure how far rows are, in feature space, from what the model can represent.
@@ -315,16 +349,6 @@ class Estimator(ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._width() is not None
-
-    def __sklearn_tags__(self) -> Any:
-        # Only scikit-learn asks, so it is loaded, and this library goes on without importing it.
-        utils = sys.modules["sklearn.utils"]
-        return utils.Tags(
-            estimator_type=None,
-            target_tags=utils.TargetTags(required=False),
-            transformer_tags=utils.TransformerTags(),
-            input_tags=utils.InputTags(),
-        )
 
     def _fitted(self, request: str) -> Answers:
         answers = self._answers()

@@ -270,7 +270,7 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
     sums = np.zeros((size, size))
     for start in range(0, len(jury), _JURORS_AT_ONCE):
         part = slice(start, start + _JURORS_AT_ONCE)
-        jurors = basis.project(jury.rows[part])
+        jurors = basis.project(jury.part(part))
         seen = np.empty((len(jurors.rows), size))
         seen[:, :m] = jurors.coordinates / np.sqrt(unit)
         cross = program.matrix(jurors.rows, candidates.rows) - jurors.coordinates @ candidates.coordinates.T

@@ -213,9 +213,9 @@ def fit_weights(
         Variance sigma^2 in every direction, in units of k(x, x). The larger, the fewer weights remain; from
         the largest eigenvalue of the second moment on, none.
     optimiser : {"coordinate", "em", "fixed_point"}
-        "coordinate" maximises over one weight at a time, always the one that gains most. "em" is the paper's
-        equation (13): slow, and its weights approach zero without reaching it. "fixed_point" is equation
-        (14), dropping weights that vanish.
+        "coordinate" maximises over one weight at a time, always the one that gains most, and by Newton's method over
+        those that are not zero. "em" is the paper's equation (13): slow, and its weights approach zero without
+        reaching it. "fixed_point" is equation (14), dropping weights that vanish.
     initial_weights : array-like of shape (p,), optional
         Where to start: the weights of the last fit, say. By default "coordinate" starts with none, the others
         with all alike. "em" and "fixed_point" leave a zero at zero.
@@ -224,7 +224,8 @@ def fit_weights(
         than this, relative to max(1, \|mean log-likelihood + r/2 log(2 pi sigma^2)\|): the constant left out
         would make the answer depend on the unit of the features.
     max_rounds : int, optional
-        Most rounds; 1,000 by default, 10,000 for "em". A round of "coordinate" is up to 512 steps.
+        Most rounds; 1,000 by default, 10,000 for "em". A round of "coordinate" is up to 512 steps and what Newton's
+        method adds to them.
 
     Returns
     -------
@@ -242,11 +243,14 @@ def fit_weights(
     has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i. The likelihood has more than one
     maximum; optimisers may end in different ones.
 
-    "coordinate" chooses candidates that have something to gain, maximises over their weights in coordinates of
-    their span, and asks all others again: once O(p r^2) for the products phi_i^T S phi_i, which every start pays, then
-    O(p r k) for k chosen and O(k) a step. A start from good weights asks twice or three times, one from nothing
-    six to ten times. Where rounding forbids to judge the others from the span, asking costs O(r^3 + p r^2), as
-    a round of "em" and "fixed_point" does for p weights that are not zero.
+    "coordinate" takes such steps among the candidates that have a weight or gain most from one, brings the k weights
+    that are not zero to their maximum by Newton's method, and asks all candidates again, by their inner products with
+    these k. Once O(p r^2) for the products phi_i^T S phi_i, which every start pays, O(r (p + r)) for each candidate
+    that is tried, then O(k^3) a Newton step and O(p k^2) to ask all. A start from good weights asks three or four
+    times, one from nothing ten to twenty times. With more than 128 weights and more than half as many as coordinates,
+    Newton's method costs more than the steps that it saves and is left out; then, and where rounding forbids to judge
+    by inner products, asking costs O(r^3 + p r^2), as a round of "em" and "fixed_point" does for p weights that are
+    not zero.
 
     References
     ----------

@@ -18,6 +18,7 @@ class Pending(NamedTuple):
     n_rows : int
         How many rows wait.
     row_buffer : ndarray of shape (capacity, d)
+        Maybe in single precision.
     weight_buffer : ndarray of shape (capacity,)
 
     Notes
@@ -32,13 +33,18 @@ class Pending(NamedTuple):
     weight_buffer: Array
 
     @classmethod
-    def none(cls, n_features: int) -> Self:
-        """Return no rows."""
-        return cls(0, np.empty((0, n_features)), np.empty(0))
+    def none(cls, n_features: int, dtype: str = "float64") -> Self:
+        """Return no rows, to be kept as so precise numbers."""
+        return cls(0, np.empty((0, n_features), dtype=dtype), np.empty(0))
 
     @property
     def rows(self) -> Array:
-        """The rows; shape (n_rows, d)."""
+        """The rows, in double precision; shape (n_rows, d)."""
+        return self.kept_rows.astype(np.float64, copy=False)
+
+    @property
+    def kept_rows(self) -> Array:
+        """The rows as they are kept; shape (n_rows, d)."""
         return self.row_buffer[: self.n_rows]
 
     @property
@@ -73,6 +79,6 @@ class Pending(NamedTuple):
         return type(self)(self.n_rows, self.row_buffer, weights)
 
     def _moved(self, capacity: int) -> Self:
-        rows, weights = np.empty((capacity, self.row_buffer.shape[1])), np.empty(capacity)
-        rows[: self.n_rows], weights[: self.n_rows] = self.rows, self.weights
+        rows, weights = np.empty((capacity, self.row_buffer.shape[1]), self.row_buffer.dtype), np.empty(capacity)
+        rows[: self.n_rows], weights[: self.n_rows] = self.kept_rows, self.weights
         return type(self)(self.n_rows, rows, weights)

@@ -19,6 +19,7 @@ def refit(
     candidates: Candidates,
     moments: Moments,
     settings: RefitSettings,
+    sample: Array,
     previous: Snapshot | None = None,
 ) -> Snapshot:
     """Fit weights and axes to the moments and make a snapshot of them.
@@ -31,6 +32,8 @@ def refit(
     moments : Moments
         Of rows whose weights are not all zero.
     settings : RefitSettings
+    sample : ndarray of shape (r, d)
+        Some rows of the data, for pre-images.
     previous : Snapshot, optional
         The last one: its weights and noise are where the search for new ones starts, its axes decide the signs.
 
@@ -89,6 +92,7 @@ def refit(
         atoms=candidates.rows,
         atom_rows=candidates.positions,
         weights=weights,
+        sample=sample,
         active_atoms=active_atoms,
         factor=factor,
         span_atoms=span[0],

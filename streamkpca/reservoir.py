@@ -48,6 +48,7 @@ class Draws:
     Parameters
     ----------
     rows : ndarray of shape (k, d)
+        Maybe in single precision.
     positions : ndarray of shape (k,) of int64
         Their positions in the stream.
     weights : ndarray of shape (k,)
@@ -113,14 +114,18 @@ class Reservoir:
     late: tuple[Draws, ...] = ()
 
     @classmethod
-    def empty(cls, size: int, n_features: int) -> Self:
-        """Return a reservoir without rows."""
-        nobody = Draws(np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+    def empty(cls, size: int, n_features: int, dtype: str = "float64") -> Self:
+        """Return a reservoir without rows, which keeps them as so precise numbers."""
+        nobody = Draws(np.empty((0, n_features), dtype=dtype), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
         return cls(size, nobody)
 
     def __getstate__(self) -> dict[str, Any]:
         # Not the sample put in order on demand, which another thread may just be adding.
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def emptied(self) -> Self:
+        """Return a reservoir of the same kind without rows."""
+        return self.empty(self.size, self.settled.rows.shape[1], self.settled.rows.dtype.name)
 
     def __len__(self) -> int:
         """Return the number k of rows kept."""
@@ -129,7 +134,16 @@ class Reservoir:
     @property
     def rows(self) -> Array:
         """The sample, in the order of the draws; shape (k, d)."""
+        return self.part(slice(None))
+
+    @property
+    def kept_rows(self) -> Array:
+        """The sample as it is kept; shape (k, d)."""
         return self._drawn.rows
+
+    def part(self, place: slice) -> Array:
+        """Return some rows of the sample, in double precision: whoever reads many takes them in parts."""
+        return self._drawn.rows[place].astype(np.float64, copy=False)
 
     @property
     def positions(self) -> Positions:
@@ -176,7 +190,8 @@ class Reservoir:
         early = np.flatnonzero(keys < last)
         if not len(early):
             return self
-        drawn = Draws(rows[early], start + early, weights[early], keys[early])
+        kept = rows[early].astype(self.settled.rows.dtype, copy=False)
+        drawn = Draws(kept, start + early, weights[early], keys[early])
         waiting = replace(self, late=(*self.late, drawn))
         return waiting.sorted() if waiting._n_late > max(len(self.settled.keys), 1) * _MOST_LATE else waiting
 

@@ -9,9 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._blas import one_blas_thread
-from streamkpca.factor import LARGEST_DISTORTION, distortion, inverse_factor, solve_factor, squared_norms
+from streamkpca.factor import (
+    LARGEST_DISTORTION,
+    distortion,
+    inverse_factor,
+    solve_factor,
+    solve_transposed,
+    squared_norms,
+)
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.targets import Targets
+from streamkpca.preimages import PreImages
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -61,6 +69,8 @@ class Snapshot(ReadOnlyArrays):
         Their positions in the stream.
     weights : ndarray of shape (m,)
         Weight of each atom; zero for those that projections do not use.
+    sample : ndarray of shape (r, d)
+        Some rows of the data, from which pre-images are learned besides the atoms.
     active_atoms : ndarray of shape (k, d)
         The atoms of positive weight (those among them that are independent).
     factor : ndarray of shape (k, k)
@@ -99,6 +109,7 @@ class Snapshot(ReadOnlyArrays):
     atoms: Array
     atom_rows: Positions
     weights: Array
+    sample: Array
     active_atoms: Array
     factor: Array
     span_atoms: Array
@@ -184,6 +195,26 @@ class Snapshot(ReadOnlyArrays):
         with one_blas_thread():
             error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
+
+    def inverse_transform(self, projections: Array) -> Array:
+        """Find rows with given projections, see `PreImages`.
+
+        Parameters
+        ----------
+        projections : ndarray of shape (n, q)
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+        """
+        combinations = solve_transposed(self.factor, self.mean + projections @ self.axes.T)
+        with one_blas_thread():
+            return self._pre_images.find(projections, combinations)
+
+    @cached_property
+    def _pre_images(self) -> PreImages:
+        rows = np.concatenate([self.atoms, self.sample])
+        return PreImages(self.kernel, self.active_atoms, rows, self.transform(rows))
 
     def ready(self) -> Self:
         """Prepare for single rows what the first of them would have to wait for, O(s^3).

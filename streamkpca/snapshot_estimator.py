@@ -16,6 +16,9 @@ from streamkpca.weighting import Candidates, trace_sparsity
 
 Array = npt.NDArray[np.float64]
 
+# As many as a stream samples by default.
+_SAMPLE = 512
+
 
 class SnapshotEstimator(Estimator):
     """Base of the estimators whose axes are made of few weighted rows."""
@@ -111,6 +114,21 @@ class SnapshotEstimator(Estimator):
         if snapshot is None:
             raise not_fitted(type(self).__name__, request)
         return snapshot
+
+
+def some_of(rows: Array) -> Array:
+    """Return rows that pre-images are learned from: all, or 512 evenly spaced.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+
+    Returns
+    -------
+    ndarray of shape (r, d)
+        Copied: the caller may write to the rows later.
+    """
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.intp)]
 
 
 class BatchSnapshotEstimator(SnapshotEstimator):

@@ -10,7 +10,7 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.moments import Moments
 from streamkpca.refit import refit
 from streamkpca.selection import choose_by_tolerance
-from streamkpca.snapshot_estimator import BatchSnapshotEstimator
+from streamkpca.snapshot_estimator import BatchSnapshotEstimator, some_of
 from streamkpca.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.weighting import Candidates, RefitSettings
 
@@ -134,7 +134,7 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         kernel = kernel_from(self.kernel, where=where)
         rows = checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)
-        kernel = kernel.settled(rows)
+        kernel = kernel.settled(rows, weights)
         # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
         basis = Basis(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):
@@ -145,5 +145,10 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
-        self._published = refit(kernel, candidates, moments, settings), candidates, moments, feature_names(X)
+        self._published = (
+            refit(kernel, candidates, moments, settings, some_of(rows)),
+            candidates,
+            moments,
+            feature_names(X),
+        )
         return self

@@ -120,7 +120,7 @@ class StoredEstimator(StreamEstimator):
     def _writer(self, method: str, extra: Any) -> Callable[[IO[bytes]], None]:
         where = f"{type(self).__name__}.{method}"
         self._settings(where)
-        parameters, stream = self.get_params(), self._stream
+        parameters, stream = self.get_params(deep=False), self._stream
         return lambda file: write_checkpoint(file, parameters, stream, extra, where)
 
     @classmethod

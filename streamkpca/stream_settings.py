@@ -25,6 +25,7 @@ class StreamSettings:
     skips_bad_rows: bool
     random_state: int | None
     refit: RefitSettings
+    dtype: str = "float64"
 
     def refit_interval(self, n_atoms: int) -> float:
         """Say how many rows may come between refits.
@@ -62,6 +63,7 @@ class StreamSettings:
         reservoir_size: Any,
         on_bad_rows: Any,
         random_state: Any,
+        dtype: Any,
         where: str,
     ) -> Self:
         """Check the parameters of a stream.
@@ -70,7 +72,7 @@ class StreamSettings:
         ----------
         n_components, kernel, max_atoms, tolerance, noise_variance, n_active, axes, center, half_life, block_size
             As `StreamingKernelPCA` was given them.
-        refit_every, reservoir_size, on_bad_rows, random_state
+        refit_every, reservoir_size, on_bad_rows, random_state, dtype
             As above.
         where : str
             Who asks, for the error text.
@@ -110,6 +112,7 @@ class StreamSettings:
             reservoir_size=check_integer("reservoir_size", reservoir_size, least=0, where=where),
             skips_bad_rows=check_choice("on_bad_rows", on_bad_rows, choices=("raise", "skip"), where=where) == "skip",
             random_state=random_state,
+            dtype=check_choice("dtype", dtype, choices=("float64", "float32"), where=where),
             refit=RefitSettings.checked(
                 n_components=n_components,
                 center=center,

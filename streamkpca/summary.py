@@ -55,6 +55,8 @@ class Summary:
         Seed of the samples.
     n_rows : int
         Rows before the first, which count nothing.
+    dtype : str
+        What samples keep their rows as.
 
     Attributes
     ----------
@@ -90,6 +92,7 @@ class Summary:
         reservoir_size: int = 0,
         seed: int = 0,
         n_rows: int = 0,
+        dtype: str = "float64",
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
@@ -97,8 +100,8 @@ class Summary:
         self.settled = Moments.zero()
         self.tenure = Tenure.none()
         self.n_rows = n_rows
-        self.jury = Reservoir.empty(jury_size(max_atoms), n_features)
-        self.reservoir = Reservoir.empty(reservoir_size, n_features)
+        self.jury = Reservoir.empty(jury_size(max_atoms), n_features, dtype)
+        self.reservoir = Reservoir.empty(reservoir_size, n_features, dtype)
         self.trend = ResidualTrend()
         self.last_drift: int | None = None
         self.pace = SearchPace()
@@ -213,6 +216,7 @@ class Summary:
         max_atoms : int
         """
         if self.basis.size > max_atoms:
+            self.jury = self.jury.sorted()
             total_weight = self.total_weight
             choice = choose_to_shrink(self.basis, self.tenure, self.jury, max_atoms, total_weight=total_weight)
             self._change(choice, self.basis.atoms[:0], np.empty(0))
@@ -221,7 +225,7 @@ class Summary:
         """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
         self.settled, self.recent = Moments.zero(self.basis.size), None
         self.tenure = replace(self.tenure, exposure=np.zeros(self.basis.size))
-        self.reservoir = Reservoir.empty(self.reservoir.size, self.basis.atoms.shape[1])
+        self.reservoir = self.reservoir.emptied()
         self.n_rows = 0
 
     def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
@@ -331,6 +335,8 @@ class Summary:
     def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
         """Look for atoms among the rows of a block."""
         self._settle()
+        # A sample whose rows are not in their places yet would put a copy of itself in order, and keep both.
+        self.jury = self.jury.sorted()
         weights, seen = block.weights, block.projected()
         if max_atoms is None:
             self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)

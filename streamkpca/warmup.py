@@ -117,7 +117,7 @@ def _use_streams(kernel: Kernel, rows: Array, weights: Array | None) -> None:
         model.half_life = 100.0
         model.partial_fit(rows).forget(0.5)
         _ask(model, rows)
-        other = StreamingKernelPCA(**model.get_params()).partial_fit(rows, sample_weight=weights)
+        other = StreamingKernelPCA(**model.get_params(deep=False)).partial_fit(rows, sample_weight=weights)
         model.captured_energy(), model.novelty_threshold()
         _ask(merge(model, other), rows)
 

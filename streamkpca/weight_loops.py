@@ -20,6 +20,36 @@ _EPSILON = 2.220446049250313e-16
 
 
 @jit
+def _best_change(a: float, q: float, w: float) -> tuple[float, float, float]:
+    """Return the gain of the best change of one weight, the change, and by what it multiplies the determinant."""
+    if not a > 0.0:
+        return 0.0, 0.0, 1.0
+    ratio = q / a
+    # Rounding must not make the determinant vanish when a weight is so large that w a is 1.
+    without = max(1.0 - w * a, _EPSILON)
+    if ratio > without:
+        return 0.5 * (ratio - 1.0 - math.log(ratio)), (ratio - 1.0) / a, ratio
+    if w > 0.0:
+        return -0.5 * (w * q / without + math.log(without)), -w, without
+    return 0.0, 0.0, 1.0
+
+
+@jit
+def step_gains(diagonal_A: Array, diagonal_Q: Array, weights: Array, gains: Array) -> None:
+    """Compute by how much the best change of each single weight would raise the mean log-likelihood.
+
+    Parameters
+    ----------
+    diagonal_A, diagonal_Q, weights : ndarray of shape (p,)
+        As for `ascend`.
+    gains : ndarray of shape (p,)
+        Receives the gains; zero where there is none.
+    """
+    for i in range(weights.shape[0]):
+        gains[i] = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])[0]
+
+
+@jit
 def ascend(
     A: Array,
     Q: Array,
@@ -83,23 +113,7 @@ def ascend(
         best_change = 0.0
         best_growth = 1.0
         for i in range(p):
-            a = diagonal_A[i]
-            if not a > 0.0:
-                continue
-            w = weights[i]
-            ratio = diagonal_Q[i] / a
-            # Rounding must not make the determinant vanish when a weight is so large that w a is 1.
-            without = max(1.0 - w * a, _EPSILON)
-            if ratio > without:
-                gain = 0.5 * (ratio - 1.0 - math.log(ratio))
-                change = (ratio - 1.0) / a
-                growth = ratio
-            elif w > 0.0:
-                gain = -0.5 * (w * diagonal_Q[i] / without + math.log(without))
-                change = -w
-                growth = without
-            else:
-                continue
+            gain, change, growth = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])
             if gain > best_gain:
                 best, best_gain, best_change, best_growth = i, gain, change, growth
         if best < 0:

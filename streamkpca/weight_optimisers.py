@@ -5,14 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamkpca.candidate_span import CandidateSpan
+from streamkpca.candidate_gram import CandidateGram, WeightedFew
 from streamkpca.gaussian_model import Array, Problem, Statistics, posterior_variances, statistics
-from streamkpca.weight_loops import BLOCK_FULL, NO_GAIN_LEFT, ascend
+from streamkpca.weight_loops import BLOCK_FULL, ascend, step_gains
 
 _BLOCK = 64
 _MOST_STEPS = 512
 # So many candidates at least are chosen at a time.
 _FEWEST_NEWCOMERS = 8
+# Steps that gain a smaller share of the best are left to Newton's method, or to a later round.
+_WORTHWHILE = 0.01
 
 
 class Ascent(NamedTuple):
@@ -24,17 +26,17 @@ class Ascent(NamedTuple):
 
 
 def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> Ascent:
-    """Maximise over one weight at a time, always the one that gains most among the chosen candidates.
+    """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
 
     Parameters
     ----------
     problem : Problem
     weights : ndarray of shape (p,)
-        Where to start; those that are not zero are the first to be chosen.
+        Where to start.
     tolerance : float
-        Converged when no step gains more, relative to max(1, |likelihood of the trace|).
+        Converged when no change of a single weight gains more, relative to max(1, |likelihood of the trace|).
     max_rounds : int
-        A round is at most 512 steps, followed by a computation from scratch.
+        A round is at most 512 steps along one weight each, followed by Newton steps.
 
     Returns
     -------
@@ -42,82 +44,61 @@ def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds
 
     Notes
     -----
-    Few candidates ever have a weight, and whatever their weights, the covariance differs from the noise only in
-    their span. So the chosen are maximised over in coordinates of that span, at the price of a problem of their
-    number; then all others are asked what they would gain, and those that gain most are chosen too. At most as
-    many as have a weight, so that a search from nothing has a picture to judge by before it takes in many.
+    Few candidates ever have a weight. In a round all are asked what a change of their weight would gain, steps are
+    taken among those that have a weight and those that gain most, and Newton's method brings the weights that are not
+    zero to their maximum. Steps along one weight decide who has a weight, in a few dozen; to find out how large weights
+    are that depend on each other they would take hundreds. At most as many are admitted as have a weight, so that a
+    search from nothing has a picture to judge by before it takes in many; and steps that gain little beside the best
+    are left to a later round, which judges from there.
+
+    Rounding cannot pile up: gains are always judged on freshly computed numbers, and steps that turn out to have
+    lowered the likelihood are taken back, to try an eighth of them. When a single step lowers it, or none is found
+    where one was promised, what is left to gain is smaller than the rounding.
     """
-    span = CandidateSpan(problem)
-    span.choose(np.flatnonzero(weights))
-    start = statistics(span.problem(), weights[span.chosen])
-    trace = [start.unit_log_likelihood + span.log_likelihood_beyond()]
-    weights = weights.copy()
-    settled = False
-    while True:
-        least_gain = tolerance * max(1.0, abs(trace[-1]))
-        gains = span.gains_of_others(weights, least_gain)
-        most = max(_FEWEST_NEWCOMERS, np.count_nonzero(weights))
-        best = np.argsort(-gains, kind="stable")[:most]
-        newcomers = best[gains[best] > least_gain]
-        if settled and not newcomers.size:
-            return Ascent(weights, trace, converged=True)
-        span.choose(newcomers)
-        beyond, rounds_left = span.log_likelihood_beyond(), max_rounds + 1 - len(trace)
-        inside = _coordinate_among(span.problem(), weights[span.chosen], beyond, tolerance, rounds_left)
-        weights[span.chosen] = inside.weights
-        # Likelihoods in two bases differ by rounding: the latest counts, those before it keep their distances.
-        level, shift = inside.trace[0], inside.trace[0] - trace[-1]
-        trace = [*(min(earlier + shift, level) for earlier in trace[:-1]), *inside.trace]
-        settled = inside.converged
-        if not settled:
-            return Ascent(weights, trace, converged=False)
-
-
-def _coordinate_among(problem: Problem, weights: Array, beyond: float, tolerance: float, max_rounds: int) -> Ascent:
-    """Maximise over all candidates of a problem, to whose likelihood something is to be added.
-
-    Rounding cannot pile up: convergence is only believed on freshly computed statistics, and a round that
-    turns out to have lowered the likelihood is taken back and tried again with an eighth of its steps. When a
-    single step from fresh statistics lowers it, what is left to gain is smaller than the rounding of the
-    likelihood.
-    """
+    current = CandidateGram(problem).weighted(weights)
+    trace = [current.log_likelihood]
     most_steps = _MOST_STEPS
-    current = statistics(problem, weights)
-    trace = [current.unit_log_likelihood + beyond]
     while True:
         least_gain = tolerance * max(1.0, abs(trace[-1]))
-        if not _gains_more(current, weights, least_gain):
-            return Ascent(weights, trace, converged=True)
+        gains = np.empty(len(weights))
+        step_gains(*current.diagonals(least_gain), current.weights, gains)
+        best_gain = float(gains.max())
+        if best_gain <= least_gain:
+            return Ascent(current.weights, trace, converged=True)
         if len(trace) > max_rounds:
-            return Ascent(weights, trace, converged=False)
-        proposal, steps = _coordinate_round(current, weights, least_gain, most_steps)
-        proposed = statistics(problem, proposal)
-        likelihood = proposed.unit_log_likelihood + beyond
-        if likelihood >= trace[-1]:
-            weights, current = proposal, proposed
-            trace.append(likelihood)
+            return Ascent(current.weights, trace, converged=False)
+        # Where Newton's method cannot help, all is left to the steps.
+        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.can_be_polished else least_gain
+        proposed, steps = _ascended(current, gains, worthwhile, least_gain, most_steps)
+        if steps and proposed.log_likelihood >= trace[-1]:
+            current = proposed.polished(worthwhile)
+            trace.append(current.log_likelihood)
             most_steps = min(2 * most_steps, _MOST_STEPS)
-        elif steps == 1:
-            return Ascent(weights, trace, converged=True)
+        elif steps <= 1:
+            return Ascent(current.weights, trace, converged=True)
         else:
             most_steps = max(1, steps // 8)
 
 
-def _gains_more(current: Statistics, weights: Array, least_gain: float) -> bool:
-    """Say whether a single step gains more than the least that counts."""
-    p = len(weights)
-    nothing, no_changes = np.empty((0, p)), np.empty(0)
-    diagonals = current.diagonal_A.copy(), current.diagonal_Q.copy()
-    _, status = ascend(nothing, nothing, *diagonals, weights.copy(), least_gain, no_changes, nothing, nothing.copy())
-    return status != NO_GAIN_LEFT
+def _ascended(
+    current: WeightedFew, gains: Array, worthwhile: float, least_gain: float, most_steps: int
+) -> tuple[WeightedFew, int]:
+    """Take up to so many worthwhile steps among the active and the candidates that gain most."""
+    others = gains.copy()
+    others[current.active] = 0.0
+    best = np.argsort(-others, kind="stable")[: max(_FEWEST_NEWCOMERS, current.active.size)]
+    newcomers = best[others[best] > least_gain]
+    working = np.concatenate([current.active, newcomers])
+    weights = current.weights
+    weights[working], steps = _coordinate_round(*current.matrices(newcomers), weights[working], worthwhile, most_steps)
+    return current.reweighted(weights), steps
 
 
-def _coordinate_round(current: Statistics, weights: Array, least_gain: float, most_steps: int) -> tuple[Array, int]:
+def _coordinate_round(A: Array, Q: Array, weights: Array, least_gain: float, most_steps: int) -> tuple[Array, int]:
     """Take up to so many steps without computing anything from scratch."""
     p = len(weights)
     weights = weights.copy()
-    A, Q = current.matrices()
-    diagonal_A, diagonal_Q = current.diagonal_A.copy(), current.diagonal_Q.copy()
+    diagonal_A, diagonal_Q = A.diagonal().copy(), Q.diagonal().copy()
     taken = 0
     while True:
         block = min(_BLOCK, most_steps - taken)

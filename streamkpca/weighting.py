@@ -208,10 +208,12 @@ def _automatic_weights(features: Array, covariance: Array, q: int, start: Array 
     Where variance is spread evenly over many axes, no candidate alone may rise above that eigenvalue.
     """
     noise_variance = automatic_noise_variance(covariance, q)
-    floor = automatic_noise_variance(covariance, len(covariance))
     while True:
         weights = fit_weights(features, covariance, noise_variance, initial_weights=start).weights
-        if np.count_nonzero(weights) >= q or noise_variance <= floor:
+        if np.count_nonzero(weights) >= q:
+            return weights, noise_variance
+        floor = automatic_noise_variance(covariance, len(covariance))
+        if noise_variance <= floor:
             return weights, noise_variance
         noise_variance, start = max(0.5 * noise_variance, floor), weights
 

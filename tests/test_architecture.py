@@ -25,6 +25,7 @@ FLOORS = {
         "weight_loops",
         "checkpoints.archive",
         "checkpoints.header",
+        "gram_model",
     ],
     2: [
         "kernels.planes",
@@ -34,10 +35,12 @@ FLOORS = {
         "kernels.algebra",
         "kernels.distance",
         "kernels.targets",
+        "kernels.slopes",
         "kernels.product",
         "kernels",
         "kernels.expressions",
         "gaussian_model",
+        "weight_newton",
         "factor",
         "losses",
         "change",
@@ -46,10 +49,10 @@ FLOORS = {
         "reservoir",
         "pending",
     ],
-    3: ["basis", "moments", "candidate_span", "weight_optimisers"],
+    3: ["preimages", "basis", "moments", "candidate_gram", "weight_optimisers"],
     4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["lookahead", "summary", "snapshot", "sparsity"],
-    6: ["weighting", "estimator", "certificates"],
+    6: ["weighting", "parameterized", "containers", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
     8: ["stream"],
     9: ["checkpoints.records", "checkpoints.soundness"],
@@ -73,11 +76,12 @@ FLOORS = {
         "export.c_source",
         "export",
     ],
-    15: ["command", "command.plant", "command.detection", "command.results", "command.terminal"],
+    15: ["command", "command.plant", "command.detection", "command.results", "command.terminal", "command.options"],
     16: ["command.reports", "command.demo"],
     17: ["command.runs"],
-    18: ["cli"],
-    19: ["__main__"],
+    18: ["command.models"],
+    19: ["cli"],
+    20: ["__main__"],
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
@@ -89,6 +93,8 @@ DOORS = {
     ("kernels.programs", "kernels.planes"),
     ("kernels.core", "kernels.planes"),
     ("kernels.core", "kernels.programs"),
+    ("kernels.slopes", "kernels.planes"),
+    ("kernels.slopes", "kernels.programs"),
     ("kernels.targets", "kernels.planes"),
     ("kernels.targets", "kernels.programs"),
     ("kernels.algebra", "kernels.core"),
@@ -108,8 +114,11 @@ DOORS = {
     ("kernels", "kernels.product"),
     ("kernels", "kernels.programs"),
     ("kernels.expressions", "kernels"),
-    # Coordinate ascent stays in the span of the chosen candidates.
-    ("weight_optimisers", "candidate_span"),
+    # Estimators: parameters, then what they can be asked.
+    ("estimator", "parameterized"),
+    ("estimator", "containers"),
+    # Coordinate ascent sees the candidates through their inner products with few.
+    ("weight_optimisers", "candidate_gram"),
     # Merging many is merging two, again and again.
     ("merging", "streaming"),
     # When to search depends on what a block leaves unexplained.
@@ -148,7 +157,7 @@ DOORS = {
     ("export", "export.onnx_graph"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
-COMMAND = {"__main__", "cli", "command.runs", "command.reports", "command.terminal"}
+COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.reports", "command.terminal"}
 OPTIONAL = {"sklearn", "pandas", "polars", "matplotlib", "pyarrow", "click", "rich", "onnx"}
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 

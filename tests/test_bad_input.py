@@ -127,9 +127,9 @@ BAD_WEIGHTS = [
 ]
 
 
-def fitted_models():
+def fitted_models(**params):
     """Models before their first block is full, in mid-stream, and after two passes."""
-    return made().partial_fit(ROWS[:7]), made().partial_fit(ROWS), made().fit(ROWS)
+    return made(**params).partial_fit(ROWS[:7]), made(**params).partial_fit(ROWS), made(**params).fit(ROWS)
 
 
 @pytest.mark.parametrize(("rows", "error", "message"), BAD_ROWS)
@@ -232,18 +232,36 @@ def test_nonsense_parameters_are_refused_when_they_are_used(name, values, error,
 
 
 @pytest.mark.parametrize("which", range(3), ids=["young", "mid-stream", "fitted"])
-@pytest.mark.parametrize("change", [{"kernel": RBF(0.123)}, {"kernel": "linear"}, {"block_size": 17}], ids=repr)
+@pytest.mark.parametrize(
+    "change", [{"kernel": RBF(0.123)}, {"kernel": "linear"}, {"block_size": 17}, {"dtype": "float32"}], ids=repr
+)
 def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
     model, untouched = fitted_models()[which], fitted_models()[which]
     original = {name: getattr(model, name) for name in change}
     message = (
-        r"partial_fit: kernel, block_size and reservoir_size cannot change .*"
-        r"kernel=RBF\(gamma='scale'\), block_size=16, reservoir_size=512; set them back"
+        r"partial_fit: kernel, block_size, reservoir_size and dtype cannot change .*"
+        r"kernel=RBF\(gamma='scale'\), block_size=16, reservoir_size=512, dtype='float64'; set them back"
     )
     assert_refused(model.set_params(**change), lambda m: m.partial_fit(MORE), ValueError, message)
     model.set_params(**original).partial_fit(MORE)
     assert state(model) == state(untouched.partial_fit(MORE))
     assert model.set_params(**change).fit(MORE).get_params()[next(iter(change))] == next(iter(change.values()))
+
+
+@pytest.mark.parametrize("which", range(3), ids=["young", "mid-stream", "fitted"])
+def test_numbers_beyond_single_precision_are_refused(which):
+    model = fitted_models(dtype="float32")[which]
+    far = MORE.copy()
+    far[2, 1] = -3.5e38
+    message = (
+        r"StreamingKernelPCA.{}: expected numbers up to 3.4e\+38, the range of dtype='float32', but X has -3.5e\+38 at "
+        r"row 2, column 1; scale the features down, or use dtype='float64'"
+    )
+    for method in ("partial_fit", "fit"):
+        assert_refused(model, methodcaller(method, far), ValueError, message.format(method))
+    # The same row alone, and too small a number, which is as good as zero.
+    assert_refused(model, methodcaller("partial_fit", far[2:3]), ValueError, "at row 0, column 1")
+    assert np.isfinite(model.partial_fit(np.full((1, 3), 1e-300)).transform(far)).all()
 
 
 def test_names_and_order_of_columns_are_kept():

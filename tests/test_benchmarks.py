@@ -34,7 +34,22 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
 def figures(folder: Path, script: str, *arguments: str) -> tuple[str, dict[str, Any]]:
     done = run(folder, script, *arguments, "--json", "figures.json")
     assert done.returncode == 0, done.stderr
-    return done.stdout, json.loads((folder / "figures.json").read_text())
+    found = json.loads((folder / "figures.json").read_text())
+    where = found["surroundings"]
+    # Who reads the figures later wants to know what they were measured with.
+    assert where["cores"] >= 1
+    assert where["processor"] in done.stdout
+    assert {"python", "numpy", "numba", "scipy"} <= set(where["versions"])
+    return done.stdout, found
+
+
+def loaded(script: str) -> dict[str, Any]:
+    """Run a benchmark's definitions, in the folder that its imports are in."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        return runpy.run_path(str(BENCHMARKS / script))
+    finally:
+        sys.path.remove(str(BENCHMARKS))
 
 
 def test_memory_is_flat(tmp_path: Path) -> None:
@@ -76,9 +91,7 @@ def test_ingest_runs_near_gemm(tmp_path: Path) -> None:
 
 
 def test_refit_is_cheap(tmp_path: Path) -> None:
-    done = run(tmp_path, "refit_is_cheap.py", "--tiny", "--json", "figures.json")
-    assert done.returncode == 0, done.stderr
-    lines = json.loads((tmp_path / "figures.json").read_text())
+    lines = figures(tmp_path, "refit_is_cheap.py", "--tiny")[1]["sizes"]
     assert [line["likelihood"] for line in lines] == [True, False]
     for line in lines:
         assert line["interval"] == 16384
@@ -87,7 +100,7 @@ def test_refit_is_cheap(tmp_path: Path) -> None:
 
 
 def test_memory_is_measured_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    resident_bytes = runpy.run_path(str(BENCHMARKS / "memory_is_flat.py"))["resident_bytes"]
+    resident_bytes = loaded("memory_is_flat.py")["resident_bytes"]
 
     def refuse(path: Path) -> str:
         raise FileNotFoundError(path)
@@ -166,7 +179,7 @@ def test_a_year_in_an_hour(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def choice() -> dict[str, Any]:
-    return runpy.run_path(str(BENCHMARKS / "one_pass_beats_random_access.py"))
+    return loaded("one_pass_beats_random_access.py")
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +227,7 @@ def test_greedy_is_linear_in_rows(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def greedy() -> dict[str, Any]:
-    return runpy.run_path(str(BENCHMARKS / "greedy_is_linear_in_rows.py"))
+    return loaded("greedy_is_linear_in_rows.py")
 
 
 def test_exponents_are_those_of_a_power_law(greedy: dict[str, Any]) -> None:
@@ -272,7 +285,7 @@ def test_single_rows_want_enough_for_a_thousandth(tmp_path: Path) -> None:
 
 @pytest.fixture
 def single_rows() -> dict[str, Any]:
-    return runpy.run_path(str(BENCHMARKS / "one_row_at_a_time.py"))
+    return loaded("one_row_at_a_time.py")
 
 
 def test_bounds_are_ratios_of_the_table(single_rows: dict[str, Any]) -> None:
@@ -324,9 +337,8 @@ def test_cost_wants_a_round(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def cost(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return runpy.run_path(str(BENCHMARKS / "cost_grows_as_it_should.py"))
+def cost() -> dict[str, Any]:
+    return loaded("cost_grows_as_it_should.py")
 
 
 def test_an_exponent_is_that_of_the_upper_half(cost: dict[str, Any]) -> None:
@@ -379,7 +391,7 @@ def test_cold_start_wants_a_turn(tmp_path: Path) -> None:
 
 
 def test_a_start_is_judged_by_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    report = runpy.run_path(str(BENCHMARKS / "cold_start.py"))["report"]
+    report = loaded("cold_start.py")["report"]
     good, other = {"answer": "00", "compiled": 0, "whole": 1.0}, {"answer": "01", "compiled": 0, "whole": 1.0}
     assert report("start", [good, good], "00")["fine"]
     assert not report("start", [good, other], "00")["fine"]

@@ -1,5 +1,6 @@
 """The command as a shell user meets it: results, exit codes, one-line errors, Ctrl-C."""
 
+import json
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import csv, parquet
 
-from streamkpca import StreamingKernelPCA, __version__
+from streamkpca import StreamingKernelPCA, __version__, load
 from streamkpca.cli import cli
 from streamkpca.command.results import ResultWriter
 from streamkpca.command.terminal import Interruption, show_progress
@@ -273,7 +274,7 @@ def test_a_warm_up_says_what_it_did_and_where_the_cache_is():
 
 def test_version_and_help():
     assert __version__ in run("--version").stdout
-    for command in ([], ["demo"], ["fit"], ["score"], ["warmup"]):
+    for command in ([], ["demo"], ["fit"], ["score"], ["transform"], ["info"], ["merge"], ["warmup"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout
@@ -406,3 +407,114 @@ def test_a_result_writer_that_wrote_nothing_leaves_nothing(tmp_path):
     with ResultWriter(tmp_path / "a.parquet"):
         assert (tmp_path / "a.parquet.part").exists()
     assert not list(tmp_path.iterdir())
+
+
+# Models in files
+
+
+@pytest.fixture
+def model(files):
+    result = run("fit", files / "x.npy", *SMALL, "--model", files / "plant.npz")
+    assert result.exit_code == 0, result.stderr
+    assert f"Model: {files / 'plant.npz'}" in result.stdout
+    return files / "plant.npz"
+
+
+def test_a_saved_model_is_what_was_learned(model, expected, X):
+    again = load(model)
+    assert again.n_samples_seen_ == 600
+    np.testing.assert_allclose(again.transform(X), expected.transform(X), rtol=1e-9, atol=1e-12)
+
+
+def test_a_model_goes_on_where_it_stopped(files, X, model):
+    np.save(files / "head.npy", X[:250])
+    np.save(files / "tail.npy", X[250:])
+    parts = files / "parts.npz"
+    assert run("fit", files / "head.npy", *SMALL, "--model", parts, "--resume").exit_code == 0
+    result = run("fit", files / "tail.npy", "--model", parts, "--resume")
+    assert result.exit_code == 0, result.stderr
+    assert fact(result.stdout, "rows").startswith("600")
+    whole = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128).partial_fit(X)
+    np.testing.assert_array_equal(load(parts).refit().transform(X), whole.refit().transform(X))
+    refused(run("fit", files / "x.npy", *SMALL, "--model", parts, "--resume"), "leave out --components, --max-atoms")
+
+
+def test_a_saved_model_scores_and_projects(files, model, expected, X):
+    out = files / "out.csv"
+    result = run("score", files / "x.npy", "--model", model, "--save", out, "--top", "3")
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_allclose(csv.read_csv(out).to_pandas()["novelty"], expected.reconstruction_error(X), rtol=1e-9)
+    out = files / "out.parquet"
+    result = run("transform", files / "named.csv", "--model", model, "--save", out)
+    assert result.stdout.startswith("Projections and scores of 600 rows")
+    table = parquet.read_table(out).to_pandas()
+    np.testing.assert_allclose(table.iloc[:, 2:], expected.transform(X), rtol=1e-9, atol=1e-12)
+
+
+def test_machines_read_one_object(files, model):
+    found = json.loads(run("info", model, "--json").stdout)
+    assert (found["rows"], found["columns"], found["atoms"], found["rows_rejected"]) == (600, 4, 20, 0)
+    assert found["parameters"]["max_atoms"] == 20
+    assert len(found["eigenvalue_bounds"]) == 3
+    fitted = json.loads(run("fit", files / "x.npy", *SMALL, "--json").stdout)
+    assert fitted["model"]["atoms"] == 20
+    scored = json.loads(run("score", files / "x.npy", "--model", model, "--top", "2", "--json").stdout)
+    assert scored["scores"]["rows"] == 600
+    assert [line["novelty"] for line in scored["scores"]["most_novel"]] == sorted(
+        (line["novelty"] for line in scored["scores"]["most_novel"]), reverse=True
+    )
+    merged = json.loads(run("merge", model, model.with_name("plant.npz"), "--out", files / "o.npz", "--json").stdout)
+    assert merged["rows"] == 1200
+
+
+def test_info_tells_what_was_saved_beside_the_model(files, model):
+    load(model).set_params(half_life=1000.0).save(model, extra={"offset": 7})
+    output = run("info", model).stdout
+    assert fact(output, "saved beside it") == '{"offset": 7}'
+    assert fact(output, "half-life") == "1,000 rows"
+    assert fact(output, "atoms") == "20 of at most 20"
+
+
+def test_merged_models_are_one(files, X):
+    kernel = "RBF(gamma=0.5)"
+    for name, rows in (("east", X[:200]), ("west", X[200:])):
+        np.save(files / f"{name}.npy", rows)
+        assert (
+            run("fit", files / f"{name}.npy", *SMALL, "--kernel", kernel, "--model", files / f"{name}.npz").exit_code
+            == 0
+        )
+    result = run("merge", files / "east.npz", files / "west.npz", "--out", files / "both.npz")
+    assert result.exit_code == 0, result.stderr
+    assert load(files / "both.npz").n_samples_seen_ == 600
+    assert run("fit", files / "east.npy", *SMALL, "--kernel", "linear", "--model", files / "other.npz").exit_code == 0
+    refused(run("merge", files / "east.npz", files / "other.npz", "--out", files / "both.npz"), "kernel")
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["score", "x.npy"], ["either --train FILE", "or --model FILE"]),
+        (["score", "x.npy", "--train", "x.npy", "--model", "plant.npz"], ["either --train FILE"]),
+        (["score", "x.npy", "--model", "x.npy"], ["x.npy", "it is no checkpoint"]),
+        (["score", "x.npy", "--model", "absent.npz"], ["absent.npz", "No such file"]),
+        (["score", "narrow.csv", "--model", "plant.npz"], ["expected 4 columns, as plant.npz has learned, but got 2"]),
+        (["transform", "x.npy", "--model", "plant.npz"], ["expected --save FILE.parquet or FILE.csv"]),
+        (["transform", "x.npy", "--save", "o.csv"], ["--model"]),
+        (["fit", "x.npy", "--resume"], ["name it with --model FILE"]),
+        (["fit", "narrow.csv", "--model", "plant.npz", "--resume"], ["expected 4 columns, as plant.npz has learned"]),
+        (["fit", "x.npy", "--model", "x.npy"], ["is read as input", "another name"]),
+        (["fit", "x.npy", "--model", "absent/m.npz"], ["expected the name of a file in a folder that is there"]),
+        (["fit", "x.npy", "--model", "."], ["expected the name of a file"]),
+        (["info", "x.parquet"], ["x.parquet", "it is no checkpoint"]),
+        (["info", "empty.npz"], ["this model has seen no rows yet"]),
+        (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz", "is compressed; checkpoints are not"]),
+        (["merge", "plant.npz"], ["--out"]),
+    ],
+)
+def test_wrong_use_of_models_is_refused_in_one_line(files, model, monkeypatch, args, parts):
+    (files / "narrow.csv").write_text("1,2\n")
+    StreamingKernelPCA().save(files / "empty.npz")
+    before = model.read_bytes()
+    monkeypatch.chdir(files)
+    refused(run(*args), *parts)
+    assert model.read_bytes() == before

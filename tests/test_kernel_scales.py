@@ -32,6 +32,26 @@ def test_median_is_that_of_the_pairs(X):
         assert make(length_scale="median").settled(X).length_scale == pytest.approx(np.sqrt(median), rel=1e-14)
 
 
+@pytest.mark.parametrize("kernel", [RBF(), RBF("median"), Laplacian(), Laplacian("median"), Matern(), Polynomial()])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_weight_is_as_many_rows(X, kernel, seed):
+    counts = np.random.default_rng(seed).integers(0, 5, len(X))
+    weighted, repeated = kernel.settled(X, sample_weight=counts), kernel.settled(np.repeat(X, counts, axis=0))
+    for name, value in vars(repeated).items():
+        if isinstance(value, float):
+            assert getattr(weighted, name) == pytest.approx(value, rel=1e-12)
+    assert kernel.settled(X, sample_weight=3.0) == kernel.settled(X)
+    ones = np.concatenate([X, X[:7]]), np.concatenate([np.ones(len(X)), np.zeros(7)])
+    assert kernel.settled(ones[0], sample_weight=ones[1]) == kernel.settled(X)
+
+
+def test_weights_of_a_scale_are_checked(X):
+    with pytest.raises(ValueError, match=r"RBF\.settled: sample_weight"):
+        RBF().settled(X, sample_weight=-np.ones(len(X)))
+    with pytest.raises(ValueError, match=r"RBF\.settled: sample_weight is zero for every row"):
+        RBF().settled(X, sample_weight=0.0)
+
+
 def test_median_leaves_equal_rows_out():
     X = np.array([[0.0], [0.0], [0.0], [3.0]])
     assert typical_distance(X, "median", squared=True) == 9.0

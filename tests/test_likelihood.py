@@ -15,7 +15,7 @@ from streamkpca.likelihood import (
     mean_log_likelihood,
     posterior_moments,
 )
-from streamkpca.weight_loops import ILL_CONDITIONED
+from streamkpca.weight_loops import ILL_CONDITIONED, NO_GAIN_LEFT
 
 OPTIMISERS = ("coordinate", "em", "fixed_point")
 
@@ -230,6 +230,31 @@ def test_a_fit_started_from_its_own_result_stays_there(problem):
     np.testing.assert_allclose(again.mean_log_likelihood, first.mean_log_likelihood, rtol=1e-6, atol=1e-6)
 
 
+@settings(max_examples=25, deadline=None)
+@given(problem=problems, seed=st.integers(0, 100), shrunk=st.sampled_from([1e-6, 1.0, 1e3]))
+def test_a_warm_start_ends_where_no_single_weight_gains(problem, seed, shrunk):
+    """Also from the weights of other data, of another noise, and of candidates that have gone."""
+    features, second_moment, noise = problem
+    rng = np.random.default_rng(seed)
+    more = rng.normal(size=(3, features.shape[1]))
+    earlier = fit_weights(features, 0.9 * second_moment + more.T @ more, noise * shrunk if shrunk > 1 else noise)
+    features = np.vstack([features, more, features[:1]])
+    start = np.append(shrunk * earlier.weights, [0.0, 1.0, 0.0, 0.5])
+    warm = fit_weights(features, second_moment, noise, initial_weights=start, tolerance=1e-12)
+    assert warm.converged
+    assert (np.diff(warm.trace) >= 0.0).all()
+    assert warm.mean_log_likelihood == pytest.approx(
+        mean_log_likelihood(warm.weights, features, second_moment, noise), rel=1e-9, abs=1e-9
+    )
+    _, A, Q = defined(warm.weights, features, second_moment, noise)
+    zero = warm.weights == 0.0
+    level = max(1.0, abs(warm.mean_log_likelihood))
+    # A gain of x^2 / 4 below the tolerance leaves x below twice its root.
+    excess = Q.diagonal() / A.diagonal() - 1.0
+    assert (excess[zero & (np.arange(len(zero)) < len(zero) - 1)] <= 2e-5 * level).all()
+    assert (np.abs(excess[~zero]) * np.minimum(1.0, warm.weights * A.diagonal())[~zero] <= 1e-4 * level).all()
+
+
 @settings(max_examples=20, deadline=None)
 @given(problem=problems, power=st.sampled_from([-20, 10, 20]))
 def test_units_of_the_kernel_do_not_matter(problem, power):
@@ -286,6 +311,13 @@ def test_a_step_below_the_rounding_of_the_likelihood_ends_the_search(monkeypatch
     fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0)
     assert fit.converged
     assert not fit.weights.any()
+
+
+def test_a_promised_step_that_is_not_found_ends_the_search(monkeypatch):
+    monkeypatch.setattr(weight_optimisers, "ascend", lambda *arguments: (0, NO_GAIN_LEFT))
+    fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0)
+    assert fit.converged
+    assert fit.n_rounds == 0
 
 
 def test_a_round_that_every_rule_would_spoil_ends_the_search(monkeypatch):

@@ -135,11 +135,12 @@ def refusals():
         (lambda: learned(np.c_[X, X]), ValueError, "expected a model of 2 features but got one of 4; merge models of"),
         (lambda: learned(X, kernel=kernels.RBF(0.5)), ValueError, r"kernel RBF\(gamma=0.4\) but got RBF\(gamma=0.5\)"),
         (lambda: learned(X, kernel="rbf"), ValueError, "settle it on some rows once and pass kernel=first.kernel_ on"),
+        (lambda: learned(X, dtype="float32"), ValueError, "dtype='float64' but got dtype='float32'; merge models that"),
         (lambda: learned(X, half_life=9.0), ValueError, "half_life=None but got half_life=9.0; rows that fade"),
     ], fitted
 
 
-@pytest.mark.parametrize("which", range(7))
+@pytest.mark.parametrize("which", range(8))
 def test_what_cannot_be_merged_is_named_and_nothing_changes(which):
     cases, fitted = refusals()
     make, error, message = cases[which]

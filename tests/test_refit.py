@@ -32,7 +32,7 @@ class Scene:
 
     def refit(self, previous=None, *, n_components=2, center=True, noise_variance=None, axes="ritz"):
         settings = RefitSettings(n_components, center, noise_variance=noise_variance, axes=axes)
-        return refit(self.kernel, self.candidates, self.moments, settings, previous)
+        return refit(self.kernel, self.candidates, self.moments, settings, self.candidates.rows[:3], previous)
 
 
 def best_axes(scene, active, *, center):

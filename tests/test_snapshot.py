@@ -26,7 +26,7 @@ def published(rows, atoms, *, q=3, center=True, noise_variance=None, previous=No
     moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, np.ones(len(rows)))
     candidates = Candidates(basis.atoms, np.arange(basis.size), basis.factor, are_atoms=True)
     settings = RefitSettings(n_components=q, center=center, noise_variance=noise_variance)
-    return refit(basis.kernel, candidates, moments, settings, previous)
+    return refit(basis.kernel, candidates, moments, settings, basis.atoms[:0], previous)
 
 
 def drawn(seed, n, m):
@@ -101,7 +101,7 @@ def test_arrays_shared_with_the_summary_keep_their_own_flags():
     seen = basis.project(rows)
     moments = Moments.zero(4).add(seen.coordinates, seen.energy, np.ones(10))
     candidates = Candidates(basis.atoms, np.arange(4), basis.factor, are_atoms=True)
-    refit(basis.kernel, candidates, moments, RefitSettings(n_components=2, center=True))
+    refit(basis.kernel, candidates, moments, RefitSettings(n_components=2, center=True), basis.atoms[:0])
     assert basis.atoms.flags.writeable
     assert basis.factor.flags.writeable
 

@@ -25,12 +25,19 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     return StreamingKernelPCA.from_bytes(model.to_bytes())
 
 
-@given(st.data(), rows(max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 3.0, 40.0]))
+@given(
+    st.data(),
+    rows(max_rows=70),
+    kernel_cases(),
+    budgets(),
+    st.sampled_from([None, 3.0, 40.0]),
+    st.sampled_from(["float64", "float64", "float32"]),
+)
 def test_saved_and_loaded_is_never_stopped(
-    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, dtype: str
 ) -> None:
     weights = data.draw(weights_for(len(X)))
-    settings = {**budget, "kernel": case.kernel, "half_life": half_life, "refit_every": 16}
+    settings = {**budget, "kernel": case.kernel, "half_life": half_life, "refit_every": 16, "dtype": dtype}
     never, stopped = (streaming_model(3, **settings) for _ in range(2))
     start = 0
     for size in data.draw(cuts(len(X))):
@@ -83,6 +90,14 @@ def test_the_same_stream_makes_the_same_bytes_however_it_is_cut(
     cut.score_samples(X)
     cut.captured_energy()
     assert cut.to_bytes() == before
+
+
+def test_rows_in_single_precision_take_half_the_place() -> None:
+    X = np.random.default_rng(0).normal(size=(3000, 40))
+    double, single = (StreamingKernelPCA(2, max_atoms=8, block_size=64, dtype=kind) for kind in ("float64", "float32"))
+    sizes = [len(model.partial_fit(X).to_bytes()) for model in (double, single)]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert revived(single).to_bytes() == single.to_bytes()
 
 
 def test_merged_and_fitted_models_are_saved_too() -> None:

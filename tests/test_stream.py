@@ -89,11 +89,11 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     snapshot = stream.publish(settings_of())
     assert snapshot.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(stream) == before
-    kernel, atoms, moments = stream.state(settings_of())
-    assert kernel == RBF(0.5)
+    summary, atoms = stream.state(settings_of())
+    assert summary.basis.kernel == RBF(0.5)
     assert atoms.are_atoms
     np.testing.assert_array_equal(ROWS[atoms.positions], atoms.rows)
-    assert moments.total_weight == pytest.approx(WEIGHTS[:117].sum())
+    assert summary.moments.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(stream) == before
 
 
@@ -120,10 +120,10 @@ def test_new_rows_make_the_provisional_answers_stale():
 def test_the_kernel_is_settled_on_the_first_block():
     settings = settings_of(kernel=RBF())
     stream = stream_of(100, settings)
-    assert stream.summary.basis.kernel == RBF(1 / (2 * ROWS[:8].var()))
+    assert stream.summary.basis.kernel == RBF().settled(ROWS[:8], WEIGHTS[:8])
     assert stream.kernel == RBF()
     young = stream_of(5, settings)
-    assert young.publish(settings).kernel == RBF(1 / (2 * ROWS[:5].var()))
+    assert young.publish(settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
 
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():

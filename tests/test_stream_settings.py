@@ -18,6 +18,7 @@ DEFAULTS = {
     "reservoir_size": 32,
     "on_bad_rows": "raise",
     "random_state": 0,
+    "dtype": "float64",
 }
 
 
@@ -55,6 +56,8 @@ def test_who_asks_for_every_row_gets_no_pruning():
         ({"n_active": 9}, ValueError, "here: n_active=9 atoms cannot be active with max_atoms=8; ask for fewer"),
         ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1, got 0"),
         ({"tolerance": 1.0}, ValueError, "tolerance .* got 1.0"),
+        ({"dtype": "float16"}, ValueError, "here: dtype must be one of 'float64', 'float32', got 'float16'"),
+        ({"dtype": float}, TypeError, "here: dtype must be one of 'float64', 'float32', got <class 'float'>"),
         ({"block_size": 1}, ValueError, "block_size must be at least 2, got 1"),
     ],
     ids=repr,

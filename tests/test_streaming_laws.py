@@ -32,8 +32,9 @@ USPS = Path(__file__).parents[1] / ".." / "shared" / "data" / "usps" / "usps.npz
 
 
 def bits(value: Any) -> Any:
-    """Everything that a value is made of, arrays as bytes."""
+    """Everything that a value is made of, arrays as bytes; numbers in single precision as the doubles that they are."""
     if isinstance(value, np.ndarray):
+        value = value.astype(np.float64) if value.dtype == np.float32 else value
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, float):
         return value.hex()
@@ -108,6 +109,47 @@ def test_cuts_do_not_matter_while_scales_settle(data: st.DataObject, X: Array) -
     given_in_pieces(cut, X, None, data.draw(cuts(len(X))))
     assert cut.kernel_ == whole.kernel_
     assert state(cut) == state(whole)
+
+
+# Single precision is about rows alone
+
+
+@given(st.data(), rows(max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 30.0]))
+def test_rows_in_single_precision_are_rounded_rows(
+    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
+) -> None:
+    weights = data.draw(st.none() | generators().map(lambda rng: rng.uniform(0.1, 3.0, len(X))))
+    pieces = data.draw(cuts(len(X)))
+    # Rows that come in single precision are rounded already: then it is the same model of the same rows.
+    single, double = (
+        streaming_model(3, kernel=case.kernel, refit_every=16, half_life=half_life, dtype=dtype, **budget)
+        for dtype in ("float32", "float64")
+    )
+    given_in_pieces(single, X, weights, pieces)
+    given_in_pieces(double, X.astype(np.float32), weights, pieces)
+    assert state(single) == state(double)
+    for model in (single, double):
+        other = streaming_model(
+            3, **{name: getattr(model, name) for name in ("kernel", "half_life", "dtype")}, **budget
+        )
+        model.merge(other.partial_fit(X[::2].astype(np.float32))).forget(0.5)
+    assert state(single) == state(double)
+    assert bits(single.fit(X)._stream.published) == bits(double.fit(X.astype(np.float32))._stream.published)
+    for question in ("transform", "score_samples"):
+        assert bits(getattr(single, question)(X)) == bits(getattr(double, question)(X))
+    assert bits(single.captured_energy()) == bits(double.captured_energy())
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
+def test_rows_kept_take_what_their_precision_asks_for(dtype: Any, size: int) -> None:
+    X = np.random.default_rng(0).normal(size=(70, 3))
+    stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X)._stream
+    assert stream is not None
+    assert stream.summary is not None
+    kept = [stream.pending.row_buffer, stream.summary.jury.settled.rows, stream.summary.reservoir.settled.rows]
+    assert [rows.itemsize for rows in kept] == [size] * 3
+    # All that is read is in double precision.
+    assert {rows.dtype.itemsize for rows in (stream.summary.reservoir.rows, stream.summary.basis.atoms)} == {8}
 
 
 # Weight is what a row counts

@@ -128,3 +128,19 @@ def test_rows_without_energy_need_no_atoms():
     assert summary.basis.size == 0
     assert summary.moments.energy == summary.moments.losses.total == 0.0
     assert summary.moments.total_weight == 6.0
+
+
+@pytest.mark.parametrize("max_atoms", [6, 3])
+def test_a_jury_that_was_heard_is_held_once(max_atoms):
+    # More rows than it seats; it is heard in the search, and where the budget shrinks.
+    summary = Summary(RBF(0.3), 3, max_atoms=6)
+    for rows, weights in blocks_of(0, 40, 50):
+        summary.advance(rows, weights, max_atoms=6, tolerance=0.0)
+    summary.jury = summary.jury.add(rows, weights, summary.n_rows, np.full(50, 1e-9))
+    assert summary.jury.late
+    if max_atoms < 6:
+        summary.shrink(max_atoms)
+    else:
+        summary._search(summary.look(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0)
+    assert len(summary.jury) == summary.jury.size
+    assert summary.jury._drawn is summary.jury.settled

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from streamkpca.weight_loops import BLOCK_FULL, ILL_CONDITIONED, NO_GAIN_LEFT, ascend
+from streamkpca.weight_loops import BLOCK_FULL, ILL_CONDITIONED, NO_GAIN_LEFT, ascend, step_gains
 from streamkpca.weight_optimisers import subtract_block
 
 
@@ -72,6 +72,28 @@ def test_each_step_goes_to_the_maximum_of_the_best_coordinate(seed, warm):
     best = max(best_alone(i) for i in range(4))
     assert np.count_nonzero(after != before) == steps <= 1
     assert log_likelihood(features, second_moment, after) >= best - 1e-9
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), warm=st.booleans())
+def test_gains_are_those_of_the_best_changes(seed, warm):
+    features, second_moment = draw_problem(seed, 4, 3)
+    features[3] = 0.0
+    weights = np.random.default_rng(seed).uniform(size=4) if warm else np.zeros(4)
+    A, Q = defined(features, second_moment, weights)
+    gains = np.full(4, np.nan)
+    step_gains(A.diagonal().copy(), Q.diagonal().copy(), weights, gains)
+    before = log_likelihood(features, second_moment, weights)
+    for i in range(3):
+
+        def lost(value, i=i):
+            changed = weights.copy()
+            changed[i] = value
+            return -log_likelihood(features, second_moment, changed)
+
+        found = minimize_scalar(lost, bounds=(0.0, 100.0), method="bounded", options={"xatol": 1e-10})
+        assert gains[i] == pytest.approx(-min(found.fun, lost(0.0)) - before, abs=1e-8)
+    assert gains[3] == 0.0
 
 
 def test_stops_when_nothing_is_left_to_gain():

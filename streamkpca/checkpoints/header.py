@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar, get_type_hints
 
 from streamkpca.errors import CheckpointError
@@ -78,6 +78,13 @@ class HeaderFields:
         value = self.value(name)
         if type(value) is not bool:
             raise self._wrong(name, "true or false")
+        return value
+
+    def choice(self, name: str, choices: Collection[str]) -> str:
+        """Return one of a few words."""
+        value = self.value(name)
+        if not (isinstance(value, str) and value in choices):
+            raise self._wrong(name, f"one of {', '.join(choices)}")
         return value
 
     def optional_text(self, name: str) -> str | None:

@@ -30,12 +30,16 @@ Arrays = dict[str, AnyArray]
 Expected = dict[str, tuple[str, tuple[int, ...]]]
 
 _REALS, _POSITIONS = "<f8", "<i8"
-# Arrays of a snapshot that are stored, with the letters of their axes: m atoms of d features, k of them active, q axes.
+# What rows of samples and those that wait are kept as.
+_ROWS = {"float64": "<f8", "float32": "<f4"}
+# Arrays of a snapshot that are stored, with the letters of their axes: m atoms of d features, k of them active, q axes,
+# r rows of a sample.
 # The active atoms are those of positive weight, and distances are measured to all.
 _SNAPSHOT = {
     "atoms": "md",
     "atom_rows": "m",
     "weights": "m",
+    "sample": "rd",
     "factor": "kk",
     "span_factor": "mm",
     "axes": "kq",
@@ -114,11 +118,12 @@ def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
     """
     # Read once: in another thread rows may be joining. Answers that were made on demand are not kept.
     pending, summary = stream.pending, stream.summary
-    arrays: Arrays = {"pending.rows": pending.rows, "pending.weights": pending.weights}
+    arrays: Arrays = {"pending.rows": pending.kept_rows, "pending.weights": pending.weights}
     header: dict[str, Any] = {
         "kernel": kernel_record(stream.kernel),
         "block_size": stream.block_size,
         "reservoir_size": stream.reservoir_size,
+        "dtype": stream.dtype,
         "seed": stream.seed,
         "n_features": stream.n_features,
         "feature_names": None if stream.names is None else [str(name) for name in stream.names],
@@ -154,7 +159,8 @@ def expected_arrays(header: HeaderFields) -> Expected:
         A count is missing or no count.
     """
     d, waiting = header.integer("n_features", least=1), header.integer("n_pending")
-    expected: Expected = {"pending.rows": (_REALS, (waiting, d)), "pending.weights": (_REALS, (waiting,))}
+    kept = _ROWS[header.choice("dtype", _ROWS)]
+    expected: Expected = {"pending.rows": (kept, (waiting, d)), "pending.weights": (_REALS, (waiting,))}
     if summary := header.optional_part("summary"):
         m = summary.integer("n_atoms")
         expected |= {"atoms.rows": (_REALS, (m, d)), "atoms.factor": (_REALS, (m, m))}
@@ -166,12 +172,12 @@ def expected_arrays(header: HeaderFields) -> Expected:
         for name in ("jury", "reservoir"):
             count = summary.part(name).integer("count")
             expected |= {f"{name}.{part}": (_REALS, (count,)) for part in ("weights", "keys")}
-            expected |= {f"{name}.rows": (_REALS, (count, d)), f"{name}.positions": (_POSITIONS, (count,))}
+            expected |= {f"{name}.rows": (kept, (count, d)), f"{name}.positions": (_POSITIONS, (count,))}
     for name in ("scheduled", "published"):
         if snapshot := header.optional_part(name):
-            sizes = {"d": d, "2": 2, **{size: snapshot.integer(f"n_{size}") for size in "mkq"}}
+            sizes = {"d": d, "2": 2, **{size: snapshot.integer(f"n_{size}") for size in "mkqr"}}
             for part, axes in _SNAPSHOT.items():
-                kind = _POSITIONS if part == "atom_rows" else _REALS
+                kind = {"atom_rows": _POSITIONS, "sample": kept}.get(part, _REALS)
                 expected[f"{name}.{part}"] = (kind, tuple(sizes[axis] for axis in axes))
     return expected
 
@@ -208,6 +214,7 @@ def restored_stream(
         block_size=header.integer("block_size", least=2),
         reservoir_size=header.integer("reservoir_size"),
         random_state=header.integer("seed", most=None),
+        dtype=header.choice("dtype", _ROWS),
     )
     stream = Stream(began, d, None if names is None else np.array(names, dtype=object))
     stream.n_rows_before = header.integer("n_rows_before")
@@ -288,6 +295,7 @@ def _snapshot_record(name: str, snapshot: Snapshot | None, arrays: Arrays) -> di
         "n_m": len(snapshot.atoms),
         "n_k": len(snapshot.factor),
         "n_q": snapshot.n_components,
+        "n_r": len(snapshot.sample),
         "noise_variance": snapshot.noise_variance,
         "total_weight": snapshot.total_weight,
         "unexplained_energy_ratio": snapshot.unexplained_energy_ratio,

@@ -140,6 +140,7 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
 def _check_snapshot(name: str, snapshot: Snapshot, summary: Summary) -> None:
     _require(snapshot.kernel == summary.basis.kernel, f"{name}: the kernel is not that of the atoms")
     _require_rows(f"{name}.atoms", snapshot.atoms, snapshot.kernel)
+    _require_rows(f"{name}.sample", snapshot.sample, snapshot.kernel)
     _require(bool(np.all(snapshot.atom_rows >= 0)), f"{name}.atom_rows: a position is negative")
     _require_not_negative(f"{name}.weights", snapshot.weights)
     _require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)
@@ -216,7 +217,7 @@ def _require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None 
         rows = rows[weights > 0.0]
     if kernel.is_settled and len(rows):
         try:
-            check_energy(kernel.program.diagonal(rows))
+            check_energy(kernel.program.diagonal(rows.astype(np.float64, copy=False)))
         except ValueError as error:
             raise CheckpointError(f"{name}.rows: {error}") from None
 

@@ -86,6 +86,7 @@ def make_model(options: dict[str, Any]) -> "StreamingKernelPCA":
             tolerance=options["tolerance"],
             noise_variance=options["noise_variance"],
             center=not options["no_center"],
+            half_life=options["half_life"],
             block_size=options["block_size"],
             refit_every="auto" if options["refit_every"] is None else options["refit_every"],
         )

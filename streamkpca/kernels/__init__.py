@@ -1,7 +1,7 @@
 """Kernels: small immutable values that combine, print as code, and evaluate fast."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from streamkpca.kernels.algebra import Kernel
 from streamkpca.kernels.distance import RBF, Laplacian, Matern, RationalQuadratic
@@ -74,6 +74,10 @@ class Custom(Kernel):
     def __repr__(self) -> str:
         diagonal = "" if self.of_rows is None else f", diagonal={self.of_rows!r}"
         return f"Custom({self.function!r}{diagonal})"
+
+    def _replaced(self, name: str, value: Any) -> Self:
+        given = {"function": self.function, "of_rows": self.of_rows, name: value}
+        return type(self)(given["function"], diagonal=given["of_rows"])
 
     def _lower(self, listing: Listing, columns: Columns) -> None:
         listing.plane(Plane(Base.CUSTOM, columns, self.function, self.of_rows))

@@ -301,8 +301,8 @@ class OnColumns(Kernel):
         chosen = self.columns if columns is None else tuple(columns[i] for i in self.columns)
         self.kernel._lower(listing, chosen)
 
-    def _settle(self, X: Array) -> Self:
-        return replace(self, kernel=self.kernel._settle(np.take(X, self.columns, axis=1)))
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        return replace(self, kernel=self.kernel._settle(np.take(X, self.columns, axis=1), weights))
 
     def check_width(self, d: int, where: str) -> None:
         """Refuse rows that lack one of the columns.

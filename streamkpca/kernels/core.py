@@ -5,9 +5,11 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from streamkpca.kernels.planes import Array, Columns
 from streamkpca.kernels.programs import Listing, Program
-from streamkpca.validation import as_rows
+from streamkpca.validation import as_rows, as_sample_weight
 
 
 class KernelValue(ABC):
@@ -84,13 +86,70 @@ class KernelValue(ABC):
         """
         return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
 
-    def settled(self, X: Any) -> Self:
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters, with those of its parts by paths such as ``left__gamma``.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> (2.0 * RBF(0.5)).parameters()
+        {'scale': 2.0, 'kernel': RBF(gamma=0.5), 'kernel__gamma': 0.5}
+        """
+        found = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            found[field.name] = value
+            if isinstance(value, KernelValue):
+                found |= {f"{field.name}__{path}": part for path, part in value.parameters().items()}
+        return found
+
+    def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
+        """Make the kernel with another value of a parameter.
+
+        Parameters
+        ----------
+        path : str
+            As `parameters` names them.
+        value : object
+        where : str
+            Who asks, for the error text.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such parameter, or it cannot have that value.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Linear
+        >>> (RBF(0.5) + Linear()).with_parameter("left__gamma", 0.1)
+        RBF(gamma=0.1) + Linear()
+        """
+        known = self.parameters()
+        if path not in known:
+            raise ValueError(
+                f"{where}: the kernel {self!r} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+            )
+        name, _, rest = path.partition("__")
+        return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
+
+    def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace "scale" and "median" by numbers that fit the given rows.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Rows of the kind that the kernel will see.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
 
         Returns
         -------
@@ -100,7 +159,7 @@ class KernelValue(ABC):
         Raises
         ------
         TypeError, ValueError
-            X is not finite rows, or lacks a column that the kernel names.
+            X is not finite rows, or lacks a column that the kernel names; the weights are not, or all are zero.
 
         Examples
         --------
@@ -108,8 +167,13 @@ class KernelValue(ABC):
         >>> RBF("scale").settled([[0.0], [4.0]])
         RBF(gamma=0.25)
         """
-        rows = self._checked(X, f"{type(self).__name__}.settled")
-        return self if self.is_settled else self._settle(rows)
+        where = f"{type(self).__name__}.settled"
+        rows = self._checked(X, where)
+        if sample_weight is None:
+            return self if self.is_settled else self._settle(rows, None)
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+        return self if self.is_settled else self._settle(rows, None if np.all(weights == weights[0]) else weights)
 
     @cached_property
     def is_settled(self) -> bool:
@@ -156,6 +220,10 @@ class KernelValue(ABC):
         """Leave out the program: it is made anew where it is needed."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
+    def _replaced(self, name: str, value: Any) -> Self:
+        """Make the kernel with another value of one of its own parameters."""
+        return replace(self, **{name: value})  # type: ignore[type-var]
+
     @abstractmethod
     def _lower(self, listing: Listing, columns: Columns) -> None:
         """Write the steps that leave k(x, y) over the given columns on top of the stack."""
@@ -165,13 +233,13 @@ class KernelValue(ABC):
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         return tuple(value for value in values if isinstance(value, KernelValue))
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
         changes = {}
         for field in fields(self):  # type: ignore[arg-type]
             part = getattr(self, field.name)
             if isinstance(part, KernelValue):
-                changes[field.name] = part._settle(X)
+                changes[field.name] = part._settle(X, weights)
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def check_width(self, d: int, where: str) -> None:

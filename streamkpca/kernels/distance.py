@@ -54,10 +54,10 @@ class RBF(Kernel):
         listing.affine(-float(self.gamma), 0.0)
         listing.apply(loops.EXP)
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
             return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True))
+        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class Laplacian(Kernel):
         listing.affine(-float(self.gamma), 0.0)
         listing.apply(loops.EXP)
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
             return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=False))
+        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=False, weights=weights))
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,12 @@ class Matern(Kernel):
         if self.nu > 0.5:
             listing.combine(loops.MULTIPLY)
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.length_scale, str):
             return self
-        return replace(self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True)))
+        return replace(
+            self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True, weights=weights))
+        )
 
 
 @dataclass(frozen=True)
@@ -217,10 +219,12 @@ class RationalQuadratic(Kernel):
             listing.affine(-self.alpha, 0.0)
             listing.apply(loops.EXP)
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.length_scale, str):
             return self
-        return replace(self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True)))
+        return replace(
+            self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True, weights=weights))
+        )
 
 
 def _finite(number: float) -> float:

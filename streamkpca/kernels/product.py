@@ -64,10 +64,10 @@ class Polynomial(Kernel):
         listing.affine(float(self.gamma), self.coef0)
         listing.power(self.degree)
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
             return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True))
+        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Sigmoid(Kernel):
         listing.affine(float(self.gamma), self.coef0)
         listing.apply(loops.TANH)
 
-    def _settle(self, X: Array) -> Self:
+    def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
             return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True))
+        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))

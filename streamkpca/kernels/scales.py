@@ -17,7 +17,7 @@ _MEDIAN_ROWS = 512
 _SMALLEST, _LARGEST = 1e-300, 1e300
 
 
-def typical_distance(X: Array, rule: str, *, squared: bool) -> float:
+def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:
     """Measure how far apart rows typically are.
 
     Parameters
@@ -28,6 +28,8 @@ def typical_distance(X: Array, rule: str, *, squared: bool) -> float:
         From the variance of all entries, or from distances between rows.
     squared : bool
         Squared distances, or L1 distances.
+    weights : ndarray of shape (n,), optional
+        What the rows count, all more than 0; a whole number is as many copies of the row.
 
     Returns
     -------
@@ -58,7 +60,7 @@ def typical_distance(X: Array, rule: str, *, squared: bool) -> float:
     16.0
     """
     with np.errstate(all="ignore"):
-        distance = _from_variance(X, squared) if rule == "scale" else _median_of_pairs(X, squared)
+        distance = (_from_variance if rule == "scale" else _median_of_pairs)(X, squared, weights)
     if not np.isfinite(distance):
         raise ValueError(
             f'kernel: the distances between these rows overflow, so that "{rule}" finds no scale; scale the features '
@@ -93,19 +95,37 @@ def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) 
     return check_real(name, value, least=0.0, open_below=True, where=where)
 
 
-def _from_variance(X: Array, squared: bool) -> float:
+def _from_variance(X: Array, squared: bool, weights: Array | None) -> float:
     # The computed mean of equal entries may be off in the last place; their variance would then not be 0.
     if X.min() == X.max():
         return 0.0
-    spread = X.var() if squared else X.std()
-    return float(X.shape[1] * spread)
+    if weights is None:
+        variance = X.var()
+    else:
+        mean = np.average(X.mean(axis=1), weights=weights)
+        variance = np.average(((X - mean) ** 2).mean(axis=1), weights=weights)
+    return float(X.shape[1] * (variance if squared else np.sqrt(variance)))
 
 
-def _median_of_pairs(X: Array, squared: bool) -> float:
+def _median_of_pairs(X: Array, squared: bool, weights: Array | None) -> float:
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MEDIAN_ROWS)).astype(np.intp)
     rows = np.ascontiguousarray(X[chosen])
     distances = np.empty((len(rows), len(rows)))
     loops.direct_distances(rows, np.ascontiguousarray(rows.T), squared, distances, 0, 0)
-    pairs = distances[np.tril_indices(len(rows), -1)]
-    pairs = pairs[pairs > 0.0]
-    return float(np.median(pairs)) if len(pairs) else 0.0
+    pairs = np.tril_indices(len(rows), -1)
+    apart = distances[pairs] > 0.0
+    if not apart.any():
+        return 0.0
+    lengths = distances[pairs][apart]
+    if weights is None:
+        return float(np.median(lengths))
+    return _weighted_median(lengths, (weights[chosen[pairs[0]]] * weights[chosen[pairs[1]]])[apart])
+
+
+def _weighted_median(values: Array, weights: Array) -> float:
+    """Return the median of values that are there several times; between two of them, their mean."""
+    order = np.argsort(values)
+    below = np.cumsum(weights[order] / weights.sum())
+    # Half of the weight may end exactly at a value, up to rounding.
+    first, last = np.searchsorted(below, [0.5 - 1e-12, 0.5 + 1e-12]).clip(max=len(values) - 1)
+    return float(values[order[[first, last]]].mean())

@@ -1,0 +1,173 @@
+"""Parameters of estimators: scikit-learn's conventions without scikit-learn."""
+
+import html
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Self
+
+from streamkpca.kernels import Kernel, kernel_from
+
+
+class Parameterized:
+    """Base of what has parameters: a constructor that stores its arguments under their own names.
+
+    Notes
+    -----
+    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. They are set by
+    replacing the kernel, for kernels are values.
+    """
+
+    @classmethod
+    @cache
+    def _parameters(cls) -> Mapping[str, inspect.Parameter]:
+        signature = inspect.signature(cls.__init__).parameters
+        return MappingProxyType({name: parameter for name, parameter in signature.items() if name != "self"})
+
+    @classmethod
+    @cache
+    def _reader(cls) -> Callable[[Any], tuple[Any, ...]]:
+        return operator.attrgetter(*cls._parameters())
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """Return the constructor's arguments in their order."""
+        return self._reader()(self)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments.
+
+        Parameters
+        ----------
+        deep : bool
+            Those of kernels too, as ``kernel__gamma``.
+
+        Returns
+        -------
+        dict
+        """
+        params = dict(zip(self._parameters(), self._arguments(), strict=True))
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Kernel):
+                    params |= {f"{name}__{path}": part for path, part in value.parameters().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments; they are checked when they are used.
+
+        Parameters
+        ----------
+        **params
+            Names and values, as scikit-learn's convention wants it. Of a kernel's parameters, ``kernel__gamma``, a
+            changed copy of the kernel is set; also where the kernel is given by name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A name is not a parameter, or a kernel refuses a value; nothing is set then.
+        """
+        where = f"{type(self).__name__}.set_params"
+        known = self._parameters()
+        own = {name: value for name, value in params.items() if "__" not in name}
+        for name, value in params.items():
+            whole, _, path = name.partition("__")
+            if whole not in known:
+                raise ValueError(f"{where}: {name!r} is not a parameter; the parameters are {', '.join(known)}")
+            if path:
+                kernel = own.get(whole, getattr(self, whole))
+                if not isinstance(kernel, Kernel) and not (whole == "kernel" and isinstance(kernel, str)):
+                    raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have any")
+                own[whole] = kernel_from(kernel, where=where).with_parameter(path, value, where=where)
+        for name, value in own.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self._changed().items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Show the parameters in a notebook, those that were changed in bold."""
+        changed = self._changed()
+        lines = "".join(
+            f"<tr><td>{_bold(name, name in changed)}</td><td>{_bold(repr(value), name in changed)}</td></tr>"
+            for name, value in self.get_params(deep=False).items()
+        )
+        return f"<details><summary><code>{html.escape(repr(self))}</code></summary><table>{lines}</table></details>"
+
+    def _changed(self) -> dict[str, Any]:
+        """Return the arguments that are not the defaults."""
+        defaults = {name: parameter.default for name, parameter in self._parameters().items()}
+        return {
+            name: value for name, value in self.get_params(deep=False).items() if repr(value) != repr(defaults[name])
+        }
+
+    # What only scikit-learn asks for, or those who use it: it is loaded then, and never imported from here.
+
+    def __sklearn_tags__(self) -> Any:
+        utils = sys.modules["sklearn.utils"]
+        return utils.Tags(
+            estimator_type=None,
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags(),
+            input_tags=utils.InputTags(),
+        )
+
+    def get_metadata_routing(self) -> Any:
+        """Say which of scikit-learn's routed metadata this estimator asks for.
+
+        Returns
+        -------
+        sklearn.utils.metadata_routing.MetadataRequest
+        """
+        if "_metadata_request" not in vars(self):
+            routing = sys.modules.get("sklearn.utils.metadata_routing")
+            if routing is None:
+                raise ImportError(
+                    f"{type(self).__name__}: routing metadata is scikit-learn's business; install it, "
+                    "pip install 'streamkpca[sklearn]', and import it first"
+                )
+            request = routing.MetadataRequest(owner=type(self).__name__)
+            for method in ("fit", "partial_fit", "score"):
+                if hasattr(self, method):
+                    getattr(request, method).add_request(param="sample_weight", alias=None)
+            self._metadata_request = request
+        return self._metadata_request
+
+    def set_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
+        """Ask scikit-learn to route sample weights to `fit`, or not to, or under another name.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+
+        Returns
+        -------
+        Estimator
+            This one.
+        """
+        return self._request("fit", sample_weight)
+
+    def set_partial_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
+        """Ask scikit-learn to route sample weights to `partial_fit`; as `set_fit_request`."""
+        return self._request("partial_fit", sample_weight)
+
+    def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
+        """Ask scikit-learn to route sample weights to `score`; as `set_fit_request`."""
+        return self._request("score", sample_weight)
+
+    def _request(self, method: str, alias: bool | str | None) -> Self:
+        getattr(self.get_metadata_routing(), method).add_request(param="sample_weight", alias=alias)
+        return self
+
+
+def _bold(text: str, is_bold: bool) -> str:
+    return f"<b>{html.escape(text)}</b>" if is_bold else html.escape(text)

@@ -1,0 +1,123 @@
+"""Parameters, nested ones, metadata routing, notebooks."""
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.kernels import RBF, Custom, Linear, Matern, Polynomial
+
+ROWS = np.random.default_rng(0).normal(size=(120, 4))
+ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
+
+
+def test_parameters_of_kernels_are_parameters():
+    model = KernelPCA(3, kernel=2.0 * RBF(0.5) + Polynomial(2).on([0, 1]))
+    params = model.get_params()
+    assert params["kernel__left__scale"] == 2.0
+    assert params["kernel__left__kernel__gamma"] == 0.5
+    assert params["kernel__right__kernel__degree"] == 2
+    assert params["kernel__right__columns"] == (0, 1)
+    assert set(model.get_params(deep=False)) == {"n_components", "kernel", "center"}
+    model.set_params(kernel__left__kernel__gamma=0.1, kernel__right__kernel__coef0=0.0, n_components=2)
+    assert model.kernel == 2.0 * RBF(0.1) + Polynomial(2, coef0=0.0).on([0, 1])
+    assert model.n_components == 2
+
+
+def test_a_kernel_and_its_parameters_can_be_set_at_once_and_by_name():
+    model = StreamingKernelPCA()
+    assert model.set_params(kernel__gamma=0.5).kernel == RBF(0.5)
+    assert model.set_params(kernel=Matern(2.5), kernel__length_scale=3.0).kernel == Matern(2.5, length_scale=3.0)
+    assert model.set_params(kernel__length_scale=2.0, kernel="matern").kernel == Matern(1.5, length_scale=2.0)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        (
+            {"gamma": 1.0},
+            ValueError,
+            r"KernelPCA\.set_params: 'gamma' is not a parameter; the parameters are n_components",
+        ),
+        ({"kernel__degree": 2}, ValueError, r"set_params: the kernel RBF.* has no parameter 'degree'; it has gamma"),
+        ({"kernel__gamma__x": 2}, ValueError, "has no parameter 'gamma__x'"),
+        ({"kernel__gamma": -1.0}, ValueError, "gamma must be a finite number"),
+        ({"center__x": 1}, ValueError, "center=True has no parameter 'x'; only kernels have any"),
+        ({"kernel": 3, "kernel__gamma": 1.0}, ValueError, "kernel=3 has no parameter 'gamma'"),
+        ({"kernel": "rbff", "kernel__gamma": 1.0}, ValueError, "kernel must be a Kernel or one of"),
+    ],
+)
+def test_nothing_is_set_where_anything_is_wrong(params, error, message):
+    model = KernelPCA(5, kernel=RBF(0.5))
+    with pytest.raises(error, match=message):
+        model.set_params(n_components=3, **params)
+    assert model.get_params(deep=False) == {"n_components": 5, "kernel": RBF(0.5), "center": True}
+
+
+def test_functions_of_the_caller_are_replaced_like_other_parameters():
+    first, second = (lambda X, Y: X @ Y.T), (lambda X, Y: 2.0 * X @ Y.T)
+    model = KernelPCA(kernel=Custom(first, diagonal=len) * Linear())
+    model.set_params(kernel__left__function=second)
+    assert model.kernel == Custom(second, diagonal=len) * Linear()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_search_over_kernels_and_their_parameters(estimator):
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), estimator(2)),
+        [
+            {"estimator__kernel": [RBF()], "estimator__kernel__gamma": [0.05, 5.0]},
+            {"estimator__kernel": ["linear", Polynomial(2)]},
+        ],
+        cv=2,
+    )
+    search.estimator.steps[1] = ("estimator", search.estimator.steps[1][1])
+    search.fit(ROWS)
+    assert len(search.cv_results_["params"]) == 4
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.transform(ROWS).shape == (120, 2)
+
+
+def test_a_step_among_columns():
+    transformer = ColumnTransformer([("kpca", StreamingKernelPCA(2), [0, 1]), ("rest", "passthrough", [2])])
+    assert transformer.fit_transform(ROWS).shape == (120, 3)
+    assert transformer.get_feature_names_out().tolist()[:2] == [
+        "kpca__streamingkernelpca0",
+        "kpca__streamingkernelpca1",
+    ]
+
+
+def test_weights_are_routed():
+    weights = np.arange(120.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipeline = make_pipeline(scaler, StreamingKernelPCA(2).set_fit_request(sample_weight=True))
+        pipeline = clone(pipeline).fit(ROWS, sample_weight=weights)
+    assert pipeline[-1].total_weight_ == weights.sum()
+    model = KernelPCA().set_fit_request(sample_weight="importance").set_score_request(sample_weight=False)
+    routing = clone(model).get_metadata_routing()
+    assert routing.fit.requests == {"sample_weight": "importance"}
+    assert routing.score.requests == {"sample_weight": False}
+    assert KernelPCA().get_metadata_routing().fit.requests == {"sample_weight": None}
+    streaming = StreamingKernelPCA().set_partial_fit_request(sample_weight=True)
+    assert streaming.get_metadata_routing().partial_fit.requests == {"sample_weight": True}
+
+
+def test_routing_without_scikit_learn_says_what_is_missing(monkeypatch):
+    monkeypatch.delitem(__import__("sys").modules, "sklearn.utils.metadata_routing")
+    with pytest.raises(ImportError, match=r"pip install 'streamkpca\[sklearn\]', and import it first"):
+        KernelPCA().set_fit_request(sample_weight=True)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_notebooks_show_what_was_changed(estimator):
+    page = estimator(7, kernel=RBF(0.5) * Linear())._repr_html_()
+    assert "<b>n_components</b>" in page
+    assert "<td>center</td><td>True</td>" in page
+    assert "<script" not in StreamingKernelPCA(kernel="<script>")._repr_html_()
+    assert estimator.__name__ in make_pipeline(StandardScaler(), estimator(2))._repr_html_()

@@ -1,0 +1,200 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, preimages
+from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
+from streamkpca.kernels.slopes import has_slopes, values_and_slopes
+from streamkpca.preimages import PreImages
+
+ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
+SMOOTH = [
+    RBF(0.3),
+    Matern(0.5, length_scale=2.0),
+    Matern(1.5, length_scale=2.0),
+    Matern(2.5, length_scale=2.0),
+    RationalQuadratic(0.7, length_scale=1.5),
+    RationalQuadratic(2.0, length_scale=1.5),
+    2.0 * RBF(0.3) + Matern(1.5, length_scale=1.0).on([0, 2]),
+    (RBF(0.1).on([1]) * RBF(0.2).on([0, 2])) ** 2,
+    (0.5 * RBF(0.3)).exp(),
+]
+
+
+def rows_of(seed, n, d=3):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def circle(n, noise=0.0):
+    rng = np.random.default_rng(n)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return np.column_stack([np.cos(angle), np.sin(angle)]) + noise * rng.normal(size=(n, 2))
+
+
+# Slopes
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+def test_slopes_are_derivatives(kernel):
+    X, Y, step = rows_of(0, 7), rows_of(1, 5), 1e-6
+    values, slopes = values_and_slopes(kernel.program, X, Y)
+    np.testing.assert_allclose(values, kernel.matrix(X, Y), rtol=1e-10)
+    for feature in range(3):
+        shift = np.zeros(3)
+        shift[feature] = step
+        numerical = (kernel.matrix(X + shift, Y) - kernel.matrix(X - shift, Y)) / (2 * step)
+        exact = sum(
+            2.0 * slope * (X[:, [feature]] - Y[:, feature])
+            for plane, slope in zip(kernel.program.planes, slopes, strict=True)
+            if plane.columns is None or feature in plane.columns
+        )
+        np.testing.assert_allclose(exact, numerical, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+def test_slopes_are_finite_where_rows_meet(kernel):
+    X = rows_of(0, 4)
+    for slope in values_and_slopes(kernel.program, X, X)[1]:
+        assert np.isfinite(slope).all()
+
+
+def test_who_has_slopes():
+    assert all(has_slopes(kernel.program) for kernel in SMOOTH)
+    others = [Linear(), Laplacian(1.0), Cosine(), RBF(1.0) + Linear(), RBF(1.0).scaled_by(lambda X: X[:, 0])]
+    assert not any(has_slopes(kernel.program) for kernel in others)
+
+
+# Pre-images
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+def test_the_image_of_a_row_leads_back_to_it(kernel):
+    atoms, targets = rows_of(0, 40), rows_of(1, 6)
+    # Points in the span of the atoms that are next to images of rows.
+    gram = kernel.matrix(atoms) + 1e-9 * np.eye(40)
+    combinations = np.linalg.solve(gram, kernel.matrix(atoms, targets)).T
+    found, reached = preimages._iterated(kernel, atoms, combinations, atoms[:6].copy())
+    start = np.einsum("ij,ij->i", combinations, kernel.matrix(atoms[:6], atoms))
+    assert np.all(reached >= start - 1e-12)
+    np.testing.assert_allclose(reached, np.einsum("ij,ij->i", combinations, kernel.matrix(found, atoms)), rtol=1e-7)
+    # At a fixed point no small move wins.
+    for seed in range(20):
+        moved = found + 1e-3 * rows_of(seed, 6)
+        after = np.einsum("ij,ij->i", combinations, kernel.matrix(moved, atoms))
+        assert np.all(after <= reached + 1e-5 * np.abs(reached))
+
+
+def test_the_rule_of_the_paper():
+    """For RBF: x = sum c_i k(x, z_i) z_i / sum c_i k(x, z_i)."""
+    atoms, kernel = rows_of(0, 30), RBF(0.2)
+    combinations = np.random.default_rng(1).uniform(0.1, 1.0, (5, 30))
+    found, _ = preimages._iterated(kernel, atoms, combinations, atoms[:5].copy())
+    weights = combinations * kernel.matrix(found, atoms)
+    np.testing.assert_allclose(found, weights @ atoms / weights.sum(axis=1)[:, None], atol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_linear_kernels_find_the_rows_of_pca(estimator):
+    X = rows_of(0, 300) @ np.diag([3.0, 2.0, 0.1]) @ rows_of(1, 3) + 5.0
+    model = estimator(2, kernel=Linear()).fit(X)
+    mean = X.mean(axis=0)
+    _, _, axes = np.linalg.svd(X - mean, full_matrices=False)
+    expected = mean + (X - mean) @ axes[:2].T @ axes[:2]
+    np.testing.assert_allclose(model.inverse_transform(model.transform(X)), expected, atol=0.02 * X.std())
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    "kernel", [RBF("median"), Matern(1.5), Laplacian("median"), Polynomial(3), RBF() + Linear()], ids=repr
+)
+def test_rows_are_found_again(estimator, kernel):
+    X = circle(600, noise=0.02)
+    model = estimator(6, kernel=kernel).fit(X)
+    fresh = circle(100)
+    found = model.inverse_transform(model.transform(fresh))
+    assert found.shape == (100, 2)
+    assert np.abs(found - fresh).max() < 0.25
+    assert model.score(fresh) > 0.98
+
+
+def test_noise_goes():
+    X = circle(2000)
+    model = StreamingKernelPCA(8, kernel=RBF(1.0)).partial_fit(X)
+    noisy = circle(300, noise=0.15)
+    found = model.inverse_transform(model.transform(noisy))
+    off = [np.abs(np.linalg.norm(rows, axis=1) - 1.0).mean() for rows in (noisy, found)]
+    assert off[1] < 0.5 * off[0]
+
+
+def test_digits_are_found_better_than_by_scikit_learn():
+    from sklearn.decomposition import KernelPCA as Theirs
+
+    X = load_digits().data
+    train, test = X[:1000], X[1000:1300]
+    ours = StreamingKernelPCA(20).fit(train)
+    theirs = Theirs(20, kernel="rbf", gamma=ours.kernel_.gamma, fit_inverse_transform=True).fit(train)
+    found = theirs.inverse_transform(theirs.transform(test))
+    their_score = 1.0 - ((test - found) ** 2).sum() / ((test - test.mean(axis=0)) ** 2).sum()
+    assert ours.score(test) > max(their_score + 0.2, 0.8)
+
+
+def test_a_guess_that_went_astray_is_not_taken():
+    rows = rows_of(0, 50)
+    kernel = RBF(0.5)
+    finder = PreImages(kernel, rows, rows, rows[:, :1])
+    finder.__dict__["_ridge"] = type("Astray", (), {"predict": lambda self, Y: np.full((len(Y), 3), 1e6)})()
+    combinations = np.eye(50)[:4]
+    found = finder.find(rows[:4, :1], combinations)
+    assert np.abs(found - rows[:4]).max() < 1.0
+
+
+@pytest.mark.parametrize("rows", [np.ones((1, 2)), np.ones((5, 2)), np.zeros((4, 2)), rows_of(0, 2, 2)], ids=repr)
+@pytest.mark.parametrize("kernel", [RBF(0.5), Linear(), Polynomial(2, gamma=1.0)], ids=repr)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_few_and_equal_rows(estimator, kernel, rows):
+    model = estimator(2, kernel=kernel).fit(rows)
+    found = model.inverse_transform(model.transform(rows))
+    np.testing.assert_allclose(found, rows, atol=0.3)
+
+
+def test_functions_of_the_caller_are_guessed():
+    kernel = Custom(lambda X, Y: np.minimum(np.abs(X)[:, None], np.abs(Y)[None]).sum(axis=2))
+    X = np.abs(rows_of(0, 300))
+    model = StreamingKernelPCA(3, kernel=kernel).fit(X)
+    assert model.score(X) > 0.8
+
+
+def test_large_offsets_do_no_harm():
+    X = circle(500)
+    near, far = (StreamingKernelPCA(6, kernel=RBF(1.0)).partial_fit(X + offset) for offset in (0.0, 1e6))
+    expected = near.inverse_transform(near.transform(X[:50]))
+    np.testing.assert_allclose(far.inverse_transform(far.transform(X[:50] + 1e6)) - 1e6, expected, atol=1e-3)
+
+
+def test_bad_projections_are_refused():
+    model = StreamingKernelPCA(2).partial_fit(circle(100))
+    with pytest.raises(ValueError, match=r"inverse_transform expected projections onto 2 axes but got 3"):
+        model.inverse_transform(np.zeros((1, 3)))
+    with pytest.raises(ValueError, match="inverse_transform: X contains NaN"):
+        model.inverse_transform([[np.nan, 0.0]])
+    with pytest.raises(AttributeError, match="inverse_transform needs a fitted"):
+        StreamingKernelPCA().inverse_transform([[0.0]])
+
+
+def test_score_is_one_less_the_share_of_the_variance_that_is_missed():
+    X = circle(200, noise=0.1)
+    model = StreamingKernelPCA(3).fit(X)
+    found = model.inverse_transform(model.transform(X))
+    weights = np.random.default_rng(0).uniform(size=200)
+    mean = np.average(X, axis=0, weights=weights)
+    expected = 1.0 - (weights @ ((X - found) ** 2)).sum() / (weights @ ((X - mean) ** 2)).sum()
+    assert model.score(X, sample_weight=weights) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="score: expected rows that differ but all are equal"):
+        model.score(np.ones((3, 2)))
+
+
+def test_pre_images_are_the_same_after_loading():
+    model = StreamingKernelPCA(3, block_size=64).partial_fit(circle(500))
+    again = StreamingKernelPCA.from_bytes(model.to_bytes())
+    projections = model.transform(circle(20))
+    np.testing.assert_array_equal(again.inverse_transform(projections), model.inverse_transform(projections))
