@@ -35,7 +35,7 @@ def in_this_thread():
 
 @pytest.fixture(scope="module")
 def two_processes():
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 
@@ -205,6 +205,28 @@ def test_answers_of_arrays_come_in_their_chunks():
     np.testing.assert_allclose(model.score_samples(rows), model.score_samples(X), rtol=1e-9, atol=1e-12)
 
 
+def test_pre_images_come_as_projections_do():
+    model = fitted(frame())
+    expected = model.inverse_transform(model.transform(X))
+    rows = model.inverse_transform(model.transform(array()))
+    assert rows.chunks == (array().chunks[0], (3,))
+    np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-9)
+    rows = model.inverse_transform(model.transform(frame()))
+    assert rows.columns.tolist() == list("abc")
+    np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-9)
+    assert fitted(array()).inverse_transform(model.transform(frame())).columns.tolist() == ["x0", "x1", "x2"]
+    rows = model.inverse_transform(model.transform(bag_of_dicts())).compute()
+    np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_containers_are_those_of_the_question():
+    model = fitted(frame()).set_output(transform="pandas")
+    assert isinstance(model.transform(X), pd.DataFrame)
+    assert isinstance(model.transform(array()).compute(), np.ndarray)
+    assert model.transform(frame()).compute().shape == (1000, 2)
+    assert np.shape(model.transform(bag_of_dicts()).compute()) == (1000, 2)
+
+
 def test_answers_of_data_frames_keep_the_index():
     model, rows = fitted(frame()), frame()
     projections, errors = model.transform(rows), model.reconstruction_error(rows)
@@ -248,6 +270,8 @@ def test_what_makes_no_sense_is_refused():
         model.fit(dask.delayed(X))
     with pytest.raises(TypeError, match="partial_fit expected rows in memory but got a dask collection; fit another"):
         model.partial_fit(array())
+    with pytest.raises(TypeError, match="score expected rows in memory but got a dask collection; a sample of it"):
+        model.score(array())
     with pytest.raises(ValueError, match="split_every"):
         model.fit(array(), split_every=1)
     with pytest.raises(ValueError, match=r"sample_weight has shape \(9,\) but X has 1000 rows; give one weight a row"):

@@ -408,3 +408,16 @@ def test_a_start_is_judged_by_its_answers(capsys: pytest.CaptureFixture[str]) ->
     broken = report("start", [good, {"error": "it fell over", "whole": 1.0}], "00")
     assert (broken["fine"], broken["same_bits"], broken["error"]) == (False, 1, "it fell over")
     assert "start: BROKEN, 1 of 2 answers the same bits" in capsys.readouterr().out
+
+
+def test_dask_uses_both_cores(tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="needs the extra dask")
+    output, found = figures(tmp_path, "dask_uses_both_cores.py", "--tiny")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    assert found["same_bytes"] is True
+    assert found["summary_bytes"] > 2**14
+    for name in ("one process", "two processes"):
+        assert all(found[name][column] > 0.0 for column in ("seconds", "busiest", "asking"))
+    refused = run(tmp_path, "dask_uses_both_cores.py", "--parts", "0")
+    assert refused.returncode == 2
+    assert "--parts, --rows and --rounds expected at least 1" in refused.stderr

@@ -167,6 +167,28 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             return super().transform(X)
         return self._ask(X, _StreamingKernelPCA.transform, self.get_feature_names_out().tolist())
 
+    def inverse_transform(self, X: Any) -> Any:
+        """Find rows whose images are near given projections: pre-images.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, q), DataFrame or Bag, or array-like of shape (n, q)
+            Projections, as `transform` returns them.
+
+        Returns
+        -------
+        dask Array of shape (n, d), DataFrame with the same index, or Bag of arrays; ndarray of shape (n, d)
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.inverse_transform`; some of it when rows are computed.
+        """
+        if not is_dask_collection(X):
+            return super().inverse_transform(X)
+        names = self._names() or [f"x{i}" for i in range(self.n_features_in_)]
+        return self._ask(X, _StreamingKernelPCA.inverse_transform, names)
+
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Any:
         """Measure how far rows are, in feature space, from what the model can represent.
 
@@ -191,6 +213,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         if not is_dask_collection(X):
             return super().reconstruction_error(X, n_components, active_only=active_only)
         ask = partial(_StreamingKernelPCA.reconstruction_error, n_components=n_components, active_only=active_only)
+        if n_components is not None:
+            # What is wrong with the question is said now, not when rows are computed.
+            ask(self, self.atoms_[:1])
         return self._ask(X, ask)
 
     def score_samples(self, X: Any) -> Any:
@@ -214,21 +239,53 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             return super().score_samples(X)
         return self._ask(X, _StreamingKernelPCA.score_samples)
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Measure how well rows are found again from their projections.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        float
+            R^2 of ``inverse_transform(transform(X))``.
+
+        Raises
+        ------
+        TypeError
+            X is a dask collection.
+        NotFittedError, ValueError
+            As `streamkpca.StreamingKernelPCA.score`.
+        """
+        if is_dask_collection(X):
+            raise TypeError(
+                "StreamingKernelPCA.score expected rows in memory but got a dask collection; a sample of it tells "
+                "enough: model.score(X[:10_000].compute())"
+            )
+        return super().score(X, y, sample_weight)
+
     def _ask(self, X: Any, ask: Ask, names: list[str] | None = None) -> Any:
         """Ask of each block; several numbers a row if they have names, one otherwise."""
-        # What is wrong with the question itself is said now, not when rows are computed.
-        ask(self, self.atoms_[:1])
+        self._fitted("for_dask")
         kind = kind_of(X, "StreamingKernelPCA")
         # The model may go on learning before anything is computed. Workers keep the copy, and what it has prepared.
-        frozen = delayed(copy.deepcopy(self))
+        frozen = copy.deepcopy(self).set_output(transform="default")
+        shared = delayed(frozen)
         if kind == "array":
             X = X.rechunk({1: -1})
             if names is None:
-                return X.map_blocks(ask_array, model=frozen, ask=ask, n_answers=None, drop_axis=1, meta=np.empty(0))
+                return X.map_blocks(ask_array, model=shared, ask=ask, n_answers=None, drop_axis=1, meta=np.empty(0))
             q = len(names)
             chunks = (X.chunks[0], (q,))
-            return X.map_blocks(ask_array, model=frozen, ask=ask, n_answers=q, chunks=chunks, meta=np.empty((0, q)))
+            return X.map_blocks(ask_array, model=shared, ask=ask, n_answers=q, chunks=chunks, meta=np.empty((0, q)))
         if kind == "frame":
-            return X.map_partitions(ask_frame, frozen, ask, names, meta=ask_frame(X._meta, self, ask, names))
-        features = self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None
-        return X.map_partitions(ask_bag, frozen, ask, features)
+            return X.map_partitions(ask_frame, shared, ask, names, meta=ask_frame(X._meta, frozen, ask, names))
+        return X.map_partitions(ask_bag, shared, ask, self._names())
+
+    def _names(self) -> list[str] | None:
+        return self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None

@@ -76,7 +76,7 @@ def template_of(model: StreamingKernelPCA, first_rows: Any = None) -> StreamingK
             )
         kernel = kernel.settled(np.ascontiguousarray(first_rows, dtype=np.float64))
     seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
-    parameters = model.get_params() | _NO_AXES | {"kernel": kernel, "random_state": seed}
+    parameters = model.get_params(deep=False) | _NO_AXES | {"kernel": kernel, "random_state": seed}
     return StreamingKernelPCA(**parameters)
 
 
@@ -161,7 +161,7 @@ def finish(model: StreamingKernelPCA, template: StreamingKernelPCA, summary: byt
     ValueError
         There were no rows, or none that counts.
     """
-    whole = StreamingKernelPCA(**(model.get_params() | {"kernel": template.kernel}))
+    whole = StreamingKernelPCA(**(model.get_params(deep=False) | {"kernel": template.kernel}))
     whole.merge(StreamingKernelPCA.from_bytes(summary, kernel=template.kernel))  # type: ignore[arg-type]
     stream = whole._stream
     if stream is None or not whole.total_weight_:

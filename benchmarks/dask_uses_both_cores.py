@@ -1,0 +1,136 @@
+"""Claim: a fit over a dask Array on two processes takes little more than half of the time of one.
+
+Rows on a curved sheet, made and kept by the workers before anything counts. The same fit, and the same reconstruction
+errors by blocks, run on a cluster of one process and on one of two, by turns; each worker has one thread, and BLAS one.
+
+* **seconds**: wall clock, the shortest of the rounds: the machine's other work only adds to it.
+* **busiest**: processor time of the worker that took most, in that round. It does not count waiting, for the other
+  worker or for a core that others use.
+* **in memory**: the same rows through `partial_fit` in this process, for comparison: no summaries, no merges.
+* **bytes** of what a worker sends: one summary a partition.
+
+Run, on two cores or more (needs the extra ``dask``)::
+
+    python benchmarks/dask_uses_both_cores.py
+    python benchmarks/dask_uses_both_cores.py --tiny
+
+The exit code is 0 if the fit on two processes is at least 1.7 times as fast as on one, with the same bytes, and 1
+otherwise.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.distributed import Client, LocalCluster, wait
+from ingest_runs_near_gemm import Sheet
+
+from streamkpca.adapters.for_dask import StreamingKernelPCA
+from streamkpca.adapters.partitions import summarise, template_of
+from streamkpca.kernels import RBF
+
+LEAST_SPEEDUP = 1.7
+
+
+def sheet_rows(n_rows: int, n_features: int, part: int) -> np.ndarray:
+    """Make a partition of its own."""
+    sheet = Sheet(n_features)
+    sheet._generator = np.random.default_rng([1, part])
+    return sheet.draw(n_rows)
+
+
+def timed(client: Client, call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Call, and return seconds, processor seconds of the busiest worker, and what was returned."""
+    before = client.run(time.process_time)
+    start = time.perf_counter()
+    result = call()
+    taken = time.perf_counter() - start
+    after = client.run(time.process_time)
+    return taken, max(after[worker] - before[worker] for worker in after), result
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="Fit over a dask Array on one process and on two.")
+    parser.add_argument("--parts", type=int, default=16, help="partitions (default 16)")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows of a partition (default 50,000)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each cluster (default 3)")
+    parser.add_argument(
+        "--tiny", action="store_true", help="4 partitions of 2,000 rows, 16 atoms of 4 features, one round"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    if min(arguments.parts, arguments.rows, arguments.rounds) < 1:
+        parser.error("--parts, --rows and --rounds expected at least 1")
+    m, d, n_parts, n_rows, n_rounds = 128, 32, arguments.parts, arguments.rows, arguments.rounds
+    if arguments.tiny:
+        m, d, n_parts, n_rows, n_rounds = 16, 4, 4, 2000, 1
+    kernel = RBF("median").settled(sheet_rows(2000, d, n_parts))
+    model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6)
+    found: dict[str, dict[str, list[float]]] = {}
+    same_bytes: set[bytes] = set()
+
+    with ExitStack() as stack:
+        clients: dict[str, tuple[Client, Any]] = {}
+        for number, name in ((1, "one process"), (2, "two processes")):
+            cluster = stack.enter_context(
+                LocalCluster(n_workers=number, threads_per_worker=1, processes=True, dashboard_address=":0")
+            )
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+            with client.as_current():
+                blocks = [client.submit(sheet_rows, n_rows, d, part) for part in range(n_parts)]
+                wait(blocks)
+                rows = da.concatenate([da.from_delayed(block, (n_rows, d), dtype=np.float64) for block in blocks])
+                # Every worker compiles or loads its loops before anything counts.
+                StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6).fit(rows.rechunk((2000, d))[: 2000 * 8])
+            clients[name] = client, rows
+        for _ in range(n_rounds):
+            for name, (client, rows) in clients.items():
+                with client.as_current():
+                    seconds, busiest, fitted = timed(client, lambda rows=rows: model.fit(rows))
+                    same_bytes.add(fitted.to_bytes())
+                    asked, _, _ = timed(client, lambda rows=rows: model.reconstruction_error(rows).sum().compute())
+                line = found.setdefault(name, {"seconds": [], "busiest": [], "asking": []})
+                for column, value in (("seconds", seconds), ("busiest", busiest), ("asking", asked)):
+                    line[column].append(value)
+
+    alone = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6)
+    batches = [sheet_rows(n_rows, d, part) for part in range(n_parts)]
+    start = time.perf_counter()
+    for batch in batches:
+        alone.partial_fit(batch)
+    in_memory = time.perf_counter() - start
+    summary_bytes = len(summarise(template_of(model), [(batches[0], None)]))
+
+    table = {name: {column: min(values) for column, values in line.items()} for name, line in found.items()}
+    one, two = table["one process"], table["two processes"]
+    speedup = {column: one[column] / two[column] for column in one}
+    print(f"{n_parts} partitions of {n_rows:,} rows, {d} features, {m} atoms, {n_rounds} rounds")
+    print(f"{'':>14} {'seconds':>9} {'rows/s':>10} {'busiest':>9} {'asking':>9}")
+    for name, line in table.items():
+        rate = n_parts * n_rows / line["seconds"]
+        print(f"{name:>14} {line['seconds']:9.2f} {rate:10,.0f} {line['busiest']:9.2f} {line['asking']:9.2f}")
+    print(
+        f"{'times as fast':>14} {speedup['seconds']:9.2f} {'':>10} {speedup['busiest']:9.2f} {speedup['asking']:9.2f}"
+    )
+    print(f"{'in memory':>14} {in_memory:9.2f} {n_parts * n_rows / in_memory:10,.0f}")
+    print(f"a summary has {summary_bytes:,} bytes; a partition {8 * n_rows * d:,}")
+    print("all fits gave the same bytes" if len(same_bytes) == 1 else f"fits gave {len(same_bytes)} different results")
+    holds = speedup["seconds"] >= LEAST_SPEEDUP and len(same_bytes) == 1
+    verdict = "TINY" if arguments.tiny else "HOLDS" if holds else "FAILS"
+    print(f"{verdict}: two processes fit {speedup['seconds']:.2f} times as fast as one (at least {LEAST_SPEEDUP:g})")
+    if arguments.json:
+        record = {**table, "times_as_fast": speedup, "in_memory": in_memory, "summary_bytes": summary_bytes}
+        arguments.json.write_text(json.dumps({**record, "same_bytes": len(same_bytes) == 1}, indent=2) + "\n")
+    return 0 if arguments.tiny or holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
