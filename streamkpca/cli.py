@@ -1,4 +1,4 @@
-"""The command ``streamkpca``: demo, fit, score, transform, info, merge, warmup."""
+"""The command ``streamkpca``: demo, fit, score, transform, info, merge, export, warmup."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from streamkpca import __version__
 from streamkpca.command.models import (
     check_columns,
     check_writable,
+    export_model,
     merge_models,
     read_fitted,
     read_model,
@@ -56,6 +57,7 @@ streamkpca score new.csv --model plant.npz            find rows unlike those lea
 streamkpca transform new.csv --model plant.npz --save out.parquet
 streamkpca info plant.npz                             what a model has learned
 streamkpca merge east.npz west.npz --out both.npz     one model of two
+streamkpca export plant.npz plant.onnx                for ONNX runtimes; plant.c for microcontrollers
 streamkpca warmup                                     compile all loops now, for images
 
 Exit codes: 0 fine, 2 wrong usage or bad input (one line says what), 130 stopped by Ctrl-C.
@@ -280,6 +282,21 @@ def merge_saved(models: tuple[str, ...], out: str, as_json: bool) -> None:
     else:
         show_model(merged)
         click.echo(f"Model: {out}")
+
+
+@cli.command("export")
+@click.argument("model")
+@click.argument("out", metavar="OUT.onnx|OUT.c")
+@click.option("--double", is_flag=True, help="Numbers in double precision.  [default: single]")
+@click.option("--name", default="streamkpca", show_default=True, help="C: what the functions' names begin with.")
+@click.option(
+    "--quantile", type=float, help="C: make NAME_is_novel, true above this share of the rows like those learned."
+)
+def export_saved(model: str, out: str, double: bool, name: str, quantile: float | None) -> None:
+    """Write a saved MODEL as a graph for ONNX runtimes, or as a C99 file without heap for microcontrollers."""
+    check_writable(out, [model])
+    export_model(read_fitted(model), out, double=double, name=name, quantile=quantile)
+    click.echo(f"Written: {out}")
 
 
 @cli.command("warmup")

@@ -274,7 +274,7 @@ def test_a_warm_up_says_what_it_did_and_where_the_cache_is():
 
 def test_version_and_help():
     assert __version__ in run("--version").stdout
-    for command in ([], ["demo"], ["fit"], ["score"], ["transform"], ["info"], ["merge"], ["warmup"]):
+    for command in ([], ["demo"], ["fit"], ["score"], ["transform"], ["info"], ["merge"], ["export"], ["warmup"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout
@@ -467,6 +467,19 @@ def test_machines_read_one_object(files, model):
     assert merged["rows"] == 1200
 
 
+def test_a_saved_model_is_exported(files, model):
+    onnx = pytest.importorskip("onnx")
+    result = run("export", model, files / "plant.onnx")
+    assert result.exit_code == 0, result.stderr
+    assert {output.name for output in onnx.load(files / "plant.onnx").graph.output} == {
+        "projection",
+        "reconstruction_error",
+    }
+    assert run("export", model, files / "plant.c", "--double", "--name", "plant", "--quantile", "0.9").exit_code == 0
+    text = (files / "plant.c").read_text()
+    assert all(f"plant_{function}(" in text for function in ("transform", "reconstruction_error", "is_novel"))
+
+
 def test_info_tells_what_was_saved_beside_the_model(files, model):
     load(model).set_params(half_life=1000.0).save(model, extra={"offset": 7})
     output = run("info", model).stdout
@@ -509,6 +522,10 @@ def test_merged_models_are_one(files, X):
         (["info", "empty.npz"], ["this model has seen no rows yet"]),
         (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz", "is compressed; checkpoints are not"]),
         (["merge", "plant.npz"], ["--out"]),
+        (["export", "plant.npz", "plant.txt"], [".onnx or .c"]),
+        (["export", "plant.npz", "o.c", "--name", "not a name"], ["not a name"]),
+        (["export", "plant.npz", "o.c", "--quantile", "2"], ["quantile"]),
+        (["export", "plant.npz", "plant.npz"], ["is read as input"]),
     ],
 )
 def test_wrong_use_of_models_is_refused_in_one_line(files, model, monkeypatch, args, parts):

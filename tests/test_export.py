@@ -58,8 +58,14 @@ def test_a_formula_answers_as_its_model(kernel):
 
 @pytest.mark.parametrize(
     "model",
-    [KernelPCA(2), SparseKernelPCA(2, n_active=9), ApproximateKernelPCA(2, max_atoms=9), StreamingKernelPCA(2)],
-    ids=lambda model: type(model).__name__,
+    [
+        KernelPCA(2),
+        SparseKernelPCA(2, n_active=9),
+        ApproximateKernelPCA(2, max_atoms=9),
+        StreamingKernelPCA(2),
+        StreamingKernelPCA(2, dtype="float32"),
+    ],
+    ids=repr,
 )
 def test_every_row_is_written_down_once(model):
     rows = drawn_rows(0, 60)

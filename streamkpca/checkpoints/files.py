@@ -11,7 +11,7 @@ from typing import IO, Final
 TEMPORARY: Final = ".tmp"
 
 
-def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
+def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Replace a file by another so that, whatever happens, one of the two is there, whole.
 
     Parameters

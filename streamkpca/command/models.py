@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamkpca.checkpoints.files import write_durably
 from streamkpca.command.runs import one_line
 from streamkpca.command.terminal import BadInput
 from streamkpca.tables.columns import Table
@@ -141,3 +142,42 @@ def merge_models(paths: Sequence[str]) -> "StreamingKernelPCA":
     models = [read_fitted(path) for path in paths]
     with one_line():
         return merge(*models)
+
+
+def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: str, quantile: float | None) -> None:
+    """Write a model in another language.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted.
+    path : str
+        Ends in ``.onnx`` or ``.c``.
+    double : bool
+        Double precision, else single.
+    name : str
+        For C: what names begin with.
+    quantile : float or None
+        For C: share of rows below the threshold of novelty; None for no threshold.
+
+    Raises
+    ------
+    BadInput
+        Another ending, a model that cannot be exported, or a library is missing.
+    """
+    from streamkpca.export import to_c, to_onnx
+
+    suffix = Path(path).suffix.lower()
+    with one_line():
+        if suffix == ".onnx":
+            try:
+                graph = to_onnx(model, dtype="float64" if double else "float32")
+            except ImportError as error:
+                raise BadInput(str(error)) from None
+            contents = graph.SerializeToString(deterministic=True)
+        elif suffix == ".c":
+            threshold = None if quantile is None else model.novelty_threshold(quantile)
+            contents = to_c(model, name=name, dtype="double" if double else "float", threshold=threshold).encode()
+        else:
+            raise BadInput(f"{path}: exports are written as .onnx or .c; end the name so")
+        write_durably(path, lambda file: file.write(contents))
