@@ -98,6 +98,33 @@ def test_answers_are_those_of_the_model_behind():
     )
 
 
+def test_every_parameter_reaches_the_model():
+    changed = {
+        "n_components": 3,
+        "kernel": kernels.Matern(1.5, length_scale=2.0),
+        "max_atoms": 9,
+        "tolerance": 0.25,
+        "noise_variance": 0.5,
+        "n_active": 4,
+        "axes": "likelihood",
+        "center": False,
+        "half_life": 77.0,
+        "block_size": 33,
+        "refit_every": 55,
+        "reservoir_size": 11,
+        "on_bad_rows": "skip",
+        "seed": 8,
+        "dtype": "float32",
+    }
+    for adapter in BOTH:
+        model = adapter()
+        known = {name: value for name, value in changed.items() if name in model._get_params()}
+        reached = model.clone(known).kernel_pca.get_params(deep=False)
+        assert {name: reached[{"seed": "random_state"}.get(name, name)] for name in known} == known
+    assert {"seed" if name == "random_state" else name for name in reached} == set(changed)
+    assert set(KernelPCATransformer()._get_params()) == set(changed)
+
+
 def test_young_streams_answer_from_rows_a_quarter_ago_at_most():
     detector = KernelPCADetector(**(SMALL | {"block_size": 512}))
     for i, x in enumerate(DICTS[:500]):

@@ -19,6 +19,8 @@ except ModuleNotFoundError as error:
 Array = npt.NDArray[np.float64]
 Ask = Callable[[StreamingKernelPCA, Any], Array]
 
+_NOBODY = np.empty((0, 0)), np.empty(0)
+
 
 def kind_of(X: Any, where: str) -> str:
     """Tell Arrays, DataFrames and Bags from each other, without loading what is not there."""
@@ -74,16 +76,18 @@ def weights_of(sample_weight: Any, X: Any, n_parts: int, where: str) -> list[Any
 
 def first_rows(
     parts: Sequence[Any], weights: Sequence[Any], count: int, skip_bad: bool
-) -> tuple[list[str] | None, Array]:
-    """Read the first rows that count, from as few partitions as it takes, and the names of a bag's features."""
-    names, found, missing = None, [], count
+) -> tuple[list[str] | None, Array, Array]:
+    """Read the first rows that count, from as few partitions as it takes; names of a bag's features, rows, weights."""
+    names, missing, found = None, count, []
     for part, weight in zip(parts, weights, strict=True):
-        names, rows = delayed(_head)(part, weight, names, missing, skip_bad).compute()
-        found += [rows] if len(rows) else []
+        names, rows, counts = delayed(_head)(part, weight, names, missing, skip_bad).compute()
+        found += [(rows, counts)] if len(rows) else []
         missing -= len(rows)
         if missing <= 0:
             break
-    return names, np.concatenate(found) if found else np.empty((0, 0))
+    if not found:
+        return names, *_NOBODY
+    return names, np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
 
 
 def _rows(part: Any, names: list[str] | None) -> Any:
@@ -93,16 +97,17 @@ def _rows(part: Any, names: list[str] | None) -> Any:
 
 def _head(
     part: Any, weight: Any, names: list[str] | None, count: int, skip_bad: bool
-) -> tuple[list[str] | None, Array]:
+) -> tuple[list[str] | None, Array, Array]:
     rows = _rows(part, names)
     if isinstance(rows, NamedRows):
         names = rows.columns
     if not len(rows):
-        return names, np.empty((0, 0))
+        return names, *_NOBODY
     where = "StreamingKernelPCA.fit"
     values = as_rows(rows, where=where, finite=not skip_bad)
-    counts = as_sample_weight(_numbers(weight), len(values), where=where, all_zero=True) > 0.0
-    return names, values[counts & np.isfinite(values).all(axis=1)][:count]
+    weights = as_sample_weight(_numbers(weight), len(values), where=where, all_zero=True)
+    counting = np.flatnonzero((weights > 0.0) & np.isfinite(values).all(axis=1))[:count]
+    return names, values[counting], weights[counting]
 
 
 def _numbers(weight: Any) -> Any:

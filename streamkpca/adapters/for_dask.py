@@ -96,14 +96,14 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         settings = self._settings(where)
         parts = partitions_of(X, where)
         weights = weights_of(sample_weight, X, len(parts), where)
-        names, rows = None, None
+        names, rows, counts = None, None, None
         if not settings.kernel.is_settled or kind_of(X, where) == "bag":
-            names, rows = first_rows(parts, weights, settings.block_size, settings.skips_bad_rows)
+            names, rows, counts = first_rows(parts, weights, settings.block_size, settings.skips_bad_rows)
             if not len(rows):
                 raise ValueError(
                     f"{where}: found 0 rows that count in {len(parts)} partitions; a minimum of 1 is required"
                 )
-        template = template_of(self, rows)
+        template = template_of(self, rows, counts)
         shared = delayed(template)
         level = [
             delayed(summarise_part)(shared, part, weight, names) for part, weight in zip(parts, weights, strict=True)

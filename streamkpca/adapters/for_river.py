@@ -49,6 +49,8 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         What to do about rows with NaN or infinity when learning.
     seed : int or None
         Of that sample; nothing else is random.
+    dtype : {"float64", "float32"}
+        What rows are kept in; "float32" halves the memory.
 
     Notes
     -----
@@ -91,6 +93,7 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         reservoir_size: int = 512,
         on_bad_rows: Literal["raise", "skip"] = "raise",
         seed: int | None = 0,
+        dtype: Literal["float64", "float32"] = "float64",
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -106,6 +109,7 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         self.reservoir_size = reservoir_size
         self.on_bad_rows = on_bad_rows
         self.seed = seed
+        self.dtype = dtype
         self._begin(
             StreamingKernelPCA(
                 n_components,
@@ -122,6 +126,7 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
                 reservoir_size=reservoir_size,
                 on_bad_rows=on_bad_rows,
                 random_state=seed,
+                dtype=dtype,
             )
         )
 
@@ -209,6 +214,8 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         What to do about rows with NaN or infinity when learning.
     seed : int or None
         Of that sample; nothing else is random.
+    dtype : {"float64", "float32"}
+        What rows are kept in; "float32" halves the memory.
 
     Notes
     -----
@@ -250,6 +257,7 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         reservoir_size: int = 512,
         on_bad_rows: Literal["raise", "skip"] = "raise",
         seed: int | None = 0,
+        dtype: Literal["float64", "float32"] = "float64",
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -262,6 +270,7 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         self.reservoir_size = reservoir_size
         self.on_bad_rows = on_bad_rows
         self.seed = seed
+        self.dtype = dtype
         self._begin(
             StreamingKernelPCA(
                 # Distances to the span of all atoms need no axes.
@@ -278,6 +287,7 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
                 reservoir_size=reservoir_size,
                 on_bad_rows=on_bad_rows,
                 random_state=seed,
+                dtype=dtype,
             )
         )
 

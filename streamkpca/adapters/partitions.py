@@ -45,7 +45,7 @@ class NamedRows:
         return self._rows
 
 
-def template_of(model: StreamingKernelPCA, first_rows: Any = None) -> StreamingKernelPCA:
+def template_of(model: StreamingKernelPCA, first_rows: Any = None, sample_weight: Any = None) -> StreamingKernelPCA:
     """Make the model that every partition is learned with: one kernel, scale and seed for all.
 
     Parameters
@@ -54,6 +54,8 @@ def template_of(model: StreamingKernelPCA, first_rows: Any = None) -> StreamingK
         Its parameters count, not what it has learned.
     first_rows : array-like of shape (n, d), optional
         Rows that settle the kernel's scale: about `block_size` of the first that count, to get what one stream would.
+    sample_weight : array-like of shape (n,), float or None
+        What each of them counts; 1 by default.
 
     Returns
     -------
@@ -74,7 +76,8 @@ def template_of(model: StreamingKernelPCA, first_rows: Any = None) -> StreamingK
                 f"{where} expected rows that settle the scale of {kernel!r} but got none; pass the first rows that "
                 "count, or a kernel with a scale"
             )
-        kernel = kernel.settled(np.ascontiguousarray(first_rows, dtype=np.float64))
+        # As a stream keeps them; a DataFrame becomes an array here.
+        kernel = kernel.settled(np.asarray(first_rows, dtype=model.dtype), sample_weight)
     seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
     parameters = model.get_params(deep=False) | _NO_AXES | {"kernel": kernel, "random_state": seed}
     return StreamingKernelPCA(**parameters)
