@@ -22,7 +22,7 @@ _CONSTRUCTORS = (
 _LONGEST = 100_000
 # A level takes up to three calls when a kernel is printed or compared, of the thousand that Python allows.
 _DEEPEST = 200
-# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, without asking whether there are any:
+# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, without asking for any:
 # in a thread, which has 512 KB on some systems, the process would end.
 _MOST_BRACKETS = 100
 _ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
