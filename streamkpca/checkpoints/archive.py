@@ -54,7 +54,8 @@ def write_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[st
         The header is no JSON, or larger than a reader would take.
     """
     text = _dump(header)
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+    try:
         archive.writestr(_member(HEADER, len(text)), text)
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name], dtype=arrays[name].dtype.newbyteorder("<"))
@@ -63,6 +64,12 @@ def write_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[st
             with archive.open(member, "w") as target:
                 target.write(preamble)
                 target.write(_bytes_of(array))
+        archive.close()
+    except BaseException:
+        # It is lost. Closed by a with statement, it would complain of a member that is not whole, and a full disk would
+        # come out as a ValueError.
+        archive.fp = None
+        raise
 
 
 class Archive:
