@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-# Of what can be a number of rows, columns or atoms.
-_LARGEST_INTEGER = 2**62
+# Of what can be a number of rows, columns or atoms; checkpoints read no larger ones.
+_LARGEST_INTEGER = 2**60
 
 
 def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARGEST_INTEGER, where: str) -> int:
@@ -40,8 +40,8 @@ def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARG
         raise TypeError(f"{where}: {name} must be an integer of at least {least}, got {value!r}")
     if value < least:
         raise ValueError(f"{where}: {name} must be at least {least}, got {value!r}")
-    if most is not None and value > most:
-        raise ValueError(f"{where}: {name} must be at most {most}, got {_shown(value)}")
+    if most is not None and int(value) > most:
+        raise ValueError(f"{where}: {name} must be at most {most}, got {_shown(int(value))}")
     return int(value)
 
 
