@@ -2,6 +2,7 @@
 
 import secrets
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -114,6 +115,13 @@ class Stream:
     def rounded(self, rows: Array, where: str, *, finite: bool) -> Array:
         """Round rows to what this stream keeps of them; refuse those beyond its numbers, or make them infinite."""
         return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
+
+    def snapshots(self) -> Iterator[tuple[str, Snapshot]]:
+        """Go through the axes that are kept by name, each once."""
+        if self.scheduled is not None:
+            yield "scheduled", self.scheduled
+        if self.published is not None and self.published is not self.scheduled:
+            yield "published", self.published
 
     def append(self, rows: Array, weights: Array | float) -> bool:
         """Append rows, each of its weight or all of one, to the pending ones, in place, unless they fill a block."""
