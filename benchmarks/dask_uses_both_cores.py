@@ -59,8 +59,8 @@ def timed(client: Client, call: Callable[[], Any]) -> tuple[float, float, Any]:
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="Fit over a dask Array on one process and on two.")
-    parser.add_argument("--parts", type=int, default=16, help="partitions (default 16)")
-    parser.add_argument("--rows", type=int, default=50_000, help="rows of a partition (default 50,000)")
+    parser.add_argument("--parts", type=int, default=8, help="partitions (default 8)")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of a partition (default 200,000)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each cluster (default 3)")
     parser.add_argument(
         "--tiny", action="store_true", help="4 partitions of 2,000 rows, 16 atoms of 4 features, one round"

@@ -41,8 +41,11 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     partitions alone. The result is a function of the rows and their partitions: the same bytes with any scheduler, any
     number of workers, and whichever of them die. The stream's order is that of the partitions, for a `half_life` too.
 
-    A merge takes as long as some thousands of rows, so let partitions have tens of thousands. A bag holds dicts
-    (features by name; those of the first record) or arrays, each a row or some rows.
+    Every partition is a young stream, which searches for its atoms: with 128 atoms and 32 features the first 100,000
+    rows took 50 us each, and 23 us in a stream of 400,000. So let partitions have hundreds of thousands of rows; with
+    few rows in all, one process that calls `partial_fit` is faster than two that do this.
+
+    A bag holds dicts (features by name; those of the first record) or arrays, each a row or some rows.
 
     See Also
     --------
