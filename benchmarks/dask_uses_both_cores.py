@@ -19,7 +19,6 @@ otherwise.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -29,8 +28,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from common import Sheet, surroundings, write_figures
 from dask.distributed import Client, LocalCluster, wait
-from ingest_runs_near_gemm import Sheet
 
 from streamkpca.adapters.for_dask import StreamingKernelPCA
 from streamkpca.adapters.partitions import summarise, template_of
@@ -72,6 +71,7 @@ def main() -> int:
     m, d, n_parts, n_rows, n_rounds = 128, 32, arguments.parts, arguments.rows, arguments.rounds
     if arguments.tiny:
         m, d, n_parts, n_rows, n_rounds = 16, 4, 4, 2000, 1
+    where = surroundings()
     kernel = RBF("median").settled(sheet_rows(2000, d, n_parts))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6)
     found: dict[str, dict[str, list[float]]] = {}
@@ -126,9 +126,8 @@ def main() -> int:
     holds = speedup["seconds"] >= LEAST_SPEEDUP and len(same_bytes) == 1
     verdict = "TINY" if arguments.tiny else "HOLDS" if holds else "FAILS"
     print(f"{verdict}: two processes fit {speedup['seconds']:.2f} times as fast as one (at least {LEAST_SPEEDUP:g})")
-    if arguments.json:
-        record = {**table, "times_as_fast": speedup, "in_memory": in_memory, "summary_bytes": summary_bytes}
-        arguments.json.write_text(json.dumps({**record, "same_bytes": len(same_bytes) == 1}, indent=2) + "\n")
+    record = {**table, "times_as_fast": speedup, "in_memory": in_memory, "summary_bytes": summary_bytes}
+    write_figures(arguments.json, where, {**record, "same_bytes": len(same_bytes) == 1})
     return 0 if arguments.tiny or holds else 1
 
 
