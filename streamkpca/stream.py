@@ -22,7 +22,7 @@ from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
 from streamkpca.stream_settings import StreamSettings
 from streamkpca.summary import Summary
-from streamkpca.validation import Names, round_to_single
+from streamkpca.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.weighting import Candidates
 
 Array = npt.NDArray[np.float64]
@@ -260,10 +260,14 @@ class Stream:
             return self.summary.basis.kernel
         if rows is None or weights is None:
             rows, weights = self.pending.rows, self.pending.weights
-        # A question may come before any row that counts: then any scale will do, and is not kept.
-        return (
-            self.kernel.settled(rows, weights) if weights.any() else self.kernel.settled(np.zeros((1, rows.shape[1])))
-        )
+        if not weights.any():
+            # A question may come before any row that counts: then any scale will do, and is not kept.
+            return self.kernel.settled(np.zeros((1, rows.shape[1])))
+        if weights.min(where=weights > 0.0, initial=1.0) < 1.0 / LARGEST_WEIGHT:
+            # Rows that wait may have been forgotten to less than any row can weigh.
+            weights = weights / weights.max()
+            weights = np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
+        return self.kernel.settled(rows, weights)
 
     def _calm_blocks(self, settings: StreamSettings) -> int:
         """Say how many blocks to come are worth looking at ahead."""

@@ -104,3 +104,13 @@ def test_the_promise_holds_in_whatever_order_rows_come(order: str) -> None:
     bounds = model.eigenvalue_bounds_
     assert np.all((bounds[:, 0] <= true * (1 + 1e-9)) & (true <= bounds[:, 1] * (1 + 1e-9)))
     assert comes_back(model)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", kernels.RBF("median"), "linear"])
+@pytest.mark.parametrize("factor", [1e-60, 1e-110, 5e-324])
+def test_rows_that_wait_may_be_forgotten_before_their_scale_is_settled(kernel: Any, factor: float) -> None:
+    model = StreamingKernelPCA(2, kernel=kernel, block_size=64).partial_fit(ROWS[:20]).forget(factor)
+    same = StreamingKernelPCA(2, kernel=kernel, block_size=64).partial_fit(ROWS[:20])
+    np.testing.assert_allclose(model.transform(ROWS), same.transform(ROWS), atol=1e-8)
+    assert model.partial_fit(ROWS).n_samples_seen_ == 620
+    assert comes_back(model)

@@ -105,6 +105,7 @@ def _check_summary(summary: Summary) -> None:
         _check_sample(name, sample, summary)
     trend, pace = summary.trend, summary.pace
     require_finite("trend", [trend.level, trend.variance, trend.rise, trend.fall])
+    require(abs(trend.level) <= _LARGEST, "trend: the level cannot be squared")
     require(min(trend.variance, trend.rise, trend.fall) >= 0.0, "trend: sums of squares or of rises are negative")
     require(trend.n_blocks >= 0, "trend: a negative number of blocks")
     require_finite("pace", [pace.spread])
