@@ -18,7 +18,6 @@ The exit code is 0 if the p99 beside the writer of blocks is at most 1.5 times t
 
 import argparse
 import gc
-import json
 import sys
 import threading
 import time
@@ -26,7 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from ingest_runs_near_gemm import BLOCK, Sheet
+from common import Sheet, surroundings, write_figures
+from ingest_runs_near_gemm import BLOCK
 
 from streamkpca import StreamingKernelPCA
 from streamkpca._blas import one_blas_thread
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
     (m, d), n_turns, n_asked = ((16, 4), 2, 200) if arguments.tiny else ((128, 32), arguments.turns, 5000)
-    sheet = Sheet(d)
+    where, sheet = surroundings(), Sheet(d)
     kernel = RBF("median").settled(sheet.draw(2000))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, noise_variance=None)
     model.partial_fit(sheet.draw(32 * BLOCK))
@@ -103,7 +103,7 @@ def main() -> int:
         name: {label: float(np.quantile(times, level)) / 1e3 for label, level in QUANTILES.items()}
         for name, times in taken.items()
     }
-    print(f"{m} atoms, {d} features, {n_turns} turns of {n_asked} rows each, {time.strftime('%Y-%m-%d')}")
+    print(f"{m} atoms, {d} features, {n_turns} turns of {n_asked} rows each")
     print(f"{'microseconds':>20} " + " ".join(f"{label:>8}" for label in QUANTILES))
     for name, values in figures.items():
         print(f"{name:>20} " + " ".join(f"{value:8.1f}" for value in values.values()))
@@ -113,8 +113,7 @@ def main() -> int:
         f"{'HOLDS' if holds else 'FAILS'}: beside a writer of blocks the p99 is {ratio:.2f} times that of a reader "
         f"alone (at most {MOST_RATIO:g})"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({**figures, "ratio": ratio}, indent=2) + "\n")
+    write_figures(arguments.json, where, {**figures, "ratio": ratio})
     return 0 if holds or arguments.tiny else 1
 
 

@@ -17,15 +17,14 @@ The exit code is 0 if saving takes at most 3 times as long as writing and loadin
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
-from ingest_runs_near_gemm import BLOCK, Sheet, seconds
+from common import Sheet, surroundings, write_figures
+from ingest_runs_near_gemm import BLOCK, seconds
 
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.kernels import RBF
@@ -71,14 +70,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
     (m, d), repeats = ((16, 4), 3) if arguments.tiny else ((512, 64), arguments.repeats)
-    sheet = Sheet(d)
+    where, sheet = surroundings(), Sheet(d)
     model = StreamingKernelPCA(kernel=RBF("median").settled(sheet.draw(2000)), max_atoms=m, tolerance=1e-6)
     # Long enough for the jury to be full, and with rows that wait.
     model.partial_fit(sheet.draw((4 if arguments.tiny else 48) * BLOCK + BLOCK // 2))
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         figures = measure(model, Path(folder), repeats)
     ratio = figures["save"] / figures["write"]
-    print(f"{model.n_atoms_} atoms, {d} features, {figures['bytes'] / 2**20:.1f} MiB, {time.strftime('%Y-%m-%d')}")
+    print(f"{model.n_atoms_} atoms, {d} features, {figures['bytes'] / 2**20:.1f} MiB")
     for name in ("write", "save", "read", "load"):
         print(f"{name:>6} {1e3 * figures[name]:8.1f} ms")
     holds = ratio <= MOST_RATIO and figures["load"] <= MOST_SECONDS
@@ -86,8 +85,7 @@ def main() -> int:
         f"{'HOLDS' if holds else 'FAILS'}: saving takes {ratio:.2f} times as long as writing (at most {MOST_RATIO:g}), "
         f"loading {1e3 * figures['load']:.0f} ms (at most {1e3 * MOST_SECONDS:.0f})"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({**figures, "ratio": ratio, "atoms": model.n_atoms_}, indent=2) + "\n")
+    write_figures(arguments.json, where, {**figures, "ratio": ratio, "atoms": model.n_atoms_})
     return 0 if holds or arguments.tiny else 1
 
 

@@ -1,6 +1,7 @@
 """What of BLAS is called directly: one thread while small blocks are worked off, and SYRK beside other threads."""
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ _NAMES = [(prefix, suffix) for prefix in ("scipy_openblas", "openblas") for suff
 _lock = threading.Lock()
 _depth = 0
 _before: list[int] = []
+# How often this thread is in there.
+_own = threading.local()
 
 
 class _ThreadCount(NamedTuple):
@@ -70,9 +73,11 @@ def one_blas_thread() -> Iterator[None]:
             for count in _thread_counts():
                 count.set(1)
         _depth += 1
+    _own.depth = getattr(_own, "depth", 0) + 1
     try:
         yield
     finally:
+        _own.depth -= 1
         with _lock:
             _depth -= 1
             if _depth == 0:
@@ -133,3 +138,17 @@ def _syrk() -> Callable[..., None]:
     real, array = ctypes.POINTER(ctypes.c_double), ctypes.c_void_p
     prototype = ctypes.CFUNCTYPE(None, text, text, number, number, real, array, number, real, array, number)
     return prototype(address)
+
+
+def _leave_others_behind() -> None:
+    """Start anew in a child process: other threads are not there to free the lock, or to restore what they found."""
+    global _lock, _depth
+    _lock = threading.Lock()
+    if _depth and not getattr(_own, "depth", 0):
+        for count, threads in zip(_thread_counts(), _before, strict=True):
+            count.set(threads)
+    _depth = getattr(_own, "depth", 0)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_others_behind)

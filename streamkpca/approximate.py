@@ -156,7 +156,9 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
         if n_candidates is not None:
             n_candidates = check_integer("n_candidates", n_candidates, least=1, where=where)
         tolerance = check_real("tolerance", self.tolerance, least=0.0, most=1.0, open_above=True, where=where)
-        random = np.random.default_rng(check_integer("random_state", self.random_state, least=0, where=where))
+        random = np.random.default_rng(
+            check_integer("random_state", self.random_state, least=0, most=None, where=where)
+        )
         kernel = kernel_from(self.kernel, where=where)
         rows = checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)

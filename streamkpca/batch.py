@@ -1,13 +1,13 @@
 """Exact kernel PCA of all rows at once: the oracle that everything else is held to."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
+from streamkpca._cached import cached_property
 from streamkpca.basis import check_energy, warn_indefinite
 from streamkpca.estimator import Estimator
 from streamkpca.factor import LEAST_PIVOT, solve_factor, squared_norms

@@ -7,8 +7,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+# Of what can be a number of rows, columns or atoms; checkpoints read no larger ones.
+_LARGEST_INTEGER = 2**60
 
-def check_integer(name: str, value: Any, *, least: int, where: str) -> int:
+
+def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARGEST_INTEGER, where: str) -> int:
     """Check that a parameter is a whole number of at least `least`.
 
     Parameters
@@ -17,6 +20,8 @@ def check_integer(name: str, value: Any, *, least: int, where: str) -> int:
         The parameter.
     least : int
         Smallest value allowed.
+    most : int or None
+        Largest value allowed, None for any; by default one that float64 and int64 can take.
     where : str
         Who asks, for the error text.
 
@@ -29,12 +34,14 @@ def check_integer(name: str, value: Any, *, least: int, where: str) -> int:
     TypeError
         Not an integer (True and False are not).
     ValueError
-        Less than `least`.
+        Less than `least`, or more than `most`.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"{where}: {name} must be an integer of at least {least}, got {value!r}")
     if value < least:
         raise ValueError(f"{where}: {name} must be at least {least}, got {value!r}")
+    if most is not None and int(value) > most:
+        raise ValueError(f"{where}: {name} must be at most {most}, got {_shown(int(value))}")
     return int(value)
 
 
@@ -190,3 +197,8 @@ def is_real(value: Any) -> TypeGuard[Real]:
     bool
     """
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _shown(number: Any) -> str:
+    # Python prints no number of more than 4,300 digits, and nobody reads one.
+    return repr(number) if number < 10**30 else f"one of {int(number).bit_length()} bits"

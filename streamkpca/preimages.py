@@ -1,12 +1,12 @@
 """Pre-images: rows whose images in feature space are near given points there."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
+from streamkpca._cached import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.slopes import has_slopes, values_and_slopes
 

@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from streamkpca._cached import cached_property
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

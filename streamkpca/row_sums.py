@@ -116,7 +116,8 @@ class RowSums:
         return replace(
             self,
             total_weight=self.total_weight * factor,
-            total_squared_weight=self.total_squared_weight * factor**2,
+            # One after the other: the square of a small factor is below all numbers.
+            total_squared_weight=self.total_squared_weight * factor * factor,
             energy=self.energy * factor,
             first=self.first * factor,
             second=self.second * factor,

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._blas import one_blas_thread
+from streamkpca._cached import cached_property
 from streamkpca.factor import (
     LARGEST_DISTORTION,
     distortion,

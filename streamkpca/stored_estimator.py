@@ -32,7 +32,7 @@ class StoredEstimator(StreamEstimator):
         Raises
         ------
         OSError
-            The disk is full, the folder is read-only, ...; the old file is untouched.
+            The disk is full, the folder is read-only, ...; the old file stays, or the new one is in its place.
         TypeError, ValueError
             `extra` is no JSON, or a parameter makes no sense.
 

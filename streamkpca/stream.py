@@ -2,6 +2,7 @@
 
 import secrets
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -21,7 +22,7 @@ from streamkpca.refit import refit
 from streamkpca.snapshot import Snapshot
 from streamkpca.stream_settings import StreamSettings
 from streamkpca.summary import Summary
-from streamkpca.validation import Names, round_to_single
+from streamkpca.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.weighting import Candidates
 
 Array = npt.NDArray[np.float64]
@@ -114,6 +115,13 @@ class Stream:
     def rounded(self, rows: Array, where: str, *, finite: bool) -> Array:
         """Round rows to what this stream keeps of them; refuse those beyond its numbers, or make them infinite."""
         return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
+
+    def snapshots(self) -> Iterator[tuple[str, Snapshot]]:
+        """Go through the axes that are kept by name, each once."""
+        if self.scheduled is not None:
+            yield "scheduled", self.scheduled
+        if self.published is not None and self.published is not self.scheduled:
+            yield "published", self.published
 
     def append(self, rows: Array, weights: Array | float) -> bool:
         """Append rows, each of its weight or all of one, to the pending ones, in place, unless they fill a block."""
@@ -252,10 +260,14 @@ class Stream:
             return self.summary.basis.kernel
         if rows is None or weights is None:
             rows, weights = self.pending.rows, self.pending.weights
-        # A question may come before any row that counts: then any scale will do, and is not kept.
-        return (
-            self.kernel.settled(rows, weights) if weights.any() else self.kernel.settled(np.zeros((1, rows.shape[1])))
-        )
+        if not weights.any():
+            # A question may come before any row that counts: then any scale will do, and is not kept.
+            return self.kernel.settled(np.zeros((1, rows.shape[1])))
+        if weights.min(where=weights > 0.0, initial=1.0) < 1.0 / LARGEST_WEIGHT:
+            # Rows that wait may have been forgotten to less than any row can weigh.
+            weights = weights / weights.max()
+            weights = np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
+        return self.kernel.settled(rows, weights)
 
     def _calm_blocks(self, settings: StreamSettings) -> int:
         """Say how many blocks to come are worth looking at ahead."""

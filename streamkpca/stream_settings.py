@@ -92,7 +92,7 @@ class StreamSettings:
         if half_life is not None:
             half_life = check_real("half_life", half_life, least=0.0, open_below=True, where=where)
         if random_state is not None:
-            random_state = check_integer("random_state", random_state, least=0, where=where)
+            random_state = check_integer("random_state", random_state, least=0, most=None, where=where)
         if max_atoms is not None and isinstance(n_active, int) and n_active > max_atoms:
             raise ValueError(
                 f"{where}: n_active={n_active} atoms cannot be active with max_atoms={max_atoms}; "

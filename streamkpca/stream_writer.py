@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Self
 
 from streamkpca._blas import one_blas_thread
@@ -146,11 +147,14 @@ class StreamWriter(StoredEstimator):
                 "give the rows twice the sample_weight if that is meant"
             )
 
-    def _writing(self) -> WriteLock:
+    def _writing(self) -> AbstractContextManager[bool]:
         """Return the lock that writers hold."""
         lock = self._lock
-        # Not made by the constructor, which sets parameters and nothing else; of two threads that make one, one wins.
-        return self.__dict__.setdefault("_lock", WriteLock()) if lock is None else lock
+        if lock is None:
+            # Not made by the constructor, which sets parameters and nothing else; of two threads that make one, one
+            # wins.
+            lock = self.__dict__.setdefault("_lock", WriteLock())
+        return lock.held
 
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer that pending rows are appended to.

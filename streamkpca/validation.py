@@ -11,6 +11,9 @@ from streamkpca.validation_loops import all_finite
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
+# Sums of squares of larger weights, or of those below its inverse, would leave the range of numbers.
+LARGEST_WEIGHT = 1e100
+
 # Who can be told to go on without such rows.
 _SKIP_THEM = dict.fromkeys(
     ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"), ', or set on_bad_rows="skip" to leave them out'
@@ -105,8 +108,7 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
         values = np.full(n, float(values))
     if values.shape != (n,):
         raise ValueError(f"{where}: sample_weight has shape {values.shape} but X has {n} rows; give one weight a row")
-    # Sums of squares of other weights would leave the range of numbers.
-    usable = (values == 0) | ((values >= 1e-100) & (values <= 1e100))
+    usable = (values == 0) | ((values >= 1.0 / LARGEST_WEIGHT) & (values <= LARGEST_WEIGHT))
     if not usable.all():
         position = int(np.flatnonzero(~usable)[0])
         raise ValueError(

@@ -3,7 +3,6 @@
 import os
 import threading
 import weakref
-from types import TracebackType
 from typing import Any
 
 _EVERY: weakref.WeakSet["WriteLock"] = weakref.WeakSet()
@@ -11,6 +10,12 @@ _EVERY: weakref.WeakSet["WriteLock"] = weakref.WeakSet()
 
 class WriteLock:
     """Lets one thread write at a time; copies and pickles have locks of their own.
+
+    Attributes
+    ----------
+    held : threading.RLock
+        ``with lock.held:`` waits for it and frees it. Python's own lock, and no context manager around it: an interrupt
+        would find the gap between the one's method and the other's, and the lock would be held for ever.
 
     Notes
     -----
@@ -23,18 +28,8 @@ class WriteLock:
         _EVERY.add(self)
 
     def release_all(self) -> None:
-        """Forget who holds the lock."""
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        """Wait for the lock."""
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Let others write."""
-        self._lock.release()
+        """Forget who holds the lock; whoever does still frees the one that he was given."""
+        self.held = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()

@@ -13,7 +13,7 @@ PACKAGE = Path(streamkpca.__file__).parent
 
 # Import only downwards. A package's own __init__ stands above all that it gathers, below the command.
 FLOORS = {
-    0: ["_blas", "_jit", "errors", "write_lock", "checkpoints.files"],
+    0: ["_blas", "_cached", "_jit", "errors", "write_lock", "checkpoints.files"],
     1: [
         "parameters",
         "validation",
@@ -55,7 +55,7 @@ FLOORS = {
     6: ["weighting", "parameterized", "containers", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
     8: ["stream"],
-    9: ["checkpoints.records", "checkpoints.soundness"],
+    9: ["checkpoints.records", "checkpoints.requirements", "checkpoints.agreement", "checkpoints.soundness"],
     10: ["checkpoints"],
     11: ["approximate", "batch", "sparse", "stream_estimator", "stored_estimator", "stream_writer"],
     12: ["streaming", "merging"],
@@ -103,6 +103,10 @@ DOORS = {
     ("row_sums", "factor"),
     # Rows that need nothing are told by a compiled loop.
     ("validation", "validation_loops"),
+    # What is demanded, of parts that belong together, of the whole.
+    ("checkpoints.agreement", "checkpoints.requirements"),
+    ("checkpoints.soundness", "checkpoints.requirements"),
+    ("checkpoints.soundness", "checkpoints.agreement"),
     # Kernels: matrices of pairs, programs over them, the value, the algebra, the kernels themselves, the gathering.
     ("kernels.programs", "kernels.planes"),
     ("kernels.core", "kernels.planes"),

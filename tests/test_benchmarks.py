@@ -26,7 +26,8 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        # Against a script that hangs; cold starts compile for 50 s of processor time, which a busy machine makes 200.
+        timeout=600,
         check=False,
     )
 

@@ -239,6 +239,12 @@ def indefinite(header: dict[str, Any], arrays: dict[str, Any]) -> None:
     second[0, 1] = second[1, 0] = 2.0 * np.sqrt(second[0, 0] * second[1, 1])
 
 
+def unpublished(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+    header["stream"]["published"] = None
+    for name in [name for name in arrays if name.startswith("published.")]:
+        del arrays[name]
+
+
 BROKEN = [
     (entry("format", "else"), "no checkpoint of a stream"),
     (entry("version", 2), "its format has version 2, and this release reads up to 1; install a later streamkpca"),
@@ -283,6 +289,27 @@ BROKEN = [
     (put("reservoir.positions", 0, 10**9), "outside the 288 rows"),
     (put("pending.rows", (0, 0), np.inf), "pending.rows: a number is not finite"),
     (put("pending.weights", 0, -1.0), "a number is negative"),
+    (scaled("jury.rows", 2.0), "atoms and jury hold different rows"),
+    (scaled("atoms.rows", -1.0), "atoms and jury hold different rows from the same position"),
+    (scaled("scheduled.atoms", -1.0), "hold different rows from the same position"),
+    (scaled("reservoir.weights", 1e3), "reservoir are said to weigh more than the stream"),
+    (scaled("atoms.exposure", 1e3), "an atom has seen more than the whole stream"),
+    (entry("stream.summary.reservoir.size", 10**6), "a sample of 1000000 rows where 20 were asked for"),
+    (entry("stream.summary.settled.total_squared_weight", 1e-9), "the squares cannot be just 1e-09"),
+    (entry("stream.summary.settled.total_weight", 1e200), "the total weight cannot be squared"),
+    (entry("stream.summary.settled.total_weight", 1e103), "288 rows cannot weigh 1e\\+103"),
+    (entry("stream.summary.settled.largest_energy", 0.5), "is said to be the largest|none of more energy than 0.5"),
+    (entry("stream.summary.losses.stale_length", 1e300), "a length cannot be squared"),
+    (entry("stream.summary.trend.level", 1e300), "the level cannot be squared"),
+    (entry("stream.summary.pace.usual_residual", -1.0), "the residuals are no residuals"),
+    (entry("stream.n_rows_at_refit", 0), "0 rows had come when the axes were refitted, of which there are some"),
+    (entry("stream.n_rows_before", 10**6), "more rows before the first that counts than rows"),
+    (unpublished, "axes were refitted but never published"),
+    (entry("stream.scheduled.kernel", "RBF(gamma=0.31)"), "scheduled: the kernel is not that of the stream"),
+    (entry("stream.scheduled.unexplained_energy_ratio", 1.5), "more than all energy is unexplained"),
+    (put("scheduled.atom_rows", 0, 10**9), "outside the 300 rows"),
+    (put("published.mean", 0, 1e300), "is longer than any row"),
+    (put("pending.weights", 0, 1e101), "a row cannot weigh 1e\\+101"),
     (scaled("scheduled.projection", 1.01), "projection is not that of its axes"),
     (scaled("scheduled.axes", 1.01), "axes is not what follows"),
     (scaled("scheduled.factor", 1.01), "not that of its atoms' kernel matrix"),
@@ -300,3 +327,40 @@ def test_a_broken_promise_is_found(checkpoint: bytes, change: Any, message: str)
     change(header, arrays)
     with pytest.raises(CheckpointError, match=f"^from_bytes: .*({message})"):
         StreamingKernelPCA.from_bytes(archive_of(header, arrays))
+
+
+def test_answers_before_the_first_block_come_back() -> None:
+    """They have a scale of their own, settled on the rows that wait."""
+    waiting = StreamingKernelPCA(2).partial_fit(ROWS[:20]).refit()
+    merged = StreamingKernelPCA(2, block_size=64).partial_fit(ROWS[:30])
+    merged.merge(StreamingKernelPCA(2, block_size=64).partial_fit(ROWS[30:60])).partial_fit(ROWS[60:70])
+    assert merged.kernel_ != StreamingKernelPCA(2, block_size=64).partial_fit(ROWS[:70]).kernel_
+    for model in (waiting, merged):
+        again = StreamingKernelPCA.from_bytes(model.to_bytes())
+        np.testing.assert_array_equal(again.transform(ROWS), model.transform(ROWS))
+        assert again.partial_fit(ROWS).to_bytes() == model.partial_fit(ROWS).to_bytes()
+
+
+def test_the_end_of_a_large_archive_is_looked_for_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
+    data = archive_of({}, {"x": np.zeros(100)})
+    monkeypatch.undo()
+    assert b"PK\x06\x06" in data
+    np.testing.assert_array_equal(Archive(io.BytesIO(data)).read({"x": ("<f8", (100,))})["x"], 0.0)
+    end = data.index(b"PK\x06\x06")
+    for moved in (data[: end + 56] + b"more" + data[end + 56 :], data.replace(b"PK\x06\x06", b"PK\x06\x05")):
+        with pytest.raises(CheckpointError, match="end of a large zip archive is not where it should be"):
+            Archive(io.BytesIO(moved))
+
+
+def test_a_kernel_is_not_called_code_because_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamkpca.kernels import expressions
+
+    model = StreamingKernelPCA(2, block_size=32).partial_fit(ROWS)
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(expressions.ast, "parse", fail)
+    with pytest.raises(MemoryError):
+        model.to_bytes()

@@ -16,7 +16,7 @@ def formula(model):
     return formula_of(model, where="test", language="C")
 
 
-@pytest.mark.parametrize("kernel", OF_THE_CALLER, ids=repr)
+@pytest.mark.parametrize("kernel", OF_THE_CALLER, ids=lambda kernel: type(kernel).__name__)
 @pytest.mark.parametrize("name", WRITERS)
 def test_functions_of_the_caller_are_refused(name, kernel):
     write, language = WRITERS[name]

@@ -1,5 +1,9 @@
 """Kernels written in a shell: what prints as a kernel reads as that kernel, and nothing else runs."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,10 +76,49 @@ def test_short_forms(text, kernel):
         ("RBF(beta=1)", "beta"),
         ("RBF(gamma=1e999)", "expected a number"),
         ("3", "cannot read"),
-        ("(" * 600 + "RBF()" + ")" * 600, "at most 1000"),
+        ("(" * 600 + "RBF()" + ")" * 600, r"cannot read kernel '\(\(+'\.\.\.; write a name"),
+        ("RBF()" + " " * 100_000, "of 100005 characters; at most 100000 are read"),
+        ("RBF()" + ".exp()" * 300, "nested more than 200 deep"),
+        ("+".join(["RBF()"] * 300), "nested more than 200 deep"),
+        (f"RBF(gamma={10**400})", "too large"),
+        ("RBF() ** 1e300", "exponent must be at most 1152921504606846976, got one of 997 bits"),
+        (f"Polynomial({10**300})", "degree must be at most"),
         ("-" * 900 + "RBF()", "cannot read"),
     ],
 )
 def test_anything_else_is_refused(text, message):
     with pytest.raises((ValueError, TypeError), match=message):
         parse_kernel(text)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="stacks of threads have another size")
+def test_no_text_ends_the_process():
+    """Threads have 512 KB of stack on some systems, which Python's parser takes without asking."""
+    texts = [
+        f"{opened * count}RBF(){closed * count}"
+        for count in (90, 190, 2900, 9000)
+        for opened, closed in (
+            ("(", ")"), ("[", "]"), ("f(", ")"), ("-", ""), ("- ", ""), ("~+", ""), ("not ", ""), ("lambda:", ""),
+            ("1 if 1 else ", ""), ("await ", ""), ("1**", ""), ("1**-", ""), ("1+", ""), ("", ".exp()"), ("", "+RBF()"),
+            ("", "[0]"), ("{1:", "}"), ("*", ""), ("x:=", ""), ("1<", ""), ("1 or ", ""), ("f'{", "}'"),
+        )
+    ]  # fmt: skip
+    code = f"""
+import threading
+from streamkpca.kernels.expressions import parse_kernel
+def read():
+    for text in {texts!r}:
+        try:
+            parse_kernel(text)
+        except ValueError as error:
+            assert len(str(error)) < 1000
+        counts.append(text)
+counts = []
+threading.stack_size(512 * 1024)
+thread = threading.Thread(target=read)
+thread.start()
+thread.join()
+print(len(counts))
+"""
+    done = subprocess.run([sys.executable], input=code, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{len(texts)}\n"), done.stderr

@@ -60,3 +60,9 @@ def test_a_linear_map_of_the_rows_is_one_of_the_sums(seed, m, k):
     mapped = RowSums.of(vectors, energy, a).mapped(matrix)
     assert_same(mapped, RowSums.of(vectors @ matrix.T, energy, a))
     np.testing.assert_array_equal(mapped.second, mapped.second.T)
+
+
+def test_squares_of_weights_outlast_factors_whose_square_is_no_number():
+    sums = RowSums.of(np.ones((2, 1)), np.ones(2), np.full(2, 1e100)).decayed(1e-220)
+    assert sums.total_weight == pytest.approx(2e-120)
+    assert sums.total_squared_weight == pytest.approx(2e-240)

@@ -13,7 +13,7 @@ from streamkpca.write_lock import WriteLock
 def is_free(lock):
     """Say whether another thread could write."""
     found = []
-    thread = threading.Thread(target=lambda: found.append(lock._lock.acquire(blocking=False)))
+    thread = threading.Thread(target=lambda: found.append(lock.held.acquire(blocking=False)))
     thread.start()
     thread.join()
     return found[0]
@@ -21,7 +21,7 @@ def is_free(lock):
 
 def test_one_thread_writes_at_a_time_and_may_enter_twice():
     lock = WriteLock()
-    with lock, lock:
+    with lock.held, lock.held:
         assert not is_free(lock)
     assert is_free(lock)
 
@@ -29,7 +29,7 @@ def test_one_thread_writes_at_a_time_and_may_enter_twice():
 @pytest.mark.parametrize("clone", [copy.deepcopy, copy.copy, lambda lock: pickle.loads(pickle.dumps(lock))])
 def test_copies_have_locks_of_their_own(clone):
     lock = WriteLock()
-    with lock:
+    with lock.held:
         assert is_free(clone(lock))
 
 
@@ -39,7 +39,7 @@ def test_a_child_process_starts_with_free_locks():
     lock, held, done = WriteLock(), threading.Event(), threading.Event()
 
     def hold():
-        with lock:
+        with lock.held:
             held.set()
             done.wait(60)
 
@@ -49,7 +49,7 @@ def test_a_child_process_starts_with_free_locks():
     child = os.fork()
     if child == 0:
         signal.alarm(30)
-        with lock:
+        with lock.held:
             os._exit(7)
     _, status = os.waitpid(child, 0)
     done.set()

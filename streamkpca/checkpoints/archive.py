@@ -54,7 +54,8 @@ def write_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[st
         The header is no JSON, or larger than a reader would take.
     """
     text = _dump(header)
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+    try:
         archive.writestr(_member(HEADER, len(text)), text)
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name], dtype=arrays[name].dtype.newbyteorder("<"))
@@ -63,6 +64,12 @@ def write_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[st
             with archive.open(member, "w") as target:
                 target.write(preamble)
                 target.write(_bytes_of(array))
+        archive.close()
+    except BaseException:
+        # It is lost. Closed by a with statement, it would complain of a member that is not whole, and a full disk would
+        # come out as a ValueError.
+        archive.fp = None
+        raise
 
 
 class Archive:
@@ -190,8 +197,8 @@ class _BlamingTheFile:
         if isinstance(error, CheckpointError):
             return
         damaged = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, ArithmeticError)
-        # Positions beyond the ends of the file.
-        nowhere = isinstance(error, OSError) and error.errno == errno.EINVAL
+        # Positions beyond the ends of the file; zipfile says so itself by an error without a number.
+        nowhere = isinstance(error, OSError) and error.errno in (errno.EINVAL, None)
         if nowhere or isinstance(error, (*damaged, struct.error)):
             raise CheckpointError(f"it is damaged: {error}") from None
 
@@ -257,19 +264,24 @@ def _check_preamble(source: IO[bytes], name: str, dtype: str, shape: Shape) -> i
 
 def _check_directory(file: IO[bytes], length: int) -> None:
     """Refuse a file whose list of members is not at its very end, or so long that reading it would take much memory."""
-    end, zip64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")
+    end, zip64, locator = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
     if length < end.size:
         raise CheckpointError(f"it is no checkpoint: it has just {length} bytes")
     file.seek(length - end.size)
     signature, *_, size, _, comment = end.unpack(file.read(end.size))
     if signature != b"PK\x05\x06" or comment:
         raise CheckpointError("it is no checkpoint, or not whole: the end of a zip archive is missing")
-    locator = length - end.size - 20
-    if locator >= zip64.size:
-        file.seek(locator - zip64.size)
-        large = file.read(zip64.size + 4)
-        if large[-4:] == b"PK\x06\x07":
-            size = zip64.unpack(large[:-4])[8]
+    before = end.size + locator.size
+    if length >= before + zip64.size:
+        place = length - before - zip64.size
+        file.seek(place)
+        large = file.read(zip64.size + locator.size)
+        mark, _, said, _ = locator.unpack(large[zip64.size :])
+        if mark == b"PK\x06\x07":
+            # Releases of Python differ in where they look for the numbers of large archives: one place, or none.
+            kind, rest, *_, size, _ = zip64.unpack(large[: zip64.size])
+            if (kind, rest, said) != (b"PK\x06\x06", zip64.size - 12, place):
+                raise CheckpointError("it is damaged: the end of a large zip archive is not where it should be")
     if size > _LARGEST_DIRECTORY:
         raise CheckpointError(f"its list of members has {size} bytes; that of a checkpoint is much shorter")
 

@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -24,7 +25,8 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obj
     Raises
     ------
     OSError
-        The disk is full, the folder read-only, ...; the old file is untouched then.
+        The disk is full, the folder read-only, ...; the old file is untouched then. Where all went well but the folder
+        cannot be brought to the disk, the new one is in its place, and either may be found after a power cut.
 
     Notes
     -----
@@ -40,7 +42,9 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obj
             os.fsync(file.fileno())
         temporary.replace(target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        # A disk that fails now would hide what was wrong.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
 

@@ -9,8 +9,8 @@ from streamkpca.errors import CheckpointError
 
 Value = TypeVar("Value")
 
-# Rows of a stream at a billion a second for a century, and sizes that can be added up.
-_LARGEST_INTEGER = 2**62
+# Rows of a stream at a billion a second for decades, and sizes that can be added up.
+_LARGEST_INTEGER = 2**60
 
 
 class HeaderFields:

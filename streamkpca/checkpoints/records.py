@@ -1,6 +1,6 @@
 """A stream as a header and arrays, and back: what a checkpoint holds, and where each part belongs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,10 @@ def kernel_record(kernel: Kernel) -> str | None:
     """
     try:
         return repr(kernel) if parse_kernel(repr(kernel)) == kernel else None
-    except ValueError:
+    except ValueError as error:
+        # A text that takes more memory than there is may be a stranger's. This one is not.
+        if isinstance(error.__context__, MemoryError):
+            raise error.__context__ from None
         return None
 
 
@@ -230,11 +233,6 @@ def restored_stream(
     return stream
 
 
-def samples(summary: Summary) -> Iterator[tuple[str, Reservoir]]:
-    """Go through the samples of a summary by name."""
-    yield from (("jury", summary.jury), ("reservoir", summary.reservoir))
-
-
 def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
     basis, tenure = summary.basis, summary.tenure
     arrays |= {"atoms.rows": basis.atoms, "atoms.factor": basis.factor, "atoms.energy": basis.energy}
@@ -252,7 +250,7 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
         header[name] = None if sums is None else numbers_in(sums)
         if sums is not None:
             arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
-    for name, sample in samples(summary):
+    for name, sample in summary.samples():
         # Rows that wait aside are put in their places: that changes no answer and no draw to come.
         drawn = sample.sorted().settled
         header[name] = {"size": sample.size, "count": len(drawn.keys)}

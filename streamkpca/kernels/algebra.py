@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from streamkpca import kernel_loops as loops
+from streamkpca._cached import cached_property
 from streamkpca.kernels.core import KernelValue
 from streamkpca.kernels.planes import Array, Columns, Factor, RowFunction
 from streamkpca.kernels.programs import Listing

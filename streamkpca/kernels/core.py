@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import fields, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamkpca._cached import cached_property
 from streamkpca.kernels.planes import Array, Columns
 from streamkpca.kernels.programs import Listing, Program
 from streamkpca.validation import as_rows, as_sample_weight

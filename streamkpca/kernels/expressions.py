@@ -2,6 +2,8 @@
 
 import ast
 import math
+import re
+from itertools import accumulate
 
 from streamkpca import kernels
 from streamkpca.kernels import Kernel, kernel_from
@@ -18,6 +20,12 @@ _CONSTRUCTORS = (
 )
 # With room for a kernel on ten thousand columns.
 _LONGEST = 100_000
+# A level takes up to three calls when a kernel is printed or compared, of the thousand that Python allows.
+_DEEPEST = 200
+# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, without asking for any:
+# in a thread, which has 512 KB on some systems, the process would end.
+_MOST_BRACKETS = 100
+_ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
 _HELP = (
     "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
     f"{', '.join(_CONSTRUCTORS)} with numbers, +, *, **, .exp() and .on([0, 1])"
@@ -52,21 +60,27 @@ def parse_kernel(text: str) -> Kernel:
     >>> parse_kernel("RBF(gamma=0.5)")
     RBF(gamma=0.5)
     """
-    if text.strip().isidentifier() and text.strip() not in _CONSTRUCTORS:
-        return kernel_from(text.strip(), where="kernel")
     if len(text) > _LONGEST:
         raise ValueError(f"kernel expression of {len(text)} characters; at most {_LONGEST} are read")
+    if text.strip().isidentifier() and text.strip() not in _CONSTRUCTORS:
+        return kernel_from(text.strip(), where="kernel")
+    brackets = accumulate((letter in "([{") - (letter in ")]}") for letter in text)
+    if max(brackets, default=0) > _MOST_BRACKETS or _ENDLESS.search(text):
+        raise ValueError(f"cannot read kernel {_shown(text)}; {_HELP}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         kernel = _kernel(tree)
     except (SyntaxError, RecursionError, MemoryError):
-        raise ValueError(f"cannot read kernel {text!r}; {_HELP}") from None
-    except TypeError as error:
-        raise ValueError(f"cannot read kernel {text!r} ({error}); {_HELP}") from None
+        raise ValueError(f"cannot read kernel {_shown(text)}; {_HELP}") from None
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"cannot read kernel {_shown(text)} ({error}); {_HELP}") from None
     return kernel
 
 
-def _kernel(node: ast.expr) -> Kernel:
+def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
+    if depth > _DEEPEST:
+        raise ValueError(f"a kernel is nested more than {_DEEPEST} deep; join fewer kernels")
+    deeper = depth + 1
     match node:
         case ast.Name(id=name) if name in _CONSTRUCTORS:
             return _construct(name, [], [])
@@ -75,20 +89,20 @@ def _kernel(node: ast.expr) -> Kernel:
         case ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CONSTRUCTORS:
             return _construct(name, [], [])
         case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
-            return _kernel(inner).exp()
+            return _kernel(inner, deeper).exp()
         case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
-            return _kernel(inner).on(_columns(columns))
+            return _kernel(inner, deeper).on(_columns(columns))
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _kernel(left) + _kernel(right)
+            return _kernel(left, deeper) + _kernel(right, deeper)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _kernel(left) ** int(_number(right, whole=True))
+            return _kernel(left, deeper) ** int(_number(right, whole=True))
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             if _is_number(left):
-                return _number(left) * _kernel(right)
+                return _number(left) * _kernel(right, deeper)
             if _is_number(right):
-                return _kernel(left) * _number(right)
-            return _kernel(left) * _kernel(right)
-    raise ValueError(f"cannot read {ast.unparse(node)!r} in a kernel; {_HELP}")
+                return _kernel(left, deeper) * _number(right)
+            return _kernel(left, deeper) * _kernel(right, deeper)
+    raise ValueError(f"cannot read {_shown(ast.unparse(node))} in a kernel; {_HELP}")
 
 
 def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Kernel:
@@ -122,7 +136,7 @@ def _number(node: ast.expr, *, whole: bool = False) -> float | int:
             if math.isfinite(number) and not (whole and number != int(number)):
                 return number
     kind = "a whole number" if whole else "a number"
-    raise ValueError(f"expected {kind} in a kernel but got {ast.unparse(node)!r}; {_HELP}")
+    raise ValueError(f"expected {kind} in a kernel but got {_shown(ast.unparse(node))}; {_HELP}")
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -139,3 +153,7 @@ def _columns(node: ast.expr) -> list[int]:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [int(_number(item, whole=True)) for item in items]
     return [int(_number(node, whole=True))]
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."

@@ -1,0 +1,182 @@
+"""Exceptions and Ctrl-C in the middle of a change: the state is that of before or after, and the stream goes on.
+
+HYPOTHESIS_PROFILE=nightly interrupts at every line.
+"""
+
+import copy
+import os
+import signal
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import interrupted_at, n_lines
+
+from streamkpca import StreamingKernelPCA, _blas, kernels, merge, stream
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+MOST_LINES = None if NIGHTLY else 8
+N_SIGNALS = 300 if NIGHTLY else 12
+ROWS = np.random.default_rng(4).normal(size=(300, 3))
+SMALL: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
+
+
+def begun(**settings: Any) -> StreamingKernelPCA:
+    return StreamingKernelPCA(2, **{**SMALL, **settings}).partial_fit(ROWS[:70])
+
+
+OTHER = begun(kernel=kernels.RBF(0.3)).partial_fit(ROWS[100:140])
+BAD = ROWS[100:105].copy()
+BAD[2] = np.nan
+
+# What is changed, by what. Each returns nothing that matters.
+CHANGES: dict[str, tuple[StreamingKernelPCA, Callable[[StreamingKernelPCA], object]]] = {
+    "first rows": (StreamingKernelPCA(2, **SMALL), lambda model: model.partial_fit(ROWS[:5])),
+    "rows that wait": (begun(), lambda model: model.partial_fit(ROWS[100:104])),
+    "a row": (begun(), lambda model: model.partial_fit(ROWS[100:101])),
+    "bad rows": (begun(on_bad_rows="skip"), lambda model: model.partial_fit(BAD)),
+    "a block": (begun(half_life=50.0), lambda model: model.partial_fit(ROWS[100:116], sample_weight=np.arange(16) / 8)),
+    "blocks": (begun(), lambda model: model.partial_fit(ROWS[100:150])),
+    "exact blocks": (begun(max_atoms=None, tolerance=0.0), lambda model: model.partial_fit(ROWS[100:140])),
+    "refit": (begun(), lambda model: model.refit()),
+    "forget": (begun(), lambda model: model.forget(0.5)),
+    "merge": (begun(kernel=kernels.RBF(0.3)), lambda model: model.merge(OTHER)),
+    "fit": (begun(), lambda model: model.fit(ROWS[100:150])),
+    "fewer atoms": (begun().set_params(max_atoms=3), lambda model: model.partial_fit(ROWS[100:120])),
+    "answers": (begun(), lambda model: model.transform(ROWS)),
+    "first answers": (StreamingKernelPCA(2).partial_fit(ROWS[:20]), lambda model: model.score_samples(ROWS)),
+    "certificates": (begun(), lambda model: model.captured_energy()),
+}
+
+
+def is_free(model: StreamingKernelPCA) -> bool:
+    """Say whether another thread could write."""
+    found: list[bool] = []
+
+    def attempt() -> None:
+        lock = model._writing()
+        found.append(lock.acquire(blocking=False))
+        if found[0]:
+            lock.release()
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("name", CHANGES)
+def test_interrupted_at_any_line_nothing_is_half_done(
+    name: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, change = CHANGES[name]
+    before = model.to_bytes()
+    never = copy.deepcopy(model)
+    lines = n_lines(lambda: change(never))
+    after = never.to_bytes()
+    goes_on = [copy.deepcopy(one).partial_fit(ROWS[200:250]).to_bytes() for one in (model, never)]
+    outcomes = Counter[str]()
+    moments = np.arange(1, lines + 1)
+    if MOST_LINES is not None:
+        moments = np.unique(np.linspace(1, lines, MOST_LINES).astype(int))
+    for moment in moments:
+        broken = copy.deepcopy(model)
+        # An interrupt between two methods of a context manager leaves the number of BLAS threads at one; see _blas.
+        monkeypatch.setattr(_blas, "_depth", 0)
+        outcomes["interrupted"] += interrupted_at(int(moment), kind, lambda broken=broken: change(broken))
+        found = broken.to_bytes()
+        assert found in (before, after)
+        done = found == after
+        outcomes["after" if done else "before"] += 1
+        assert is_free(broken)
+        broken.set_params(**never.get_params())
+        if moment % 5 == 0:
+            if not done:
+                twin = copy.deepcopy(broken)
+                change(twin)
+                assert twin.to_bytes() == after
+            assert broken.partial_fit(ROWS[200:250]).to_bytes() == goes_on[done]
+    print(f"{name}: {kind.__name__} at {len(moments)} of {lines} lines: {dict(outcomes)}")
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_signals_in_the_middle_of_many_blocks(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are looked at in other threads meanwhile."""
+    monkeypatch.setattr(stream, "blas_threads", lambda: n_threads)
+    monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
+    rng, outcomes = np.random.default_rng(9), Counter[str]()
+    rows = rng.normal(size=(512 * 14, 16))
+    model = StreamingKernelPCA(3, max_atoms=48, tolerance=0.0, refit_every=2048).partial_fit(rows[: 512 * 4])
+    before, more = model.to_bytes(), rows[512 * 4 :]
+    never = copy.deepcopy(model).partial_fit(more)
+    after, rest = never.to_bytes(), rows[:700]
+    final = never.partial_fit(rest).to_bytes()
+
+    def press(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, press)
+    try:
+        for _ in range(N_SIGNALS):
+            stopped = copy.deepcopy(model)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.12))
+                stopped.partial_fit(more)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                outcomes["in time"] += 1
+            except KeyboardInterrupt:
+                outcomes["interrupted"] += 1
+            assert stopped.to_bytes() in (before, after)
+            assert is_free(stopped)
+            if stopped.to_bytes() == before:
+                stopped.partial_fit(more)
+            assert stopped.to_bytes() == after
+            assert stopped.partial_fit(rest).to_bytes() == final
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    print(f"{n_threads} threads, {N_SIGNALS} signals: {dict(outcomes)}")
+    assert threading.active_count() < 20
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_an_exception_in_a_thread_that_looks_ahead_changes_nothing(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "blas_threads", lambda: 3)
+    monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
+    rows = np.random.default_rng(1).normal(size=(64 * 20, 3))
+    model = StreamingKernelPCA(2, max_atoms=6, block_size=64).partial_fit(rows[: 64 * 8])
+    before = model.to_bytes()
+    look, looked = stream.Summary.look, Counter[str]()
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        looked["times"] += 1
+        if looked["times"] == 3:
+            raise kind("broken")
+        return look(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream.Summary, "look", failing)
+        with pytest.raises(kind, match="broken"):
+            model.partial_fit(rows[64 * 8 :])
+    assert model.to_bytes() == before
+    assert model.partial_fit(rows[64 * 8 :]).n_samples_seen_ == len(rows)
+
+
+def test_merging_many_is_interrupted_without_a_trace() -> None:
+    models = [begun(kernel=kernels.RBF(0.3)) for _ in range(3)]
+    before = [model.to_bytes() for model in models]
+    lines = n_lines(lambda: merge(*models))
+    moments = np.linspace(1, lines, 300 if NIGHTLY else 20).astype(int)
+    with warnings.catch_warnings():
+        for moment in moments:
+            interrupted_at(int(moment), KeyboardInterrupt, lambda: merge(*models))
+            assert [model.to_bytes() for model in models] == before
+    print(f"merge of three: interrupted at {len(moments)} of {lines} lines")

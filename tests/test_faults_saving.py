@@ -1,0 +1,321 @@
+"""Saving that is killed, interrupted, or finds no room: a readable file stays, and at most one interval is lost.
+
+HYPOTHESIS_PROFILE=nightly kills 1,000 processes.
+"""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import interrupted_at
+
+from streamkpca import Checkpointer, StreamingKernelPCA, load
+from streamkpca.checkpoints import files
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+N_KILLS = 1000 if NIGHTLY else 40
+INTERVAL = 20
+ROWS = np.random.default_rng(3).normal(size=(4000, 3))
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
+    # numba keeps threads of its own in some versions; the children touch none.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
+]
+
+
+def new_model() -> StreamingKernelPCA:
+    return StreamingKernelPCA(2, max_atoms=6, block_size=32, reservoir_size=20, refit_every=64)
+
+
+def learned(n_rows: int) -> StreamingKernelPCA:
+    return new_model().partial_fit(np.take(ROWS, np.arange(n_rows), axis=0, mode="wrap")) if n_rows else new_model()
+
+
+def in_a_child(act: Callable[[], None], *, seconds: int = 60) -> int:
+    """Run something in a process of its own; return its exit code, minus the signal if one ended it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(seconds)
+            act()
+            code = 0
+        except BaseException as error:
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def consume(path: Path, reports: int) -> None:
+    """Learn and save for ever from where the last process was killed, and report what is begun and what is done."""
+    checkpoints = Checkpointer(path, every_rows=INTERVAL, keep=2)
+    model = checkpoints.latest() or new_model()
+    offset = model.extra_["offset"] if model.extra_ else 0
+    while True:
+        rows = np.take(ROWS, np.arange(offset, offset + INTERVAL), axis=0, mode="wrap")
+        offset += INTERVAL
+        model.partial_fit(rows)
+        os.write(reports, f"+{offset}\n".encode())
+        assert checkpoints.save_if_due(model, {"offset": offset})
+        os.write(reports, f"={offset}\n".encode())
+
+
+def test_killed_while_saving_loses_at_most_one_interval(tmp_path: Path) -> None:
+    rng, outcomes, confirmed = np.random.default_rng(5), Counter[str](), 0
+    path = tmp_path / "m.npz"
+    never_stopped, n_rows = new_model(), 0
+    for _ in range(N_KILLS):
+        receive, send = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                consume(path, send)
+            finally:
+                os._exit(1)
+        os.close(send)
+        # Some time after it has begun for the third time or so.
+        said = b""
+        while said.count(b"+") < rng.integers(1, 4):
+            part = os.read(receive, 4096)
+            assert part, "the child gave up"
+            said += part
+        time.sleep(rng.uniform(0.0, 0.004))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        while part := os.read(receive, 4096):
+            said += part
+        os.close(receive)
+        confirmed = max([confirmed, *(int(line[1:]) for line in said.split() if line.startswith(b"="))])
+        begun = max(int(line[1:]) for line in said.split() if line.startswith(b"+"))
+        outcomes["half written files"] += any(name.name.endswith(".tmp") for name in tmp_path.iterdir())
+        # Warnings are errors: the newest file is always readable.
+        model = Checkpointer(path).latest()
+        found = 0 if model is None else model.extra_["offset"]
+        assert found in (confirmed, begun), "more than one interval is lost"
+        outcomes["had just replaced" if found > confirmed else "had not replaced" if begun > confirmed else "idle"] += 1
+        assert not any(name.name.endswith(".tmp") for name in tmp_path.iterdir())
+        if model is not None:
+            while n_rows < found:
+                never_stopped.partial_fit(np.take(ROWS, np.arange(n_rows, n_rows + INTERVAL), axis=0, mode="wrap"))
+                n_rows += INTERVAL
+            assert model.to_bytes() == never_stopped.to_bytes()
+        confirmed = found
+    print(f"{N_KILLS} processes killed: {dict(outcomes)}; {confirmed} rows learned on the way")
+
+
+def test_killed_while_a_file_is_replaced_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    rng, path, outcomes = np.random.default_rng(6), tmp_path / "m.npz", Counter[str]()
+    models = [learned(200), learned(220)]
+    allowed = [model.to_bytes() for model in models]
+    models[0].save(path)
+    for _ in range(N_KILLS // 4):
+        child = os.fork()
+        if child == 0:
+            while True:
+                for model in models:
+                    model.save(path)
+        time.sleep(rng.uniform(0.001, 0.02))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert load(path).to_bytes() == path.read_bytes()
+        outcomes[("old", "new")[allowed.index(path.read_bytes())]] += 1
+    print(f"{N_KILLS // 4} processes killed: {dict(outcomes)}")
+
+
+@contextmanager
+def kept(folder: Path) -> Iterator[StreamingKernelPCA]:
+    """Save a model; afterwards it must still be there, and nothing else."""
+    learned(100).save(folder / "m.npz", "old")
+    before = (folder / "m.npz").read_bytes()
+    yield learned(3000).set_params(max_atoms=64).partial_fit(ROWS)
+    assert (folder / "m.npz").read_bytes() == before
+    assert os.listdir(folder) == ["m.npz"]
+    assert load(folder / "m.npz").extra_ == "old"
+
+
+def must_fail(act: Callable[[], object], number: int) -> None:
+    try:
+        act()
+    except OSError as error:
+        assert error.errno == number, error  # noqa: PT017
+    else:
+        raise AssertionError("it was saved")
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
+    with kept(tmp_path) as model:
+        size = len(model.to_bytes())
+        limits = sorted({*np.linspace(0, size - 1, 200 if NIGHTLY else 20).astype(int).tolist(), 1, size - 1})
+
+        def save() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            for limit in limits:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+                must_fail(lambda: model.save(tmp_path / "m.npz"), errno.EFBIG)
+
+        assert in_a_child(save) == 0
+    print(f"full after each of {len(limits)} numbers of bytes: the old file stays")
+
+
+def test_a_small_file_system_that_is_full_leaves_the_old_file() -> None:
+    folder = Path(tempfile.mkdtemp())
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        folder.rmdir()
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        with kept(folder) as model:
+            must_fail(lambda: model.save(folder / "m.npz"), errno.ENOSPC)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+        folder.rmdir()
+    print("full file system: the old file stays")
+
+
+def test_a_folder_that_nobody_may_write_to_keeps_its_file() -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        with kept(folder) as model:
+            folder.chmod(0o555)
+
+            def save() -> None:
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                must_fail(lambda: model.save(folder / "m.npz"), errno.EACCES)
+                load(folder / "m.npz")
+
+            assert in_a_child(save) == 0
+            folder.chmod(0o755)
+    finally:
+        shutil.rmtree(folder)
+
+
+class Failing:
+    """A file on a disk that fails at the n-th thing that is asked of it."""
+
+    left = 0
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    @classmethod
+    def count(cls) -> None:
+        cls.left -= 1
+        if cls.left == 0:
+            raise OSError(errno.EIO, "Input/output error")
+
+    def __enter__(self) -> "Failing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self.count()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._file, name)
+        if name not in ("write", "flush"):
+            return method
+
+        def counted(*arguments: Any) -> Any:
+            self.count()
+            return method(*arguments)
+
+        return counted
+
+
+def test_a_disk_that_fails_at_any_moment_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    originals = Path.open, os.fsync, os.open, Path.replace
+    n_failed = n_replaced = 0
+
+    def counted(function: Any, wrap: Callable[[Any], Any] = lambda value: value) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            Failing.count()
+            return wrap(function(*arguments, **named))
+
+        return call
+
+    with kept(tmp_path) as model:
+        new = model.to_bytes("new")
+        old = (tmp_path / "m.npz").read_bytes()
+        for moment in range(1, 100_000):
+            Failing.left = moment
+            with monkeypatch.context() as patch:
+                patch.setattr(files.Path, "open", counted(originals[0], Failing))
+                patch.setattr(files.os, "fsync", counted(originals[1]))
+                patch.setattr(files.os, "open", counted(originals[2]))
+                patch.setattr(files.Path, "replace", counted(originals[3]))
+                try:
+                    model.save(tmp_path / "m.npz", "new")
+                except OSError as error:
+                    assert error.errno == errno.EIO  # noqa: PT017
+                    n_failed += 1
+                else:
+                    break
+            assert os.listdir(tmp_path) == ["m.npz"]
+            found = (tmp_path / "m.npz").read_bytes()
+            n_replaced += found == new
+            assert found in (old, new)
+            (tmp_path / "m.npz").write_bytes(old)
+        assert (tmp_path / "m.npz").read_bytes() == new
+        (tmp_path / "m.npz").write_bytes(old)
+    print(f"the disk failed at each of {n_failed} moments, {n_replaced} of them after the file was replaced")
+    assert n_failed > 20
+    # When the folder is opened, and when it is brought to the disk.
+    assert n_replaced == 2
+
+
+# Where it strikes between the opening of a file and the statement that closes it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_interrupted_at_any_line_the_old_file_or_the_new_is_there(kind: type[BaseException], tmp_path: Path) -> None:
+    old, model, path = learned(100), learned(150), tmp_path / "m.npz"
+    allowed = {old.to_bytes("x"), model.to_bytes("x")}
+    outcomes = Counter[str]()
+    moment = 0
+    while True:
+        moment += 1
+        old.save(path, "x")
+        interrupted = interrupted_at(moment, kind, lambda: model.save(path, "x"))
+        assert path.read_bytes() in allowed
+        outcomes["old" if path.read_bytes() == old.to_bytes("x") else "new"] += 1
+        leftovers = [name for name in os.listdir(tmp_path) if name != "m.npz"]
+        outcomes["leftovers"] += len(leftovers)
+        for name in leftovers:
+            (tmp_path / name).unlink()
+        if not interrupted:
+            break
+    print(f"{kind.__name__} at each of {moment - 1} lines: {dict(outcomes)}")
+    # Where it strikes the very lines that clean up.
+    assert outcomes["leftovers"] <= 4
+    assert path.read_bytes() == model.to_bytes("x")
+
+
+def test_other_processes_read_whole_files_while_one_is_replaced(tmp_path: Path) -> None:
+    path, models = tmp_path / "m.npz", [learned(200), learned(260)]
+    allowed = [model.to_bytes() for model in models]
+    models[0].save(path)
+    child = os.fork()
+    if child == 0:
+        while True:
+            for model in models:
+                model.save(path)
+    n_reads = 2000 if NIGHTLY else 100
+    for _ in range(n_reads):
+        assert StreamingKernelPCA.load(path).to_bytes() in allowed
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    print(f"{n_reads} reads of a file that was replaced all the time")

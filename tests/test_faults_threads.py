@@ -1,0 +1,230 @@
+"""Readers beside a writer, writers side by side, processes that fork: every answer is one that was published.
+
+HYPOTHESIS_PROFILE=nightly reads 10^6 times.
+"""
+
+import copy
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamkpca import StreamingKernelPCA, kernels
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+N_READERS = 8
+N_READS = 1_000_000 if NIGHTLY else 20_000
+N_FORKS = 300 if NIGHTLY else 15
+ROWS = np.random.default_rng(12).normal(size=(3000, 3))
+PROBE = np.random.default_rng(13).normal(size=(1, 3))
+SMALL: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "refit_every": 64}
+
+
+def new_model(**settings: Any) -> StreamingKernelPCA:
+    return StreamingKernelPCA(2, **{**SMALL, **settings})
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def side_by_side(*acts: Callable[[], None]) -> None:
+    """Run all at once; raise what the first of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(act,)) for act in acts]
+    with switching_often():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
+QUESTIONS: list[Callable[[StreamingKernelPCA], Any]] = [
+    lambda model: model.transform(PROBE),
+    lambda model: model.score_samples(PROBE),
+    lambda model: model.transform(ROWS[:20]),
+    lambda model: model.eigenvalue_bounds_,
+]
+
+
+def test_every_answer_is_that_of_a_published_snapshot() -> None:
+    """The writer cuts the same stream in the same way again and again, so all that it may publish is known."""
+    cuts = [1, 3, 1, 40, 1, 1, 64, 20, 100, 1, 33] * 4
+    pieces = np.split(ROWS[: sum(cuts)], np.cumsum(cuts)[:-1])
+    allowed: list[set[bytes]] = [set() for _ in QUESTIONS]
+    reference = new_model()
+    for piece in pieces:
+        reference.partial_fit(piece)
+        for question, answers in zip(QUESTIONS, allowed, strict=True):
+            answers.add(question(reference).tobytes())
+    shown = [new_model().partial_fit(pieces[0])]
+    n_reads, n_streams, seen = [0] * N_READERS, 0, [set() for _ in QUESTIONS]
+    finished = threading.Event()
+
+    def read(reader: int) -> None:
+        number = reader
+        try:
+            while n_reads[reader] < N_READS // N_READERS:
+                number = (number + 1) % len(QUESTIONS)
+                answer = QUESTIONS[number](shown[0]).tobytes()
+                assert answer in allowed[number]
+                seen[number].add(answer)
+                n_reads[reader] += 1
+        except BaseException:
+            finished.set()
+            raise
+
+    def write() -> None:
+        nonlocal n_streams
+        while sum(n_reads) < N_READS // N_READERS * N_READERS and not finished.is_set():
+            model = new_model().partial_fit(pieces[0])
+            shown[0] = model
+            for piece in pieces[1:]:
+                model.partial_fit(piece)
+                time.sleep(0)
+            n_streams += 1
+
+    side_by_side(write, *(lambda reader=reader: read(reader) for reader in range(N_READERS)))
+    possible = sum(map(len, allowed))
+    print(f"{sum(n_reads)} reads during {n_streams} streams: {sum(map(len, seen))} different answers of {possible}")
+    assert n_streams > 0
+
+
+def test_writers_are_serialised() -> None:
+    pieces = [ROWS[:45], ROWS[100:190], ROWS[300:333]]
+    begun = new_model().partial_fit(ROWS[1000:1100])
+    allowed = set()
+    for order in itertools.permutations(pieces):
+        model = copy.deepcopy(begun)
+        for piece in order:
+            model.partial_fit(piece)
+        allowed.add(model.to_bytes())
+    found = Counter[bytes]()
+    for _ in range(300 if NIGHTLY else 25):
+        model = copy.deepcopy(begun)
+        side_by_side(*(lambda piece=piece: model.partial_fit(piece) for piece in pieces))  # noqa: B023
+        assert model.to_bytes() in allowed
+        found[model.to_bytes()] += 1
+    print(f"{sum(found.values())} times three writers: {len(found)} of {len(allowed)} orders, each result that of one")
+
+
+def test_counts_of_many_writers_add_up() -> None:
+    model = new_model()
+    acts = [lambda part=part: [model.partial_fit(row[None]) for row in part] for part in np.split(ROWS[:2400], 6)]
+    side_by_side(*acts, *([lambda: [model.refit() for _ in range(20) if model.__sklearn_is_fitted__()]] * 2))
+    assert model.n_samples_seen_ == 2400
+    assert model.refit().total_weight_ == pytest.approx(2400.0)
+    assert StreamingKernelPCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
+
+
+def test_models_are_saved_copied_and_merged_while_they_learn() -> None:
+    model, copies = new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:10]), []
+    finished = threading.Event()
+
+    def write() -> None:
+        for row in ROWS[10:700]:
+            model.partial_fit(row[None])
+        finished.set()
+
+    def save() -> None:
+        while not finished.is_set():
+            copies.append(StreamingKernelPCA.from_bytes(model.to_bytes()))
+            copies.append(copy.deepcopy(model))
+            new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:5]).merge(model)
+
+    side_by_side(write, save, save)
+    expected, n_rows = new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:10]), 10
+    for found in sorted(copies, key=lambda copied: copied.n_samples_seen_):
+        while n_rows < found.n_samples_seen_:
+            expected.partial_fit(ROWS[n_rows][None])
+            n_rows += 1
+        assert found.to_bytes() == expected.to_bytes()
+    print(f"{len(copies)} copies and files made while rows came, each the state after some row")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
+    model, more = new_model().partial_fit(ROWS[:200]), ROWS[1000:1100]
+    # Whatever is not compiled yet would be compiled under a lock of numba's, which a child inherits locked.
+    copy.deepcopy(model).partial_fit(ROWS[200:900]).partial_fit(more).transform(ROWS[:100])
+    StreamingKernelPCA.from_bytes(model.to_bytes()).transform(PROBE)
+    stop, outcomes = threading.Event(), Counter[int]()
+
+    def write() -> None:
+        while not stop.is_set():
+            for start in range(200, 900, 10):
+                model.partial_fit(ROWS[start : start + 10])
+                model.transform(ROWS[:100])
+
+    def in_the_child() -> int:
+        signal.alarm(30)
+        data = model.to_bytes()
+        again = StreamingKernelPCA.from_bytes(data).partial_fit(more)
+        answers = model.partial_fit(more).transform(PROBE)
+        same = again.to_bytes() == model.to_bytes() and np.array_equal(again.transform(PROBE), answers)
+        return 0 if same else 3
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    with switching_often():
+        for writer in writers:
+            writer.start()
+        try:
+            for _ in range(N_FORKS):
+                child = os.fork()
+                if child == 0:
+                    code = 4
+                    try:
+                        code = in_the_child()
+                    finally:
+                        os._exit(code)
+                outcomes[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join()
+    print(f"{N_FORKS} forks while two threads wrote: exit codes {dict(outcomes)}")
+    assert set(outcomes) == {0}
+
+
+def learn(task: tuple[StreamingKernelPCA, int]) -> bytes:
+    model, start = task
+    return model.partial_fit(ROWS[start : start + 150]).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "method", [name for name in ("spawn", "fork") if name in multiprocessing.get_all_start_methods()]
+)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_pools_of_processes_learn_what_one_process_learns(method: str) -> None:
+    model = new_model().partial_fit(ROWS[:100])
+    tasks = [(model, start) for start in range(100, 900, 200)]
+    expected = [learn((copy.deepcopy(model), start)) for _, start in tasks]
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(learn, tasks) == expected
+    print(f"{method}: {len(tasks)} shards learned in other processes, the same bits")
