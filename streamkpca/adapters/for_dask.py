@@ -42,8 +42,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     number of workers, and whichever of them die. The stream's order is that of the partitions, for a `half_life` too.
 
     Every partition is a young stream, which searches for its atoms: with 128 atoms and 32 features its first 100,000
-    rows take 5 s, every 100,000 after some hundreds of thousands 0.3 s. So let partitions be few and large, some for each
-    worker; where one process can read all rows, its `partial_fit` may well be faster than several that do this.
+    rows take 5 s, every 100,000 after some hundreds of thousands 0.3 s. So let partitions be few and large, some for
+    each worker; where one process can read all rows, its `partial_fit` may well be faster than several that do this.
 
     A bag holds dicts (features by name; those of the first record) or arrays, each a row or some rows.
 
