@@ -1,11 +1,10 @@
 """All candidates, seen through their inner products with the few that may have a weight."""
 
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from streamkpca._cached import cached_property
 from streamkpca.gaussian_model import Array, Problem, Statistics, statistics
 from streamkpca.gram_model import GramModel
 from streamkpca.weight_newton import polish

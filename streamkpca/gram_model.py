@@ -1,10 +1,10 @@
 """The Gaussian model seen through inner products of the candidates that have a weight."""
 
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dtrtri
+
+from streamkpca._cached import cached_property
 
 Array = npt.NDArray[np.float64]
 

@@ -1,5 +1,7 @@
 import threading
+from pathlib import Path
 
+import streamkpca
 from streamkpca._cached import cached_property
 
 
@@ -39,3 +41,8 @@ def test_others_do_not_wait_meanwhile_and_one_result_stays():
     thread.join()
     again.join()
     assert found[0] is found[1] is slow.result
+
+
+def test_nobody_takes_the_property_that_locks():
+    for path in Path(streamkpca.__file__).parent.rglob("*.py"):
+        assert "functools import cached_property" not in path.read_text(encoding="utf-8"), path

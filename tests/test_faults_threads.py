@@ -4,6 +4,7 @@ HYPOTHESIS_PROFILE=nightly reads 10^6 times.
 """
 
 import copy
+import faulthandler
 import itertools
 import multiprocessing
 import os
@@ -183,6 +184,8 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
                 model.transform(ROWS[:100])
 
     def in_the_child() -> int:
+        # Where it hangs, if it does.
+        faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
         signal.alarm(30)
         data = model.to_bytes()
         again = StreamingKernelPCA.from_bytes(data).partial_fit(more)
