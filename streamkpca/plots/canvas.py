@@ -1,0 +1,150 @@
+"""What all pictures share: figures without global state, colours, legends, and the thinning of what would overlap."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[np.float64]
+
+# Okabe and Ito's colours: told apart by colour-blind readers and on grey prints.
+LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
+INK, FAINT = "#333333", "#999999"
+GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
+# Tol's "muted" colours, made for the same readers, for more groups than those: the ten digits, for example.
+_TEN_COLORS = (
+    "#332288",
+    "#CC6677",
+    "#117733",
+    "#DDCC77",
+    "#88CCEE",
+    "#882255",
+    "#44AA99",
+    "#999933",
+    "#AA4499",
+    "#000000",
+)
+_FEW_COLORS = (LINE, "#E69F00", GOOD, EXTRA, BAR, ALARM)
+
+# More points than this fill the paper and the memory without showing more.
+MOST_PIECES = 1500
+MOST_POINTS = 6000
+
+_LEGEND_GAP = 0.42  # inches below the axes, where tick labels and the name of the axis end
+
+
+def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
+    """Make an empty figure that belongs to no window and no global state.
+
+    Parameters
+    ----------
+    width, height : float
+        Size in inches.
+
+    Returns
+    -------
+    Figure
+        Save it with ``figure.savefig(path)``.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+
+    Examples
+    --------
+    >>> from streamkpca.plots import draw_spectrum, make_figure
+    >>> figure = make_figure()
+    >>> axes = draw_spectrum([3.0, 1.0], ax=figure.add_subplot())
+    >>> len(axes.patches)
+    2
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ImportError(f'pictures need {error.name}; pip install "streamkpca[plots]"') from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def axes_or_new(ax: "Axes | None") -> "Axes":
+    """Return the axes given, or those of a new figure."""
+    return make_figure().add_subplot() if ax is None else ax
+
+
+def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
+    """Name the axes, and take away the lines that enclose nothing."""
+    axes.set_title(title, fontsize="medium")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(which="both", labelsize="small")
+
+
+def add_legend_below(axes: "Axes", *, ncols: int = 6) -> None:
+    """Put the legend under the axes, where it hides no data, however high they are."""
+    from matplotlib.transforms import ScaledTranslation
+
+    axes.legend(
+        fontsize="x-small",
+        ncols=ncols,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0.0, -_LEGEND_GAP, axes.figure.dpi_scale_trans),
+        frameon=False,
+        markerscale=1.5,
+    )
+
+
+def add_color_bar(axes: "Axes", mappable: Any, label: str, **ticks: Any) -> Any:
+    """Put a colour bar beside the axes."""
+    bar = axes.figure.colorbar(mappable, ax=axes, label=label, shrink=0.9, pad=0.015, **ticks)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize="small")
+    return bar
+
+
+def group_colors(n: int) -> list[Any]:
+    """Choose colours for so many groups."""
+    from matplotlib import colormaps
+
+    if n <= len(_FEW_COLORS):
+        return list(_FEW_COLORS[:n])
+    if n <= len(_TEN_COLORS):
+        return list(_TEN_COLORS[:n])
+    return [colormaps["turbo"](i / (n - 1)) for i in range(n)]
+
+
+def every_nth(n: int, most: int) -> int:
+    """Return the step of an even selection of at most so many of n."""
+    return max(-(-n // most), 1)
+
+
+def one_a_piece(positions: npt.NDArray[Any], n: int) -> npt.NDArray[np.intp]:
+    """Select the first of those that fall in the same of 1,500 equal pieces of n rows: none that stands alone is lost.
+
+    Parameters
+    ----------
+    positions : ndarray of int, shape (k,)
+        Ascending, below n.
+    n : int
+
+    Returns
+    -------
+    ndarray of int
+        The positions kept.
+    """
+    piece = positions * MOST_PIECES // max(n, MOST_PIECES)
+    return np.asarray(positions[np.unique(piece, return_index=True)[1]], dtype=np.intp)
+
+
+def check_shape(values: npt.ArrayLike, shape: Sequence[int], name: str, *, where: str, remedy: str) -> Array:
+    """Turn values into an array and refuse another shape."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != tuple(shape):
+        raise ValueError(f"{where} expected {name} of shape {tuple(shape)} but got {array.shape}; {remedy}")
+    return array

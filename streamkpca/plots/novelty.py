@@ -1,0 +1,142 @@
+"""The novelty score over time."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.plots.canvas import (
+    BAR,
+    GROUP_COLORS,
+    INK,
+    LINE,
+    MOST_PIECES,
+    MOST_POINTS,
+    Array,
+    add_legend_below,
+    axes_or_new,
+    finish,
+    one_a_piece,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Ranges of pieces, once there are twice as many rows as pieces.
+_MOST_SINGLE_ROWS = 2 * MOST_PIECES
+
+
+def draw_novelty(
+    novelty: npt.ArrayLike,
+    *,
+    time: npt.ArrayLike | None = None,
+    threshold: npt.ArrayLike | None = None,
+    labels: npt.ArrayLike | None = None,
+    label_names: Sequence[str] = ("healthy", "anomalous"),
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw the novelty score over time, with its threshold, the alarms and the known anomalies.
+
+    Parameters
+    ----------
+    novelty : array-like of shape (n,)
+        Scores; the higher, the more novel. NaN where a row has none.
+    time : array-like of shape (n,), optional
+        When each row came, ascending, as numbers or datetime64; its position if None.
+    threshold : float or array-like of shape (n,), optional
+        Where alarms begin; may change from row to row. Alarms, the rows above it, are ticks at the upper edge.
+    labels : array-like of shape (n,) of int, optional
+        0 for healthy rows, another class for each kind of anomaly.
+    label_names : sequence of str
+        What the classes are called.
+    ax : Axes, optional
+        Where to draw; a new figure's if None.
+
+    Returns
+    -------
+    Axes
+
+    Notes
+    -----
+    Of a long series the range and the median of each of 1,500 equal pieces is drawn, and one tick for the alarms of a
+    piece, so no peak and no alarm is lost.
+
+    Examples
+    --------
+    >>> from streamkpca.plots import draw_novelty
+    >>> draw_novelty([0.1, 0.2, 0.9], threshold=0.5, labels=[0, 0, 1]).get_ylabel()
+    'novelty'
+    """
+    axes = axes_or_new(ax)
+    scores = np.asarray(novelty, dtype=np.float64)
+    when = np.arange(len(scores)) if time is None else np.asarray(time)
+    classes = np.zeros(len(scores), dtype=int) if labels is None else np.asarray(labels).astype(int)
+    known = np.isfinite(scores)
+    positive = scores[known & (scores > 0)]
+    floor = float(positive.min()) if len(positive) else 1e-12
+    shown = np.maximum(scores, floor)
+    axes.set_yscale("log")
+    healthy = np.where(classes == 0, shown, np.nan)
+    _draw_series(axes, when, healthy, label_names[0] if classes.any() else None)
+    for i, kind in enumerate(np.unique(classes[classes > 0])):
+        part = np.flatnonzero(known & (classes == kind))
+        if len(part) > MOST_POINTS:
+            part = part[_highest_of_each(shown[part])]
+        color = GROUP_COLORS[i % len(GROUP_COLORS)]
+        name = label_names[kind] if kind < len(label_names) else str(kind)
+        axes.scatter(when[part], shown[part], s=5, color=color, linewidths=0, label=name, zorder=3, rasterized=True)
+    if threshold is not None:
+        level = np.broadcast_to(np.asarray(threshold, dtype=np.float64), scores.shape)
+        _draw_threshold(axes, when, level)
+        with np.errstate(invalid="ignore"):
+            alarms = np.flatnonzero(known & (scores > level))
+        _draw_alarms(axes, when, one_a_piece(alarms, len(scores)))
+    if classes.any() or threshold is not None:
+        add_legend_below(axes)
+    axes.margins(x=0.005)
+    finish(axes, "novelty over time", "row" if time is None else "time", "novelty")
+    return axes
+
+
+def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str | None) -> None:
+    if len(values) <= _MOST_SINGLE_ROWS:
+        axes.plot(when, values, color=LINE, linewidth=0.7, label=label)
+        return
+    edges = np.linspace(0, len(values), MOST_PIECES + 1).astype(int)
+    pieces = [part[np.isfinite(part)] for part in np.split(values, edges[1:-1])]
+    low, middle, high = np.array([(p.min(), np.median(p), p.max()) if len(p) else (np.nan,) * 3 for p in pieces]).T
+    # The edge keeps a peak of one piece visible.
+    axes.fill_between(when[edges[:-1]], low, high, facecolor=BAR, edgecolor=BAR, alpha=0.6, linewidth=0.6, label=label)
+    axes.plot(when[edges[:-1]], middle, color=LINE, linewidth=0.8)
+
+
+def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
+    """Draw the threshold where it changes: a constant one is a line between two points."""
+    edge = np.diff(level, prepend=np.nan) != 0.0
+    edge[:-1] |= edge[1:]
+    edge[-1:] = True
+    corners = np.flatnonzero(edge)
+    axes.plot(when[corners], level[corners], color=INK, linewidth=0.9, linestyle="--", label="threshold", zorder=4)
+
+
+def _draw_alarms(axes: "Axes", when: npt.NDArray[Any], alarms: npt.NDArray[np.intp]) -> None:
+    if not len(alarms):
+        return
+    axes.plot(
+        when[alarms],
+        np.full(len(alarms), 0.985),
+        linestyle="none",
+        marker="|",
+        markersize=7,
+        color=INK,
+        alpha=0.6,
+        transform=axes.get_xaxis_transform(),
+        label="alarm",
+    )
+
+
+def _highest_of_each(values: Array) -> npt.NDArray[np.intp]:
+    """Return where the highest value of each of 1,500 equal pieces is."""
+    edges = np.linspace(0, len(values), MOST_PIECES + 1).astype(int)[:-1]
+    return np.array([i + np.argmax(part) for i, part in zip(edges, np.split(values, edges[1:]), strict=True)])

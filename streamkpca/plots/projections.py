@@ -1,0 +1,103 @@
+"""Rows in the plane of two components."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.plots.canvas import ALARM, MOST_POINTS, add_color_bar, axes_or_new, every_nth, finish, group_colors
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Square points that all dots together may cover.
+_INK = 18_000.0
+
+
+def draw_projections(
+    projections: npt.ArrayLike,
+    *,
+    components: tuple[int, int] = (0, 1),
+    color: npt.ArrayLike | None = None,
+    color_name: str = "row",
+    groups: npt.ArrayLike | None = None,
+    group_names: Sequence[str] | None = None,
+    highlight: npt.ArrayLike | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw rows in the plane of two components, coloured by time, by a value, or by group.
+
+    Parameters
+    ----------
+    projections : array-like of shape (n, q)
+        What `transform` returned. Of very many rows an even selection is drawn.
+    components : (int, int)
+        The components on the two axes.
+    color : array-like of shape (n,), optional
+        A value for each row, or a time (datetime64); the row's position if None and there are no groups.
+    color_name : str
+        What the colour means.
+    groups : array-like of shape (n,), optional
+        A class for each row; overrides `color`.
+    group_names : sequence of str, optional
+        What each group is called in the legend, in ascending order of the groups.
+    highlight : array-like of shape (n,) of bool, optional
+        Rows to mark, never left out by the selection unless they are very many themselves.
+    ax : Axes, optional
+        Where to draw; a new figure's if None.
+
+    Returns
+    -------
+    Axes
+
+    Notes
+    -----
+    Groups are drawn in the order of the rows, so that none covers the others for being the last.
+
+    Examples
+    --------
+    >>> from streamkpca.plots import draw_projections
+    >>> draw_projections([[0.0, 1.0], [1.0, 0.0]], groups=[3, 5]).get_legend().get_texts()[1].get_text()
+    '5'
+    """
+    axes = axes_or_new(ax)
+    points = np.asarray(projections, dtype=np.float64)[:, list(components)]
+    chosen = slice(None, None, every_nth(len(points), MOST_POINTS))
+    x, y = points[chosen].T
+    size = float(np.clip(_INK / max(len(points), 1), 4.0, 16.0))
+    style: dict[str, Any] = {"s": size, "linewidths": 0, "rasterized": True}
+    if groups is not None:
+        classes, which = np.unique(np.asarray(groups), return_inverse=True)
+        names = [str(value) for value in classes] if group_names is None else list(group_names)
+        palette = group_colors(len(classes))
+        axes.scatter(x, y, color=[palette[i] for i in which[chosen]], **style)
+        for shade, name in zip(palette, names, strict=True):
+            axes.scatter([], [], s=size, color=shade, label=name, linewidths=0)
+    else:
+        values, ticks = _as_shades(np.arange(len(points)) if color is None else color)
+        dots = axes.scatter(x, y, c=values[chosen], cmap="viridis", **style)
+        add_color_bar(axes, dots, color_name, **ticks)
+    if highlight is not None:
+        marked = points[np.asarray(highlight, dtype=bool)]
+        marked = marked[:: every_nth(len(marked), MOST_POINTS)]
+        axes.scatter(*marked.T, color=ALARM, label="anomalous", zorder=3, **(style | {"s": size + 2}))
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(
+            handles, labels, fontsize="x-small", markerscale=2, ncols=1 + len(labels) // 6, framealpha=0.85, loc="best"
+        )
+    finish(axes, "projections", f"component {components[0]}", f"component {components[1]}")
+    return axes
+
+
+def _as_shades(color: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
+    """Turn values or times into numbers, and say how their colour bar is labelled."""
+    values = np.asarray(color)
+    if values.dtype.kind != "M":
+        return values.astype(np.float64), {}
+    from matplotlib import dates as untyped_dates
+
+    dates: Any = untyped_dates
+    locator = dates.AutoDateLocator()
+    return dates.date2num(values), {"ticks": locator, "format": dates.ConciseDateFormatter(locator)}

@@ -1,0 +1,177 @@
+"""Variances along the axes, and how the noise variance decides on what they are made of."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.plots.canvas import (
+    ALARM,
+    BAR,
+    INK,
+    LINE,
+    Array,
+    add_legend_below,
+    axes_or_new,
+    check_shape,
+    every_nth,
+    finish,
+)
+from streamkpca.sparsity import SparsityPath
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# More would run into each other.
+_MOST_NUMBERS = 16
+
+
+def draw_spectrum(
+    eigenvalues: npt.ArrayLike,
+    *,
+    explained: npt.ArrayLike | None = None,
+    bounds: npt.ArrayLike | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw the variance along each axis, what the first ones explain together, and how sure that is.
+
+    Parameters
+    ----------
+    eigenvalues : array-like of shape (q,)
+        A model's `eigenvalues_`, in units of k(x, x).
+    explained : array-like of shape (q,), optional
+        A model's `explained_variance_ratio_`; its running sum is written over the bars.
+    bounds : array-like of shape (q, 2), optional
+        A model's `eigenvalue_bounds_`: between these lie the eigenvalues of kernel PCA of all rows. They are drawn as
+        ranges. Bars may end below: axes of few rows have less variance than the best ones.
+    ax : Axes, optional
+        Where to draw; a new figure's if None.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        `explained` or `bounds` are not of as many axes.
+
+    Examples
+    --------
+    >>> from streamkpca.plots import draw_spectrum
+    >>> axes = draw_spectrum([3.0, 1.0], explained=[0.6, 0.2], bounds=[[2.8, 3.3], [0.9, 1.4]])
+    >>> axes.get_ylabel()
+    'variance, in units of k(x, x)'
+    """
+    where = "draw_spectrum"
+    axes = axes_or_new(ax)
+    heights = np.asarray(eigenvalues, dtype=np.float64)
+    components, q = np.arange(len(heights)), len(heights)
+    tops = heights
+    step = every_nth(q, _MOST_NUMBERS)
+    axes.bar(components, heights, color=BAR, width=0.75, label="the model")
+    if bounds is not None:
+        low, high = check_shape(bounds, (q, 2), "bounds", where=where, remedy="pass a model's eigenvalue_bounds_").T
+        axes.vlines(components, low, high, color=INK, linewidth=1.3, label="kernel PCA of all rows lies between")
+        axes.plot(np.repeat(components, 2), np.stack([low, high], axis=1).ravel(), "_", color=INK, markersize=7)
+        tops = np.maximum(heights, high)
+        add_legend_below(axes)
+    title = "spectrum"
+    if explained is not None:
+        shares = check_shape(
+            explained, (q,), "explained", where=where, remedy="pass a model's explained_variance_ratio_"
+        ).cumsum()
+        for i in range(0, q, step):
+            axes.annotate(
+                f"{shares[i]:.0%}",
+                # Beside the narrow bars of many components the higher ones to the left would be in the way.
+                (i, tops[i]) if step == 1 else (i - 0.4, tops[i]),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center" if step == 1 else "left",
+                fontsize="x-small",
+                color=INK,
+            )
+        title += ", with the share explained so far"
+    axes.set_xticks(components[::step])
+    finish(axes, title, "component", "variance, in units of k(x, x)")
+    return axes
+
+
+def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = None, ax: "Axes | None" = None) -> "Axes":
+    """Draw how the noise variance trades active atoms for the error of reconstruction from them.
+
+    Parameters
+    ----------
+    path : SparsityPath
+        What a model's `sparsity_path` returned.
+    noise_variance : float, optional
+        The one that is in use, a model's `noise_variance_`, to mark.
+    ax : Axes, optional
+        Where to draw; a new figure's if None. A second vertical axis is put on its right.
+
+    Returns
+    -------
+    Axes
+        That of the number of active atoms, on the left.
+
+    Notes
+    -----
+    Open markers are fits that did not converge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.plots import draw_sparsity_path
+    >>> from streamkpca.sparsity import sparsity_path
+    >>> axes = draw_sparsity_path(sparsity_path(np.eye(3), np.diag([4.0, 2.0, 1.0]), [5.0, 3.0, 1.5]))
+    >>> axes.lines[0].get_ydata()
+    array([2, 1, 0])
+    """
+    axes = axes_or_new(ax)
+    from matplotlib.ticker import MaxNLocator
+
+    order = np.argsort(path.noise_variances, kind="stable")
+    noise, converged = path.noise_variances[order], path.converged[order]
+    axes.set_xscale("log")
+    right = axes.twinx()
+    for side, values, color, marker in (
+        (axes, path.n_active[order], LINE, "o"),
+        (right, path.mean_reconstruction_errors[order], ALARM, "s"),
+    ):
+        _draw_line(side, noise, values, converged, color, marker)
+        side.set_ylim(bottom=0.0)
+        side.margins(y=0.08)
+    if noise_variance is not None:
+        axes.axvline(noise_variance, color=INK, linewidth=0.9, linestyle="--")
+        axes.annotate(
+            "in use",
+            (noise_variance, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -2),
+            textcoords="offset points",
+            va="top",
+            fontsize="x-small",
+            color=INK,
+        )
+    finish(axes, "sparsity path", "noise variance, in units of k(x, x)", "active atoms")
+    finish(right, "", "", "mean error of reconstruction, in units of k(x, x)")
+    right.spines["right"].set_visible(True)
+    for side, color in ((axes, LINE), (right, ALARM)):
+        side.yaxis.label.set_color(color)
+        side.tick_params(axis="y", colors=color)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return axes
+
+
+def _draw_line(
+    axes: "Axes",
+    noise: Array,
+    values: npt.NDArray[np.generic],
+    converged: npt.NDArray[np.bool_],
+    color: str,
+    marker: str,
+) -> None:
+    axes.plot(noise, values, color=color, linewidth=1.2)
+    axes.plot(noise[converged], values[converged], marker, color=color, markersize=4)
+    axes.plot(noise[~converged], values[~converged], marker, color=color, markersize=4, markerfacecolor="white")
