@@ -1,5 +1,6 @@
 """Exceptions at any line of the package."""
 
+import linecache
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,39 +28,52 @@ def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], obj
     """
     left = moment
 
-    def trace(frame: Any, event: str, argument: object) -> Any:
+    def count() -> None:
         nonlocal left
-        del argument
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            return None
-        if event == "line":
-            left -= 1
-            if left == 0:
-                raise kind("interrupted")
-        return trace
+        left -= 1
+        if left == 0:
+            raise kind("interrupted")
 
-    before = sys.gettrace()
-    sys.settrace(trace)
     try:
-        act()
+        _traced(act, count)
     except kind:
         return True
-    finally:
-        sys.settrace(before)
     assert left > 0, "the interrupt was swallowed"
     return False
 
 
 def n_lines(act: Callable[[], object]) -> int:
     """Count the lines of this package that something reaches."""
-    count = 0
+    found = 0
+
+    def count() -> None:
+        nonlocal found
+        found += 1
+
+    _traced(act, count)
+    return found
+
+
+def _traced(act: Callable[[], object], reached: Callable[[], None]) -> None:
+    """Tell of every line that is reached, but not of the way out of a with statement.
+
+    There a tracer can raise between the end of the body and the release of a lock. A signal cannot: the interpreter
+    looks for them after calls, so it is in the body, or the lock is free.
+    """
+    last: dict[Any, int] = {}
 
     def trace(frame: Any, event: str, argument: object) -> Any:
-        nonlocal count
         del argument
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        name, line = frame.f_code.co_filename, frame.f_lineno
+        if not name.startswith(_PACKAGE):
             return None
-        count += event == "line"
+        if event == "line":
+            goes_back = line < last.get(frame, line)
+            last[frame] = line
+            if not (goes_back and linecache.getline(name, line).lstrip().startswith("with ")):
+                reached()
+        elif event == "return":
+            last.pop(frame, None)
         return trace
 
     before = sys.gettrace()
@@ -68,4 +82,3 @@ def n_lines(act: Callable[[], object]) -> int:
         act()
     finally:
         sys.settrace(before)
-    return count
