@@ -1,9 +1,9 @@
 """Noise taken out of handwritten digits: projected onto few axes and found again as rows.
 
 Models learn 1,300 of scikit-learn's digits of 8 x 8 pixels without noise. The other 497 get Gaussian noise, are
-projected, and `inverse_transform` finds rows with these projections. Beside the streaming model: PCA, and kernel PCA of
-scikit-learn with the same kernel, by its default penalty `alpha` = 1 and by smaller ones, of which nobody knows the best
-beforehand. The script prints how much of the digits' variance is found and saves a picture.
+projected, and `inverse_transform` finds rows with these projections. Beside the streaming model: PCA, and kernel PCA
+of scikit-learn with the same kernel, by its default penalty `alpha` = 1 and by smaller ones, of which nobody knows
+the best beforehand. The script prints how much of the digits' variance is found and saves a picture.
 
 Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
