@@ -85,7 +85,9 @@ def test_novelty_on_real_servers(tmp_path: Path) -> None:
 def test_readers_do_not_wait(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
     for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
-        assert 0.0 < found[name]["p50"] <= found[name]["p99"] <= found[name]["p99.9"]
+        assert (
+            0.0 < found["sizes"][0][name]["p50"] <= found["sizes"][0][name]["p99"] <= found["sizes"][0][name]["p99.9"]
+        )
     assert "beside a writer of blocks" in output.splitlines()[-1]
 
 
