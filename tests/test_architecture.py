@@ -82,7 +82,8 @@ FLOORS = {
         "adapters",
         "adapters.dask_blocks",
         "adapters.for_dask",
-        "adapters.for_river",
+        "adapters.river_detector",
+        "adapters.river_transformer",
         "adapters.for_spark",
         "plots.atoms",
         "plots.contours",
@@ -96,7 +97,7 @@ FLOORS = {
         "command.terminal",
         "command.options",
     ],
-    16: ["plots", "command.reports"],
+    16: ["adapters.for_river", "plots", "command.reports"],
     17: ["command.demo", "command.runs"],
     18: ["command.models"],
     19: ["cli"],
@@ -187,8 +188,9 @@ COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.report
 ADAPTERS = {
     "adapters.for_dask": {"dask"},
     "adapters.dask_blocks": {"dask"},
-    "adapters.for_river": {"river"},
+    "adapters.river_detector": {"river"},
     "adapters.river_learner": {"river"},
+    "adapters.river_transformer": {"river"},
 }
 OPTIONAL = {
     "sklearn",

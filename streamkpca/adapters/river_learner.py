@@ -26,9 +26,23 @@ class Learner:
     """
 
     def _begin(self, model: StreamingKernelPCA) -> None:
-        self._model = model
         self._features: list[Any] = []
         self._next_refit = 1
+        self._model = model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        """Parameters that may change while the stream goes on."""
+        return {"max_atoms", "tolerance", "center", "half_life", "refit_every", "on_bad_rows"}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # River's `mutate` sets attributes; the model behind has parameters of its own.
+        model = self.__dict__.get("_model")
+        if model is not None and name in self._mutable_attributes:
+            changed = model.get_params(deep=False) | {name: value}
+            StreamingKernelPCA(**changed)._settings(f"{type(self).__name__}.mutate")
+            setattr(model, name, value)
+        object.__setattr__(self, name, value)
 
     @property
     def kernel_pca(self) -> StreamingKernelPCA:
@@ -104,8 +118,12 @@ class Learner:
 
     def _row(self, x: Mapping[Any, Any], features: list[Any], method: str) -> Array:
         values = [x.get(name, 0.0) for name in features]
-        row = np.array([values])
-        if row.dtype.kind not in "fiub":
+        try:
+            row = np.array([values])
+        except ValueError:
+            # Of several lengths.
+            row = np.array([[None]])
+        if row.dtype.kind not in "fiub" or row.ndim != 2:
             wrong = next(name for name, value in zip(features, values, strict=True) if not _is_number(value))
             raise self._refusal(method, wrong, repr(x[wrong]))
         return row.astype(np.float64, copy=False)
@@ -138,4 +156,5 @@ def _in_order(names: Iterable[Any]) -> list[Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return np.array(value).dtype.kind in "fiub"
+    is_one = isinstance(value, int | float | np.generic | np.ndarray) and np.ndim(value) == 0
+    return is_one and np.asarray(value).dtype.kind in "fiub"
