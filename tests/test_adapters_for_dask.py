@@ -1,6 +1,7 @@
 """Dask: the bytes depend on rows and partitions alone; answers are those of the model, in the shape of the question."""
 
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -56,10 +57,13 @@ def fitted(rows, **changes):
     return StreamingKernelPCA(**(SMALL | changes)).fit(rows)
 
 
-def by_hand(parts, split_every, **changes):
-    """Learn with the library's own models: partitions, neighbours, neighbours of neighbours."""
-    kernel = changes.pop("kernel", None) or Plain(**SMALL).partial_fit(X[:64]).kernel_
-    models = [Plain(**(SMALL | {"kernel": kernel} | changes)).partial_fit(part) for part in parts if len(part)]
+def by_hand(runs, split_every, **changes):
+    """Learn with the library's own models: runs of partitions, neighbours, neighbours of neighbours."""
+    kernel = Plain(**SMALL).partial_fit(X[:64]).kernel_
+    models = [Plain(**(SMALL | {"kernel": kernel} | changes)) for _ in runs]
+    for model, run in zip(models, runs, strict=True):
+        for part in run:
+            model.partial_fit(part)
     while len(models) > 1:
         models = [merge(*models[i : i + split_every]) for i in range(0, len(models), split_every)]
     return models[0]
@@ -75,10 +79,15 @@ def killed_once(block, marker, owner):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("split_every", [2, 3, 8])
-def test_a_fit_is_the_tree_of_merges_of_its_partitions(split_every):
-    model = StreamingKernelPCA(**SMALL).fit(array(), split_every=split_every)
-    tree = by_hand(np.split(X, range(130, 1000, 130)), split_every)
+@pytest.mark.parametrize(
+    ("n_streams", "split_every", "lengths"),
+    [(8, 2, [1] * 8), (8, 3, [1] * 8), (100, 8, [1] * 8), (3, 2, [3, 3, 2]), (3, 8, [3, 3, 2]), (1, 2, [8])],
+)
+def test_a_fit_is_the_tree_of_merges_of_its_runs(n_streams, split_every, lengths):
+    model = StreamingKernelPCA(**SMALL).fit(array(), n_streams=n_streams, split_every=split_every)
+    parts = np.split(X, range(130, 1000, 130))
+    starts = np.cumsum([0, *lengths])
+    tree = by_hand([parts[i:j] for i, j in itertools.pairwise(starts)], split_every)
     assert model.kernel_ == tree.kernel_
     assert model.n_samples_seen_ == model.total_weight_ == 1000
     assert model.n_atoms_ == tree.n_atoms_ == 20
@@ -87,35 +96,51 @@ def test_a_fit_is_the_tree_of_merges_of_its_partitions(split_every):
     np.testing.assert_allclose(model.eigenvalues_.sum(), tree.eigenvalues_.sum(), rtol=0.05)
 
 
+def test_one_stream_knows_what_one_process_would():
+    model = StreamingKernelPCA(**SMALL).fit(array(), n_streams=1)
+    plain = Plain(**SMALL).partial_fit(X)
+    for name in ("atoms_", "atom_rows_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(plain, name))
+    np.testing.assert_allclose(model.captured_energy(), plain.captured_energy(), rtol=1e-9)
+
+
 @pytest.mark.parametrize("half_life", [None, 100.0])
 def test_without_a_budget_it_is_batch_kernel_pca(half_life):
     weights = np.ones(200) if half_life is None else 2.0 ** (-np.arange(200)[::-1] / half_life)
     exact = KernelPCA(3, kernel=RBF).fit(X[:200], sample_weight=weights)
     for chunks in (200, 40, 7):
-        model = StreamingKernelPCA(**EXACT, half_life=half_life).fit(da.from_array(X[:200], chunks=(chunks, 3)))
-        np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8)
-        assert model.total_weight_ == pytest.approx(weights.sum())
+        for n_streams in (1, 3, 8):
+            model = StreamingKernelPCA(**EXACT, half_life=half_life)
+            model.fit(da.from_array(X[:200], chunks=(chunks, 3)), n_streams=n_streams)
+            np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8)
+            assert model.total_weight_ == pytest.approx(weights.sum())
 
 
-def test_bytes_are_those_of_any_scheduler_and_any_workers(two_processes):
-    alone = fitted(array()).to_bytes()
+@pytest.mark.parametrize("n_streams", [2, 8])
+def test_bytes_are_those_of_any_scheduler_and_any_workers(two_processes, n_streams):
+    def fit():
+        return StreamingKernelPCA(**SMALL).fit(array(), n_streams=n_streams).to_bytes()
+
+    alone = fit()
     with dask.config.set(scheduler="threads", num_workers=4):
-        assert fitted(array()).to_bytes() == alone
+        assert fit() == alone
     with dask.config.set(scheduler=None):
-        assert fitted(array()).to_bytes() == alone
+        assert fit() == alone
 
 
-def test_a_worker_that_dies_in_the_middle_changes_no_byte(two_processes, tmp_path):
+@pytest.mark.parametrize("n_streams", [2, 8])
+def test_a_worker_that_dies_in_the_middle_changes_no_byte(two_processes, tmp_path, n_streams):
     marker, owner = tmp_path / "died", os.getpid()
 
     def fragile(block, block_info=None):
         is_sixth = block_info[0]["chunk-location"][0] == 5
         return killed_once(block, str(marker), owner) if is_sixth else block
 
-    alone = fitted(array()).to_bytes()
+    alone = StreamingKernelPCA(**SMALL).fit(array(), n_streams=n_streams).to_bytes()
     with dask.config.set(scheduler=None):
         before = set(two_processes.run(os.getpid).values())
-        assert fitted(array().map_blocks(fragile, dtype=float, meta=np.empty((0, 0)))).to_bytes() == alone
+        rows = array().map_blocks(fragile, dtype=float, meta=np.empty((0, 0)))
+        assert StreamingKernelPCA(**SMALL).fit(rows, n_streams=n_streams).to_bytes() == alone
         assert marker.exists()
         two_processes.wait_for_workers(2, timeout=60)
         assert set(two_processes.run(os.getpid).values()) != before
@@ -280,6 +305,8 @@ def test_what_makes_no_sense_is_refused():
         model.score(array())
     with pytest.raises(ValueError, match="split_every"):
         model.fit(array(), split_every=1)
+    with pytest.raises(ValueError, match="n_streams"):
+        model.fit(array(), n_streams=0)
     with pytest.raises(ValueError, match=r"sample_weight has shape \(9,\) but X has 1000 rows; give one weight a row"):
         model.fit(array(), sample_weight=np.ones(9))
     with pytest.raises(TypeError, match="expected sample_weight as a dask collection cut like X, but got ndarray"):
@@ -310,7 +337,7 @@ def test_functions_of_the_caller_make_kernels_too():
 
 def test_without_dask_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.base", None)
-    for name in ("for_dask", "dask_blocks"):
+    for name in ("for_dask", "dask_blocks", "dask_runs"):
         monkeypatch.delitem(sys.modules, f"streamkpca.adapters.{name}")
     with pytest.raises(ImportError, match=r'needs dask.base; pip install "streamkpca\[dask\]"'):
         importlib.import_module("streamkpca.adapters.for_dask")

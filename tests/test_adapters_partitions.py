@@ -53,6 +53,24 @@ def test_a_summary_is_a_pure_function():
     assert not hasattr(model, "n_samples_seen_")
 
 
+@given(st.lists(st.integers(0, 60), max_size=5).map(sorted), st.sampled_from([None, 30.0]), st.sampled_from([4, None]))
+def test_a_stream_goes_on_from_partition_to_partition(cuts, half_life, max_atoms):
+    model = StreamingKernelPCA(3, **(EXACT | {"half_life": half_life, "max_atoms": max_atoms}))
+    template = partitions.template_of(model)
+    summary = None
+    for part in np.split(X, cuts):
+        summary = partitions.summarise(template, [(part, None)], before=summary)
+    assert summary == partitions.summarise(template, [(X, None)])
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_runs_are_neighbours_of_like_length(n_parts, n_streams):
+    runs = partitions.runs_of(n_parts, n_streams)
+    assert [number for run in runs for number in run] == list(range(n_parts))
+    assert len(runs) == min(n_parts, n_streams)
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
 def test_the_result_has_the_parameters_asked_for_and_goes_on():
     model = StreamingKernelPCA(2, kernel="rbf", axes="likelihood", refit_every=77, block_size=16, n_active=5)
     template = partitions.template_of(model, X[:16])
@@ -78,6 +96,8 @@ def test_what_makes_no_sense_is_refused():
         partitions.finish(model, template, weightless)
     with pytest.raises(CheckpointError):
         partitions.merge_summaries(template, [nothing, nothing[:100]])
+    with pytest.raises(CheckpointError):
+        partitions.summarise(template, [(X, None)], before=nothing[:100])
 
 
 def test_records_become_rows():

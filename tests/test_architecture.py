@@ -81,6 +81,7 @@ FLOORS = {
     15: [
         "adapters",
         "adapters.dask_blocks",
+        "adapters.dask_runs",
         "adapters.for_dask",
         "adapters.river_detector",
         "adapters.river_transformer",
@@ -162,8 +163,10 @@ DOORS = {
     ("tables", "tables.array_tables"),
     ("tables", "tables.columns"),
     ("tables", "tables.csv_tables"),
-    # Dask: what runs on the workers, then the face.
+    # Dask: what runs on the workers, in what order, then the face.
+    ("adapters.dask_runs", "adapters.dask_blocks"),
     ("adapters.for_dask", "adapters.dask_blocks"),
+    ("adapters.for_dask", "adapters.dask_runs"),
     # Exports: what is written down, a kernel's steps, what rounding does, then each language, then the gathering.
     ("export.rounding", "export.formula"),
     ("export.rounding", "export.steps"),
@@ -188,6 +191,7 @@ COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.report
 ADAPTERS = {
     "adapters.for_dask": {"dask"},
     "adapters.dask_blocks": {"dask"},
+    "adapters.dask_runs": {"dask"},
     "adapters.river_detector": {"river"},
     "adapters.river_learner": {"river"},
     "adapters.river_transformer": {"river"},

@@ -115,9 +115,11 @@ def _numbers(weight: Any) -> Any:
     return weight if weight is None or np.isscalar(weight) else np.asarray(list(weight))
 
 
-def summarise_part(template: StreamingKernelPCA, part: Any, weight: Any, names: list[str] | None) -> bytes:
-    """Learn a partition."""
-    return summarise(template, [(_rows(part, names), _numbers(weight))])
+def summarise_part(
+    template: StreamingKernelPCA, part: Any, weight: Any, names: list[str] | None, before: bytes | None
+) -> bytes:
+    """Learn a partition, after those that a summary tells of."""
+    return summarise(template, [(_rows(part, names), _numbers(weight))], before=before)
 
 
 def ask_array(block: Array, *, model: StreamingKernelPCA, ask: Ask, n_answers: int | None) -> Array:

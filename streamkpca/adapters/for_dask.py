@@ -14,10 +14,10 @@ from streamkpca.adapters.dask_blocks import (
     first_rows,
     kind_of,
     partitions_of,
-    summarise_part,
     weights_of,
 )
-from streamkpca.adapters.partitions import finish, merge_summaries, template_of
+from streamkpca.adapters.dask_runs import summary_of
+from streamkpca.adapters.partitions import finish, template_of
 from streamkpca.parameters import check_integer
 from streamkpca.streaming import StreamingKernelPCA as _StreamingKernelPCA
 
@@ -36,14 +36,12 @@ class StreamingKernelPCA(_StreamingKernelPCA):
 
     Notes
     -----
-    The kernel's scale is settled once, on the first rows of the first partitions. Each partition then becomes a summary
-    of its own, a few megabytes, and summaries of neighbours are merged in a tree that depends on the number of
-    partitions alone. The result is a function of the rows and their partitions: the same bytes with any scheduler, any
-    number of workers, and whichever of them die. The stream's order is that of the partitions, for a `half_life` too.
-
-    Every partition is a young stream, which searches for its atoms: with 128 atoms and 32 features its first 100,000
-    rows take 5 s, every 100,000 after some hundreds of thousands 0.3 s. So let partitions be few and large, some for
-    each worker; where one process can read all rows, its `partial_fit` may well be faster than several that do this.
+    The kernel's scale is settled once, on the first rows of the first partitions. Neighbouring partitions make runs,
+    `n_streams` of them. In each run one stream goes on from partition to partition, and hands a summary on, a few
+    megabytes; the summaries of all runs are merged in a tree. Which runs there are depends on the number of partitions
+    and on `n_streams`, not on the workers. So the result is a function of the rows and their partitions: the same bytes
+    with any scheduler, any number of workers, and whichever of them die. The stream's order is that of the partitions,
+    for a `half_life` too.
 
     A bag holds dicts (features by name; those of the first record) or arrays, each a row or some rows.
 
@@ -63,7 +61,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     ((1000, 1000, 1000, 1000), (2,))
     """
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, split_every: int = 8) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, n_streams: int = 8, split_every: int = 8
+    ) -> Self:
         """Start anew and learn from these rows.
 
         Parameters
@@ -73,6 +73,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             Accepted for scikit-learn and ignored.
         sample_weight : dask collection of n numbers, array-like of shape (n,), float or None
             What each row counts; cut as X is. 1 by default.
+        n_streams : int, default=8
+            Streams that can learn at once: as many as workers have cores, or more. Each searches for atoms of its own.
         split_every : int, default=8
             Summaries that are merged in one task.
 
@@ -90,11 +92,18 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         -----
         Of a collection each partition is read once, and the first ones once more for the kernel's scale. There is no
         second pass over the rows.
+
+        `n_streams` changes the result, within what sampling changes it by, and so does not follow the number of workers
+        by itself. The search for atoms is what a stream does first: with 128 atoms and 32 features its first 100,000
+        rows took 4.1 s, later ones 0.14 s. More streams than cores pay for more searches, fewer leave cores idle; where
+        one process can read all rows, its `partial_fit` may be as fast. A worker that dies costs what was learned of
+        the runs whose last summary it held.
         """
         if not is_dask_collection(X):
             return super().fit(X, y, sample_weight)
         del y
         where = "StreamingKernelPCA.fit"
+        n_streams = check_integer("n_streams", n_streams, least=1, where=where)
         split_every = check_integer("split_every", split_every, least=2, where=where)
         settings = self._settings(where)
         parts = partitions_of(X, where)
@@ -107,14 +116,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
                     f"{where}: found 0 rows that count in {len(parts)} partitions; a minimum of 1 is required"
                 )
         template = template_of(self, rows, counts)
-        shared = delayed(template)
-        level = [
-            delayed(summarise_part)(shared, part, weight, names) for part, weight in zip(parts, weights, strict=True)
-        ]
-        while len(level) > 1:
-            groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
-            level = [delayed(merge_summaries)(shared, g) if len(g) > 1 else g[0] for g in groups]
-        whole = finish(self, template, level[0].compute())
+        summary = summary_of(template, parts, weights, names, n_streams=n_streams, split_every=split_every)
+        whole = finish(self, template, summary.compute())
         with self._writing():
             self._stream = whole._stream
         return self
