@@ -11,7 +11,7 @@ from streamkpca.adapters.partitions import merge_summaries, runs_of
 from streamkpca.streaming import StreamingKernelPCA
 
 try:
-    from dask.delayed import Delayed, delayed
+    from dask.delayed import delayed
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_dask needs {error.name}; pip install "streamkpca[dask]"') from error
 
@@ -24,7 +24,7 @@ def summary_of(
     *,
     n_streams: int,
     split_every: int,
-) -> Delayed:
+) -> Any:
     """Describe how all partitions become one summary.
 
     Parameters
@@ -59,4 +59,5 @@ def summary_of(
     while len(level) > 1:
         groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
         level = [delayed(merge_summaries)(shared, group) if len(group) > 1 else group[0] for group in groups]
-    return level[0]
+    (whole,) = level
+    return whole
