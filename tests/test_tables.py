@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import parquet
 
-from streamkpca.tables import open_table, regroup
-from streamkpca.tables.columns import TableError, check_same_columns
+from streamkpca.tables import TableError, check_same_columns, open_table, regroup
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 30), st.integers(1, 4)).flatmap(
@@ -313,7 +312,7 @@ def test_an_absent_array_and_labels_of_another_length_are_refused(tmp_path):
     np.savez(path, rows=np.ones((5, 2)), labels=np.ones(4))
     with pytest.raises(TableError, match="no array 'z' in it; use --array: rows, labels"):
         open_table(path, array="z")
-    with pytest.raises(TableError, match="one number for each of the 5 rows of rows but got shape"):
+    with pytest.raises(TableError, match="one value for each of the 5 rows of rows but got shape"):
         open_table(path, labels="labels")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streamkpca.checkpoints.files import write_durably
 from streamkpca.command.runs import one_line
 from streamkpca.command.terminal import BadInput
-from streamkpca.tables.columns import Table
+from streamkpca.tables import Table
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA

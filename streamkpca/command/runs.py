@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamkpca.command.reports import Scores
 from streamkpca.command.results import ResultWriter
 from streamkpca.command.terminal import BadInput, Interruption, show_progress
-from streamkpca.tables import open_table, regroup
-from streamkpca.tables.columns import Chunk, Table, check_same_columns
+from streamkpca.tables import Chunk, Table, check_same_columns, open_table, regroup
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA

@@ -1,22 +1,28 @@
-"""Rows of numbers from CSV, npy, npz and parquet files, in chunks and never whole."""
+"""Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz, in chunks and never whole."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from streamkpca.tables.array_tables import NpyTable, NpzTable
-from streamkpca.tables.columns import (
-    Array,
-    Chunk,
-    Table,
-    TableError,
-    blaming,
-    check_finite,
-    choose_columns,
-)
+from streamkpca.tables.arrow_tables import ArrowTable
+from streamkpca.tables.columns import Choice, Columns
 from streamkpca.tables.csv_tables import CsvTable
+from streamkpca.tables.errors import TableError
+from streamkpca.tables.json_tables import JsonTable
+from streamkpca.tables.sources import MAGIC_BYTES, Source
+from streamkpca.tables.table import ON_BAD_ROWS, Chunk, Table, check_same_columns
+from streamkpca.tables.text_tables import BOM
+
+__all__ = ["Chunk", "Columns", "Table", "TableError", "check_same_columns", "open_table", "regroup"]
+
+# What a file's first bytes tell. Letters that may begin a column's name must not be followed by a delimiter.
+_NUMPY = re.compile(rb"\x93NUMPY")
+_ZIP = re.compile(rb"PK(\x03\x04|\x05\x06)")
+_ARROW = re.compile(rb"(PAR1|ARROW1)(?![,;\t\r\n])|\xff\xff\xff\xff")
+_REFUSED = {re.compile(rb"\x89HDF"): "an HDF5 file", re.compile(rb"\xd0\xcf\x11\xe0"): "an Excel file"}
 
 
 def open_table(
@@ -29,15 +35,21 @@ def open_table(
     columns: Sequence[str] = (),
     drop: Sequence[str] = (),
     labels: str | None = None,
+    time: str | None = None,
+    on_bad_rows: str = "raise",
+    follow: bool = False,
 ) -> Table:
-    r"""Open a file for reading in chunks, whatever its format.
+    r"""Open a file or a stream for reading in chunks, whatever its format.
 
     Parameters
     ----------
     source : str
-        The file. Its first bytes tell whether it is npy, npz or parquet; anything else is CSV.
+        The file. Its first bytes tell the format: npy, npz, Parquet, Arrow's file or stream; text that begins with
+        ``{`` or ``[`` is JSON lines, other text is CSV. Text, npy and Arrow may be compressed as gzip, bzip2, xz, zstd
+        or lz4.
     stream : binary file, optional
-        CSV rows to read instead of `source`, which then is only the stream's name in errors.
+        What to read instead of `source`, which then is only the stream's name in errors. It is never sought in, so
+        npz and Parquet, which are read from their end, are refused.
     array : str, optional
         Name of the array inside an npz file; not needed where only one has two dimensions.
     header, delimiter : bool, str, optional
@@ -46,6 +58,15 @@ def open_table(
         Columns to read or leave out, by name or by position from 0.
     labels : str, optional
         Column that tells which rows are anomalous; for npz also the name of an array with one number a row.
+    time : str, optional
+        Column that is kept beside the rows, as it stands; for npz also the name of an array with one value a row.
+        It is one of the numbers only if `columns` names it too.
+    on_bad_rows : "raise" or "skip"
+        What becomes of a row that cannot be read as finite numbers: an error, or it is left out and counted in
+        `Table.n_skipped`.
+    follow : bool
+        Whether to wait for more at a text file's end, across rotation and truncation, as ``tail -F`` does. The file
+        need not exist yet. A pipe is always read until its writer closes it.
 
     Returns
     -------
@@ -58,36 +79,52 @@ def open_table(
 
     Notes
     -----
-    Memory is O(chunk) for all formats, but for an npz array in column-major order, which is held whole in the
-    type that it has in the file: its first row is complete only when its last column has begun.
+    Memory is O(chunk) for all formats, with these exceptions: an Arrow stream is held one batch at a time, in the
+    size in which it was written; an npz array in column-major order is held whole in the type that it has in the
+    file, for its first row is complete only when its last column has begun.
 
     Examples
     --------
     >>> import io
-    >>> table = open_table("<text>", stream=io.BytesIO(b"t,x,y\n10:00,1,2\n10:01,3,4.5\n"), drop=["t"])
-    >>> [chunk.rows.tolist() for chunk in table.chunks(1000)]
-    [[[1.0, 2.0], [3.0, 4.5]]]
+    >>> text = b"t,x,y\n10:00,1,2\n10:01,3,4.5\n10:02,5,n/a\n"
+    >>> table = open_table("<text>", stream=io.BytesIO(text), time="t", on_bad_rows="skip")
+    >>> [(chunk.rows.tolist(), chunk.times) for chunk in table.chunks(1000)]
+    [([[1.0, 2.0], [3.0, 4.5]], ['10:00', '10:01'])]
+    >>> table.n_skipped, table.first_skipped
+    (1, "<text>, line 4: column 'y' has no value ('n/a')")
+
+    Read a file up to a place, and go on there another day:
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
+    >>> _ = path.write_text("x\n1\n2\n3\n")
+    >>> place = next(open_table(str(path)).chunks(2)).place
+    >>> later = open_table(str(path))
+    >>> later.go_on(place)
+    >>> [chunk.rows.tolist() for chunk in later.chunks(2)]
+    [[[3.0]]]
     """
-    path = Path(source)
-    magic = b""
-    if stream is None:
-        if path.is_dir() or not path.exists():
-            what = "is a folder" if path.is_dir() else "no such file"
-            raise TableError(f"{source}: {what}; give a CSV, npy, npz or parquet file, or - for standard input")
-        if path.is_file():
-            with blaming(source), path.open("rb") as file:
-                magic = file.read(6)
-    if array is not None and not magic.startswith(b"PK"):
+    if on_bad_rows not in ON_BAD_ROWS:
+        raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}")
+    skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time)
+    origin = Source(source, stream, follow=follow)
+    magic = origin.peek(lambda head: len(_begun(head)) >= MAGIC_BYTES or b"\n" in _begun(head))
+    if array is not None and not _ZIP.match(magic):
         raise TableError(f"{source}: --array names an array of an npz file, but this is none; leave --array out")
-    if magic == b"\x93NUMPY":
-        return NpyTable(source, columns=columns, drop=drop, labels=labels)
-    if magic.startswith(b"PK"):
-        return NpzTable(source, array=array, columns=columns, drop=drop, labels=labels)
-    if magic.startswith(b"PAR1"):
-        return ParquetTable(source, columns=columns, drop=drop, labels=labels)
-    return CsvTable(
-        source, stream=stream, header=header, delimiter=delimiter, columns=columns, drop=drop, labels=labels
-    )
+    for beginning, what in _REFUSED.items():
+        if beginning.match(magic):
+            raise TableError(f"{source}: is {what}, which cannot be read; save it as CSV, Parquet or Arrow")
+    if any(beginning.match(magic) for beginning in (_NUMPY, _ZIP, _ARROW)):
+        if origin.followed:
+            raise TableError(f"{source}: only text grows row by row; leave --follow out, or write CSV or JSON lines")
+        if _ARROW.match(magic):
+            return ArrowTable(origin, choice=choice, skips=skips)
+        if _ZIP.match(magic):
+            return NpzTable(origin, array=array, choice=choice, skips=skips)
+        return NpyTable(origin, choice=choice, skips=skips)
+    if _begun(magic).startswith((b"{", b"[")) and header is None and delimiter is None:
+        return JsonTable(origin, choice=choice, skips=skips)
+    return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips)
 
 
 def regroup(chunks: Iterable[Chunk], n_rows: int) -> Iterator[Chunk]:
@@ -105,79 +142,28 @@ def regroup(chunks: Iterable[Chunk], n_rows: int) -> Iterator[Chunk]:
     Chunk
     """
     held: list[Chunk] = []
+    n_held = 0
     for chunk in chunks:
-        held.append(chunk)
-        while sum(len(part.rows) for part in held) >= n_rows:
-            whole = _join(held)
-            yield Chunk(*_cut(whole, slice(None, n_rows)), chunk.position)
-            held = [Chunk(*_cut(whole, slice(n_rows, None)), chunk.position)]
-    if held and len((rest := _join(held)).rows):
-        yield rest
-
-
-class ParquetTable(Table):
-    """Number columns of a parquet file, read by batches.
-
-    Parameters
-    ----------
-    source : str
-        The file.
-    columns, drop, labels : sequence of str, sequence of str, str or None
-        As in `choose_columns`.
-
-    Raises
-    ------
-    TableError
-        A chosen column does not hold numbers.
-    """
-
-    rereadable = True
-
-    def __init__(
-        self, source: str, *, columns: Sequence[str] = (), drop: Sequence[str] = (), labels: str | None = None
-    ) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        self.source = source
-        with blaming(source), parquet.ParquetFile(source) as file:
-            schema, self.total = file.schema_arrow, file.metadata.num_rows
-        self.columns = choose_columns(source, schema.names, named=True, columns=columns, drop=drop, labels=labels)
-        types = pyarrow.types
-        for j in self.columns.wanted:
-            kind = schema.types[j]
-            if not any(
-                check(kind) for check in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-            ):
-                name = schema.names[j]
-                raise TableError(
-                    f"{source}: column {name!r} holds {kind} but numbers are required; "
-                    f"leave the column out (--drop {name})"
-                )
-
-    def _blocks(self, n_rows: int) -> Iterator[tuple[Array, int]]:
-        from pyarrow import parquet
-
-        names = [self.columns.names[j] for j in self.columns.wanted]
         start = 0
-        with blaming(self.source), parquet.ParquetFile(self.source) as file:
-            for batch in file.iter_batches(batch_size=n_rows, columns=names):
-                values = np.empty((batch.num_rows, len(names)))
-                for j, name in enumerate(names):
-                    # A missing value becomes None or NaN, and both become NaN here.
-                    values[:, j] = batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
-                check_finite(values, source=self.source, first_row=start, columns=self.columns)
-                start += len(values)
-                yield values, start
+        while n_held + len(chunk.rows) - start >= n_rows:
+            stop = start + n_rows - n_held
+            yield _join([*held, chunk.cut(slice(start, stop))])
+            held, n_held, start = [], 0, stop
+        if start < len(chunk.rows):
+            held.append(chunk.cut(slice(start, None)))
+            n_held += len(held[-1].rows)
+    if held:
+        yield _join(held)
+
+
+def _begun(head: bytes) -> bytes:
+    return head.removeprefix(BOM).lstrip()
 
 
 def _join(chunks: list[Chunk]) -> Chunk:
-    first = chunks[0]
+    last = chunks[-1]
     if len(chunks) == 1:
-        return first
-    labels = None if first.labels is None else np.concatenate([c.labels for c in chunks if c.labels is not None])
-    return Chunk(np.concatenate([chunk.rows for chunk in chunks]), labels, chunks[-1].position)
-
-
-def _cut(chunk: Chunk, part: slice) -> tuple[Array, Array | None]:
-    return chunk.rows[part], None if chunk.labels is None else chunk.labels[part]
+        return last
+    labels = None if last.labels is None else np.concatenate([c.labels for c in chunks if c.labels is not None])
+    times = None if last.times is None else [time for c in chunks for time in c.times or ()]
+    return last._replace(rows=np.concatenate([chunk.rows for chunk in chunks]), labels=labels, times=times)

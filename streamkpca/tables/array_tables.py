@@ -1,33 +1,35 @@
 """Tables that numpy wrote: npy files mapped into memory, arrays of npz files decompressed as they are read."""
 
+import io
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.tables.columns import (
-    Array,
-    Chunk,
-    Table,
-    TableError,
-    blaming,
-    check_finite,
-    choose_columns,
-)
+from streamkpca.tables.columns import Choice, choose_columns
+from streamkpca.tables.errors import TableError, blaming
+from streamkpca.tables.sources import READ_BYTES, Source
+from streamkpca.tables.table import Array, Block, Table, time_values
+
+_Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
-class NpyTable(Table):
-    """A two-dimensional array in an npy file, mapped into memory.
+class ArrayTable(Table):
+    """Rows of one two-dimensional array.
 
     Parameters
     ----------
-    source : str
-        The file.
-    columns, drop, labels : sequence of str, sequence of str, str or None
-        As in `choose_columns`.
+    source : Source
+        Where it comes from.
+    header : tuple
+        Its shape, whether it is in column-major order, and its type.
+    choice : Choice
+        Columns to read, by position.
+    skips : bool
+        Whether rows with NaN or infinity are left out.
 
     Raises
     ------
@@ -35,41 +37,104 @@ class NpyTable(Table):
         Not a two-dimensional array of real numbers.
     """
 
-    rereadable = True
+    _format: str
 
-    def __init__(
-        self, source: str, *, columns: Sequence[str] = (), drop: Sequence[str] = (), labels: str | None = None
-    ) -> None:
-        self.source = source
-        with blaming(source):
-            array = np.load(source, mmap_mode="r", allow_pickle=False)
-        self.total, width = _check_array(source, array.shape, array.dtype)
-        names = [str(j) for j in range(width)]
-        self.columns = choose_columns(source, names, named=False, columns=columns, drop=drop, labels=labels)
+    def __init__(self, source: Source, name: str, header: _Header, *, choice: Choice, skips: bool) -> None:
+        self.source, self._source, self.skips, self.rereadable = source.name, source, skips, source.rereadable
+        shape, _, dtype = header
+        if dtype.kind not in "fiub":
+            raise TableError(f"{name}: holds {dtype} but real numbers are required; save it as float64")
+        if len(shape) != 2 or not shape[1]:
+            raise TableError(
+                f"{name}: expected an array of rows and columns but its shape is {shape}; save it with two dimensions"
+            )
+        self.total = shape[0]
+        self.columns = choose_columns(source.name, [str(j) for j in range(shape[1])], choice, named=False)
 
-    def _blocks(self, n_rows: int) -> Iterator[tuple[Array, int]]:
+    def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield rows from one on."""
+        raise NotImplementedError
+
+    def _beside(self) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
+        """Return labels and times that are no columns."""
+        return None, None
+
+    def _blocks(self, n_rows: int) -> Iterator[Block]:
+        start, time = self._first_row, self.columns.time
+        common = {"format": self._format, "names": list(self.columns.names)} if self.rereadable else None
         with blaming(self.source):
-            array = np.load(self.source, mmap_mode="r", allow_pickle=False)
-        wanted = list(self.columns.wanted)
-        for start in range(0, len(array), n_rows):
-            values = np.asarray(array[start : start + n_rows], dtype=np.float64)[:, wanted]
-            check_finite(values, source=self.source, first_row=start, columns=self.columns)
-            yield values, start + len(values)
+            labels, times = self._beside()
+            wanted = list(self.columns.wanted if labels is None else self.columns.features)
+            for array in self._arrays(n_rows, start):
+                part = slice(start, start + len(array))
+                values: Array = np.asarray(array[:, wanted], dtype=np.float64)
+                if labels is not None:
+                    values = np.column_stack([values, labels[part]])
+                when = array[:, time] if time is not None else None if times is None else times[part]
+                yield self._screened(values, start, times=None if when is None else time_values(when), common=common)
+                start = part.stop
+
+    def _check_place(self, place: Mapping[str, Any]) -> None:
+        self._check_row_place(place, self._format)
 
 
-class NpzTable(Table):
+class NpyTable(ArrayTable):
+    """A two-dimensional array in an npy file, mapped into memory; from a pipe it is read as it comes.
+
+    Parameters
+    ----------
+    source : Source
+        Where it comes from.
+    choice : Choice
+        Columns to read, by position.
+    skips : bool
+        Whether rows with NaN or infinity are left out.
+    """
+
+    _format = "npy"
+
+    def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
+        self._mapped = source.rereadable and source.compression is None
+        # Kept open: what a pipe has given is gone.
+        self._file: IO[bytes] | None = None
+        if self._mapped:
+            with blaming(source.name):
+                array = np.load(source.path, mmap_mode="r", allow_pickle=False)
+            header: _Header = (array.shape, False, array.dtype)
+        else:
+            with source.opened() as opening:
+                file = io.BufferedReader(opening)
+                self._header = header = _read_header(file)
+                if not source.rereadable:
+                    self._file = file
+        super().__init__(source, source.name, header, choice=choice, skips=skips)
+
+    def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
+        if self._mapped:
+            array = np.load(self._source.path, mmap_mode="r", allow_pickle=False)
+            yield from (array[start : start + n_rows] for start in range(first, len(array), n_rows))
+            return
+        with self._source.opened() as opening:
+            file = self._file
+            if file is None:
+                file = io.BufferedReader(opening)
+                _read_header(file)
+            yield from _array_blocks(file, self._header, n_rows, first)
+
+
+class NpzTable(ArrayTable):
     """One two-dimensional array of an npz file, decompressed as it is read.
 
     Parameters
     ----------
-    source : str
-        The file.
+    source : Source
+        Where it comes from; a file, for it is read from its end.
     array : str, optional
         The array's name; not needed where only one has two dimensions.
-    columns, drop : sequence of str
-        As in `choose_columns`.
-    labels : str, optional
-        A column, or the name of another array of the file that has one number a row.
+    choice : Choice
+        Columns to read, by position. Labels and time may also name another array that has one value a row.
+    skips : bool
+        Whether rows with NaN or infinity are left out.
 
     Raises
     ------
@@ -77,112 +142,82 @@ class NpzTable(Table):
         No such array, or none of two dimensions with real numbers.
     """
 
-    rereadable = True
+    _format = "npz"
 
-    def __init__(
-        self,
-        source: str,
-        *,
-        array: str | None = None,
-        columns: Sequence[str] = (),
-        drop: Sequence[str] = (),
-        labels: str | None = None,
-    ) -> None:
-        self.source = source
-        with blaming(source):
-            shapes = _npz_shapes(source)
-        tables = [name for name, (shape, _) in shapes.items() if len(shape) == 2]
+    def __init__(self, source: Source, *, array: str | None, choice: Choice, skips: bool = False) -> None:
+        if not source.rereadable or source.compression is not None:
+            raise TableError(f"{source.name}: an npz file is read from its end; write it to a file and name that")
+        with blaming(source.name):
+            headers = _npz_headers(source.name)
+        tables = [name for name, (shape, _, _) in headers.items() if len(shape) == 2]
         if array is None and len(tables) == 1:
             array = tables[0]
-        if array is None or array not in shapes:
+        if array is None or array not in headers:
             what = "say which array with --array" if array is None else f"no array {array!r} in it; use --array"
-            raise TableError(f"{source}: {what}: {', '.join(shapes) or 'there is none'}")
+            raise TableError(f"{source.name}: {what}: {', '.join(headers) or 'there is none'}")
         self._array = array
-        self.total, width = _check_array(f"{source}[{array}]", *shapes[array])
-        # Asked for like a column, but kept apart: it takes no part in positions.
-        self._label_array = labels if labels in shapes and labels != array else None
-        if self._label_array is not None:
-            shape, dtype = shapes[self._label_array]
-            if shape not in {(self.total,), (self.total, 1)} or dtype.kind not in "fiub":
+        # Asked for like columns, but kept apart: they take no part in positions.
+        beside = {name for name in (choice.labels, choice.time) if name in headers and name != array}
+        self._labels = choice.labels if choice.labels in beside else None
+        self._time = choice.time if choice.time in beside else None
+        apart = replace(
+            choice, labels=None if self._labels else choice.labels, time=None if self._time else choice.time
+        )
+        super().__init__(source, f"{source.name}[{array}]", headers[array], choice=apart, skips=skips)
+        for name, kinds, option in ((self._labels, "fiub", "--labels"), (self._time, "fiubMU", "--time")):
+            if name is None:
+                continue
+            shape, _, dtype = headers[name]
+            if shape not in {(self.total,), (self.total, 1)} or dtype.kind not in kinds:
                 raise TableError(
-                    f"{source}[{labels}]: expected one number for each of the {self.total} rows of {array} "
-                    f"but got shape {shape} of type {dtype}; name another array or a column with --labels"
+                    f"{source.name}[{name}]: expected one value for each of the {self.total} rows of {array} "
+                    f"but got shape {shape} of type {dtype}; name another array or a column with {option}"
                 )
-        names = [str(j) for j in range(width)]
-        self.columns = choose_columns(
-            source,
-            names,
-            named=False,
-            columns=columns,
-            drop=drop,
-            labels=None if self._label_array is not None else labels,
-        )
 
-    def chunks(self, n_rows: int) -> Iterator[Chunk]:  # noqa: D102 -- as in Table
-        chunks = super().chunks(n_rows)
-        if self._label_array is None:
-            yield from chunks
-            return
-        with blaming(self.source), np.load(self.source, allow_pickle=False) as archive:
-            labels = np.asarray(archive[self._label_array], dtype=np.float64).ravel()
-        for chunk in chunks:
-            yield chunk._replace(labels=labels[chunk.position - len(chunk.rows) : chunk.position])
+        if self._labels is not None:
+            self.columns = replace(
+                self.columns, labels=len(self.columns.names), names=(*self.columns.names, self._labels)
+            )
 
-    def _blocks(self, n_rows: int) -> Iterator[tuple[Array, int]]:
-        wanted, start = list(self.columns.wanted), 0
-        with blaming(self.source), _npz_member(self.source, self._array) as file:
-            for block in _array_blocks(file, n_rows):
-                values = np.asarray(block, dtype=np.float64)[:, wanted]
-                check_finite(values, source=self.source, first_row=start, columns=self.columns)
-                start += len(values)
-                yield values, start
+    def _beside(self) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
+        with np.load(self.source, allow_pickle=False) as archive:
+            labels, times = (None if name is None else archive[name].ravel() for name in (self._labels, self._time))
+        return labels, times
+
+    def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
+        with zipfile.ZipFile(self.source) as archive, archive.open(f"{self._array}.npy") as file:
+            yield from _array_blocks(file, _read_header(file), n_rows, first)
 
 
-def _check_array(source: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> tuple[int, int]:
-    kind = np.dtype(dtype).kind
-    if kind not in "fiub":
-        raise TableError(f"{source}: holds {np.dtype(dtype)} but real numbers are required; save it as float64")
-    if len(shape) != 2 or not shape[1]:
-        raise TableError(
-            f"{source}: expected an array of rows and columns but its shape is {shape}; save it with two dimensions"
-        )
-    return shape[0], shape[1]
-
-
-def _npz_shapes(source: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+def _npz_headers(source: str) -> dict[str, _Header]:
     """Read the headers of an npz file's arrays, in its order, and nothing more."""
-    shapes = {}
+    headers = {}
     with zipfile.ZipFile(source) as archive:
         for name in archive.namelist():
             if name.endswith(".npy"):
                 with archive.open(name) as file:
-                    shape, _, dtype = _read_header(file)
-                shapes[name.removesuffix(".npy")] = (shape, dtype)
-    return shapes
+                    headers[name.removesuffix(".npy")] = _read_header(file)
+    return headers
 
 
-@contextmanager
-def _npz_member(source: str, array: str) -> Iterator[IO[bytes]]:
-    with zipfile.ZipFile(source) as archive, archive.open(f"{array}.npy") as file:
-        yield file
-
-
-def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(file: IO[bytes]) -> _Header:
     version = np.lib.format.read_magic(file)
     # Version 3 differs from 2 only for field names, and an array with fields is refused anyway.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(file)
+    header: _Header = read(file)
     return header
 
 
-def _array_blocks(file: IO[bytes], n_rows: int) -> Iterator[npt.NDArray[Any]]:
-    shape, column_major, dtype = _read_header(file)
-    n, d = shape
+def _array_blocks(file: IO[bytes], header: _Header, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
+    """Read rows of an array that follows its header, from one on."""
+    (n, d), column_major, dtype = header
     if column_major:
         columns = np.frombuffer(file.read(n * d * dtype.itemsize), dtype).reshape(d, n)
-        for start in range(0, n, n_rows):
-            yield columns[:, start : start + n_rows].T
+        yield from (columns[:, start : start + n_rows].T for start in range(first, n, n_rows))
         return
-    for start in range(0, n, n_rows):
+    rest = first * d * dtype.itemsize
+    while rest and (piece := file.read(min(rest, READ_BYTES))):
+        rest -= len(piece)
+    for start in range(first, n, n_rows):
         rows = min(n_rows, n - start)
         yield np.frombuffer(file.read(rows * d * dtype.itemsize), dtype).reshape(rows, d)

@@ -1,44 +1,33 @@
-"""What every table on disk has in common: a source, named columns, a choice among them, rows in chunks."""
+"""The columns of a table, and the choice among them."""
 
-import zipfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[np.float64]
+from streamkpca.tables.errors import TableError
 
 _SHOWN_NAMES = 8
-_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 
 
-class TableError(ValueError):
-    """Raised when a file cannot be read as rows of numbers.
-
-    The message is one line: where, what is wrong, and what to do about it.
-    """
-
-
-class Chunk(NamedTuple):
-    """Some consecutive rows of a table.
+@dataclass(frozen=True)
+class Choice:
+    """Which columns are asked for, before anything is known of the file.
 
     Attributes
     ----------
-    rows : ndarray of shape (n, d)
-        Finite, C-contiguous float64.
-    labels : ndarray of shape (n,), or None
-        The label column, where one was asked for.
-    position : int
-        How much of the table's `total` has been read by now.
+    columns : sequence of str
+        Columns to read, by name or by position from 0; a name wins over a position. All if empty.
+    drop : sequence of str
+        Columns to leave out.
+    labels : str, optional
+        Column that is no feature but tells which rows are anomalous.
+    time : str, optional
+        Column that is kept beside the rows, as it stands. It is a feature only if `columns` names it too.
     """
 
-    rows: Array
-    labels: Array | None
-    position: int
+    columns: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    labels: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +42,8 @@ class Columns:
         Positions of the chosen columns, in the order in which they were asked for.
     labels : int or None
         Position of the label column.
+    time : int or None
+        Position of the time column.
     named : bool
         Whether the file itself brings the names.
     """
@@ -60,11 +51,12 @@ class Columns:
     names: tuple[str, ...]
     features: tuple[int, ...]
     labels: int | None
+    time: int | None
     named: bool
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """Positions of everything that must be read: features, then labels."""
+        """Positions of all that must be read as numbers: features, then labels."""
         return self.features if self.labels is None else (*self.features, self.labels)
 
     @property
@@ -73,68 +65,7 @@ class Columns:
         return tuple(self.names[j] for j in self.features)
 
 
-class Table(ABC):
-    """Rows of numbers in a file or a stream, read in chunks and never whole.
-
-    Attributes
-    ----------
-    source : str
-        The file, for error texts.
-    columns : Columns
-        What is read.
-    total : int or None
-        Size in the unit of `Chunk.position`; None where no one knows it before the end.
-    rereadable : bool
-        Whether `chunks` can be called again.
-    """
-
-    source: str
-    columns: Columns
-    total: int | None
-    rereadable: bool
-
-    @abstractmethod
-    def _blocks(self, n_rows: int) -> Iterator[tuple[Array, int]]:
-        """Yield the wanted columns, some rows at a time, with the position reached."""
-
-    def chunks(self, n_rows: int) -> Iterator[Chunk]:
-        """Read the rows, a chunk at a time.
-
-        Parameters
-        ----------
-        n_rows : int
-            Most rows of one chunk. Chunks may be smaller: rows from a pipe are handed on as they come.
-
-        Yields
-        ------
-        Chunk
-
-        Raises
-        ------
-        TableError
-            No rows; a row of another width; text, a missing or an infinite number.
-        """
-        d = len(self.columns.features)
-        empty = True
-        for values, position in self._blocks(n_rows):
-            for start in range(0, len(values), n_rows):
-                part = values[start : start + n_rows]
-                empty = False
-                labels = None if self.columns.labels is None else part[:, d].copy()
-                yield Chunk(np.ascontiguousarray(part[:, :d]), labels, position)
-        if empty:
-            raise TableError(f"{self.source}: no rows of numbers in it; give a table with at least one row")
-
-
-def choose_columns(
-    source: str,
-    names: Sequence[str],
-    *,
-    named: bool,
-    columns: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    labels: str | None = None,
-) -> Columns:
+def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: bool) -> Columns:
     """Settle which columns of a table are read.
 
     Parameters
@@ -143,14 +74,10 @@ def choose_columns(
         The file, for error texts.
     names : sequence of str
         All its columns.
+    choice : Choice
+        What is asked for.
     named : bool
         Whether the names come from the file.
-    columns : sequence of str
-        Columns to read, by name or by position from 0; a name wins over a position. All if empty.
-    drop : sequence of str
-        Columns to leave out.
-    labels : str, optional
-        Column that is no feature but tells which rows are anomalous.
 
     Returns
     -------
@@ -163,101 +90,23 @@ def choose_columns(
 
     Examples
     --------
-    >>> choose_columns("a.csv", ["time", "x", "y"], named=True, drop=["time"]).feature_names
+    >>> choose_columns("a.csv", ["time", "x", "y"], Choice(time="time"), named=True).feature_names
     ('x', 'y')
     """
-    dropped = {_find_column(source, names, wanted) for wanted in drop}
-    label = None if labels is None else _find_column(source, names, labels)
-    chosen = [_find_column(source, names, wanted) for wanted in columns] if columns else range(len(names))
+    dropped = {_find_column(source, names, wanted) for wanted in choice.drop}
+    label = None if choice.labels is None else _find_column(source, names, choice.labels)
+    time = None if choice.time is None else _find_column(source, names, choice.time)
+    if choice.columns:
+        chosen = [_find_column(source, names, wanted) for wanted in choice.columns]
+    else:
+        chosen = [j for j in range(len(names)) if j != time]
     features = tuple(j for j in dict.fromkeys(chosen) if j not in dropped and j != label)
     if not features:
         raise TableError(
-            f"{source}: no column is left of {_list_names(names)}; choose others with --columns, --drop or --labels"
+            f"{source}: no column is left of {_list_names(names)}; "
+            "choose others with --columns, --drop, --time or --labels"
         )
-    return Columns(tuple(names), features, label, named)
-
-
-def check_same_columns(first: Table, other: Table) -> None:
-    """Refuse a table whose rows cannot follow those of the first.
-
-    Parameters
-    ----------
-    first, other : Table
-        The table that set the columns, and the one that must match.
-
-    Raises
-    ------
-    TableError
-        Another number of columns, or other names where both files bring names.
-    """
-    expected, got = first.columns.feature_names, other.columns.feature_names
-    if len(expected) != len(got):
-        raise TableError(
-            f"{other.source}: expected {len(expected)} columns (as in {first.source}) but got {len(got)}; "
-            "choose the same columns with --columns or --drop"
-        )
-    if first.columns.named and other.columns.named and expected != got:
-        j = next(j for j, (a, b) in enumerate(zip(expected, got, strict=True)) if a != b)
-        raise TableError(
-            f"{other.source}: expected column {expected[j]!r} in place {j} (as in {first.source}) but got "
-            f"{got[j]!r}; choose the same columns in the same order with --columns"
-        )
-
-
-def check_finite(values: Array, *, source: str, first_row: int, columns: Columns) -> None:
-    """Refuse rows with NaN or infinity.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n, len(columns.wanted))
-        Rows as read.
-    source : str
-        The file, for the error text.
-    first_row : int
-        Position of the first of these rows in the file, from 0.
-    columns : Columns
-        What was read.
-
-    Raises
-    ------
-    TableError
-        Names the first such row and its column.
-    """
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    row, j = (int(i) for i in np.argwhere(~finite)[0])
-    name = columns.names[columns.wanted[j]]
-    what = "is missing (NaN)" if np.isnan(values[row, j]) else "is infinite"
-    raise TableError(
-        f"{source}, row {first_row + row} (from 0): column {name!r} {what}; "
-        f"fill or remove such rows first, or leave the column out (--drop {name})"
-    )
-
-
-@contextmanager
-def blaming(source: str) -> Iterator[None]:
-    """Turn what numpy, zipfile and pyarrow say of a bad file into one line that names the file.
-
-    Parameters
-    ----------
-    source : str
-        The file.
-
-    Raises
-    ------
-    TableError
-        For any error that tells of a file that is not what it claims to be.
-    """
-    try:
-        yield
-    except TableError:
-        raise
-    except _UNREADABLE as error:
-        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
-        raise TableError(
-            f"{source}: cannot be read ({reason}); is the file whole and of the format it claims?"
-        ) from None
+    return Columns(tuple(names), features, label, time, named)
 
 
 def _find_column(source: str, names: Sequence[str], wanted: str) -> int:

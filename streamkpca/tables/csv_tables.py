@@ -1,207 +1,281 @@
-"""CSV read block by block, from a file or a pipe.
+"""CSV and its kin: one row a line, fields separated by a comma, a tab or a semicolon, quoted or not."""
 
-pyarrow's own streaming reader would be shorter, but it reads ahead in a thread of its own: rows of a slow
-pipe would wait for a full megabyte, and Ctrl-C would wait for the pipe. So blocks of whole lines are cut
-here, on the calling thread, and only their parsing is pyarrow's.
-"""
-
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO
+import re
+from collections.abc import Iterator
 
 import numpy as np
 
-from streamkpca.tables.columns import Array, Columns, Table, TableError, choose_columns
+from streamkpca.tables.columns import Choice, choose_columns
+from streamkpca.tables.errors import TableError, need_pyarrow
+from streamkpca.tables.sources import Source
+from streamkpca.tables.table import Array, Counts, Time
+from streamkpca.tables.text_tables import BOM, BadRecord, Parsed, Records, TextTable, decode
 
-_READ_BYTES = 1 << 20
-_LONGEST_LINE = 1 << 26
-_MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?"}
-_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
+_MISSING_SPELLINGS = sorted({spelling for text in _MISSING for spelling in (text, text.upper(), text.capitalize())})
+_SNIFFED = (",", "\t", ";")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+# A quotation mark that opens a field and is not closed within so many bytes is taken for a slip of its line alone.
+_LONGEST_QUOTED = 1 << 20
 
 
-class CsvTable(Table):
-    """Comma-separated rows, in a file (may be compressed) or a stream.
+class CsvTable(TextTable):
+    """Rows of fields between delimiters, in a file (may be compressed or growing) or a stream.
 
     Parameters
     ----------
-    source : str
-        The file's name, or how errors shall call the stream.
-    stream : binary file, optional
-        Read this instead of opening `source`; it can be read only once.
+    source : Source
+        Where they come from.
+    choice : Choice
+        Columns to read.
     header : bool, optional
         Whether the first line holds names. None finds out: a first line of numbers alone is a row; one with
         text holds names, unless it has numbers too and the second line has its text in the same columns.
     delimiter : str, optional
-        What separates fields; None is a comma, for a file named ``.tsv`` a tab.
-    columns, drop, labels : sequence of str, sequence of str, str or None
-        As in `choose_columns`.
+        What separates fields; None is a tab for a file named ``.tsv``, else what cuts the first line into most fields
+        of comma, tab and semicolon.
+    skips : bool
+        Whether bad rows are left out.
 
     Raises
     ------
     TableError
         The file cannot be opened or holds no line.
+
+    Notes
+    -----
+    A first line that is there again at the beginning of the next file, when one file follows another under the same
+    name, is no row.
     """
+
+    _format = "CSV"
 
     def __init__(
         self,
-        source: str,
+        source: Source,
         *,
-        stream: BinaryIO | None = None,
+        choice: Choice,
         header: bool | None = None,
         delimiter: str | None = None,
-        columns: Sequence[str] = (),
-        drop: Sequence[str] = (),
-        labels: str | None = None,
+        skips: bool = False,
     ) -> None:
-        self.source = source
-        path = Path(source)
-        plain = stream is None and path.is_file()
-        self.rereadable = plain
-        self.total = path.stat().st_size if plain and path.suffix not in _COMPRESSED else None
-        suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSED]
-        self._delimiter = delimiter or ("\t" if suffixes[-1:] == [".tsv"] else ",")
-        self._owned = stream is None
-        # A pipe cannot be opened twice, so what was read to find the names is handed on to the rows.
-        self._stream = stream if stream is not None or plain else _open(source)
-        self._head = b""
-        if self._stream is not None:
-            self._head, names, self._header = self._peek(self._stream, header)
-        else:
-            with _opened(source) as file:
-                _, names, self._header = self._peek(file, header)
-        self.columns: Columns = choose_columns(
-            source, names, named=self._header, columns=columns, drop=drop, labels=labels
-        )
-
-    def _peek(self, stream: BinaryIO, header: bool | None) -> tuple[bytes, list[str], bool]:
-        """Read until two lines are there; return them, the names, and whether line one holds them."""
-        read = _reader(stream)
-        head = b""
-        while head.count(b"\n") < 2 and len(head) < _LONGEST_LINE and (more := read(_READ_BYTES)):
-            head += more
-        lines = [self._fields(line.rstrip("\r")) for line in _decode(head).split("\n")[:2]]
-        if not "".join(lines[0]).strip():
-            raise TableError(f"{self.source}: the file is empty or begins with an empty line; give a table with rows")
-        first = lines[0]
-        second = lines[1] if len(lines) == 2 and len(lines[1]) == len(first) else None
-        if header is None:
-            text = [not _is_number(field) for field in first]
-            header = any(text) and (
-                all(text)
-                or second is None
-                or any(t and _is_number(field) for t, field in zip(text, second, strict=True))
+        super().__init__(source, skips=skips)
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
+            raise TableError(
+                f"{source.name}: expected a delimiter of one ASCII character but got {delimiter!r}; say --delimiter ','"
             )
-        names = [field.strip() for field in first] if header else [str(j) for j in range(len(first))]
-        return head, names, header
+        suffixes = [suffix for suffix in source.path.suffixes if suffix[1:] not in {"gz", "bz2", "xz", "zst", "lz4"}]
+        self._delimiter = delimiter or ("\t" if suffixes[-1:] == [".tsv"] else "")
+        # Asked until a name is certain: a first line of text and numbers needs the second.
+        self._header: bool | None = header
+        head = source.peek(lambda head: self._names(head, header, final=False) is not None)
+        names = self._names(head, header, final=True)
+        assert names is not None, "the end decides"
+        self._first = names
+        if not self._header:
+            names = [str(j) for j in range(len(names))]
+        self.columns = choose_columns(source.name, [name.strip() for name in names], choice, named=bool(self._header))
 
-    def _fields(self, line: str) -> list[str]:
-        return next(csv.reader([line], delimiter=self._delimiter), [""])
+    def _names(self, head: bytes, header: bool | None, *, final: bool) -> list[str] | None:
+        """Return the fields of the first line, once it is certain whether they are names."""
+        head = head.removeprefix(BOM)
+        if b"\n" not in head and not final:
+            return None
+        self._check_text(head)
+        if not head.partition(b"\n")[0].strip():
+            raise TableError(f"{self.source}: the file is empty or begins with an empty line; give a table with rows")
+        given, self._delimiter = self._delimiter, self._delimiter or self._sniffed(head)
+        records, _ = self._records(head, line=1, final=final)
+        lines = [self._fields(records.one(i)) for i in range(min(2, len(records)))]
+        self._header = None if not lines else self._looks_named(lines, final=final) if header is None else header
+        if self._header is None:
+            self._delimiter = given
+            return None
+        return lines[0]
 
-    def _blocks(self, n_rows: int) -> Iterator[tuple[Array, int]]:
-        del n_rows
-        if self._stream is not None:
-            head, self._head = self._head, b""
-            yield from self._parse_all(_reader(self._stream), head)
-            if self._owned:
-                self._stream.close()
-        else:
-            with _opened(self.source) as file:
-                yield from self._parse_all(_reader(file), b"")
+    def _looks_named(self, lines: list[list[str]], *, final: bool) -> bool | None:
+        first = lines[0]
+        text = [not _is_number(field) for field in first]
+        if all(text) or not any(text):
+            return any(text)
+        if len(lines) == 1:
+            return True if final else None
+        second = lines[1]
+        return len(second) != len(first) or any(t and _is_number(field) for t, field in zip(text, second, strict=True))
 
-    def _parse_all(self, read: Callable[[int], bytes], head: bytes) -> Iterator[tuple[Array, int]]:
-        line, position, skip = 0, 0, self._header
-        for block in self._cut(read, head):
-            position += len(block)
-            body = block
-            if line == 0:
-                body = body.removeprefix(b"\xef\xbb\xbf")
-                if skip:
-                    body = body.partition(b"\n")[2]
-                    line = 1
-            if body.strip():
-                yield self._parse(body, line), position
-            line += body.count(b"\n")
+    def _sniffed(self, head: bytes) -> str:
+        line = decode(head.partition(b"\n")[0])
+        return max(_SNIFFED, key=lambda delimiter: len(split_fields(line, delimiter) or ()))
 
-    def _cut(self, read: Callable[[int], bytes], head: bytes) -> Iterator[bytes]:
-        """Yield blocks that end where a line ends outside quotes."""
-        rest = b""
-        while more := head or read(_READ_BYTES):
-            head = b""
-            rest += more
-            end = rest.rfind(b"\n") + 1
-            while end and rest.count(b'"', 0, end) % 2:
-                end = rest.rfind(b"\n", 0, end - 1) + 1
-            if end:
-                yield rest[:end]
-                rest = rest[end:]
-            elif len(rest) > _LONGEST_LINE:
-                raise TableError(f"{self.source}: a line longer than {_LONGEST_LINE} bytes; is this a CSV file?")
-        if rest:
-            yield rest
+    def _check_text(self, head: bytes) -> None:
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise TableError(f"{self.source}: is text in UTF-16; save it as UTF-8")
+        line = head.partition(b"\n")[0]
+        if b"\0" in line:
+            raise TableError(
+                f"{self.source}: is neither text nor any format known here; give a CSV, TSV, JSON lines, npy, npz, "
+                "Parquet or Arrow file"
+            )
+        if b"\r" in line.rstrip(b"\r"):
+            raise TableError(f"{self.source}: its lines end in carriage returns alone; save it with line feeds")
 
-    def _parse(self, block: bytes, line: int) -> Array:
-        """Parse whole lines; `line` of them came before."""
-        import pyarrow
-        from pyarrow import csv as arrow_csv
+    def _fields(self, record: str) -> list[str]:
+        fields = split_fields(record, self._delimiter)
+        # A mark that is never closed is a letter like any other where the line must be read all the same.
+        return record.split(self._delimiter) if fields is None else fields
 
-        keys = [str(j) for j in range(len(self.columns.names))]
-        wanted = [str(j) for j in self.columns.wanted]
+    def _begin(self, records: Records) -> int:
+        if not self._header:
+            return 0
+        first = self._fields(records.one(0))
+        if first != self._first and not (len(first) == len(self._first) and all(map(_is_number, first))):
+            raise TableError(
+                f"{self.source}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but got "
+                f"{records.one(0)[:80]!r}; read files of other columns for themselves"
+            )
+        return int(first == self._first)
+
+    def _record_ends(self, text: bytes, newlines: Counts, *, final: bool) -> Counts:
+        ends = newlines + 1
+        if b'"' not in text:
+            return ends
+        marks = np.frombuffer(text, np.uint8)[: int(ends[-1]) if len(ends) else 0] == ord('"')
+        if not final and not len(ends):
+            return ends
+        # An even number of marks a line: all are closed where they were opened. Looked at line by line otherwise.
+        if len(ends) and not (np.add.reduceat(marks, [0, *ends[:-1]], dtype=np.int64) % 2).any():
+            return ends
+        return np.array(list(self._quoted_ends(text, ends, final=final)), dtype=np.int64)
+
+    def _quoted_ends(self, text: bytes, ends: Counts, *, final: bool) -> Iterator[int]:
+        """Yield the ends of records whose fields may hold line ends between quotation marks."""
+        delimiter, edges = self._delimiter.encode(), [0, *map(int, ends)]
+        if final and edges[-1] < len(text):
+            edges.append(len(text))
+        begin, alone = 0, 0
+        while begin < len(edges) - 1:
+            inside, line = False, begin
+            while line < len(edges) - 1:
+                inside = _ends_inside(text, edges[line], edges[line + 1], delimiter, inside)
+                line += 1
+                if not inside or begin < alone or edges[line] - edges[begin] > _LONGEST_QUOTED:
+                    break
+            else:
+                if inside and not final:
+                    return
+            if inside:
+                # Nothing closes it: its line stands alone, and so do those that were looked through in vain.
+                alone, line = max(alone, line), begin + 1
+            begin = line
+            yield edges[begin]
+
+    def _parse_fast(self, records: Records) -> Parsed | None:
+        arrow = need_pyarrow(self.source)
+        block, wanted = records.joined, [str(j) for j in self.columns.wanted]
+        time = None if self.columns.time is None else str(self.columns.time)
+        # One type for all numbers: an integer-looking column may turn fractional a million rows later.
+        types = dict.fromkeys(wanted, arrow.float64()) | ({} if time is None else {time: arrow.string()})
         try:
-            table = arrow_csv.read_csv(
-                pyarrow.BufferReader(block),
-                read_options=arrow_csv.ReadOptions(column_names=keys, use_threads=False, block_size=len(block) + 1),
-                parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in block),
-                # One type for all: an integer-looking column may turn fractional a million rows later.
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(wanted, pyarrow.float64()), include_columns=wanted
+            table = arrow.csv.read_csv(
+                arrow.BufferReader(block),
+                read_options=arrow.csv.ReadOptions(
+                    column_names=[str(j) for j in range(len(self.columns.names))],
+                    use_threads=False,
+                    block_size=len(block) + 1,
+                ),
+                parse_options=arrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in block),
+                convert_options=arrow.csv.ConvertOptions(
+                    column_types=types, include_columns=list(types), null_values=_MISSING_SPELLINGS
                 ),
             )
-        except pyarrow.ArrowInvalid:
-            return self._parse_slowly(block, line)
-        values = np.empty((table.num_rows, len(wanted)))
-        for j, column in enumerate(table.columns):
-            values[:, j] = column.to_numpy()
-        return values if np.isfinite(values).all() else self._parse_slowly(block, line)
+            values: Array = np.empty((table.num_rows, len(wanted)))
+            for j, name in enumerate(wanted):
+                # A time that is a number as well was read as text.
+                values[:, j] = table.column(name).cast(arrow.float64()).to_numpy()
+        except arrow.ArrowInvalid:
+            return None
+        return self._screen_fast(values, None if time is None else table.column(time).to_pylist(), records)
 
-    def _parse_slowly(self, block: bytes, line: int) -> Array:
-        """Parse field by field: finds the line to blame, and reads the numbers that only Python reads."""
-        reader = csv.reader(io.StringIO(_decode(block), newline=""), delimiter=self._delimiter)
-        width = len(self.columns.names)
-        rows: list[list[float]] = []
-        for fields in reader:
-            if not fields or fields == [""] or (width > 1 and len(fields) == 1 and not fields[0].strip()):
-                continue
-            where = f"{self.source}, line {line + reader.line_num}"
-            if len(fields) != width:
-                raise TableError(
-                    f"{where}: expected {width} fields (as in the first line) but found {len(fields)}; "
-                    "mend or remove the line"
-                )
-            rows.append([self._number(fields[j], where, self.columns.names[j]) for j in self.columns.wanted])
-        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.columns.wanted))
+    def _parse_one(self, record: str) -> tuple[list[float], Time]:
+        fields, names = split_fields(record, self._delimiter), self.columns.names
+        if fields is None:
+            raise BadRecord("a quotation mark opens a field and is never closed")
+        if len(fields) != len(names):
+            raise BadRecord(f"expected {len(names)} fields (as in the first line) but found {len(fields)}")
+        numbers = [self._number(fields[j], names[j]) for j in self.columns.wanted]
+        return numbers, None if self.columns.time is None else fields[self.columns.time]
 
-    def _number(self, field: str, where: str, name: str) -> float:
+    def _number(self, field: str, name: str) -> float:
         text = field.strip()
         if text.lower() in _MISSING:
-            raise TableError(
-                f"{where}: column {name!r} has no value ({field!r}); fill or remove such rows first, "
-                f"or leave the column out (--drop {name})"
-            )
+            raise BadRecord(f"column {name!r} has no value ({field!r})", name)
         if not _is_number(text):
             hint = "" if self._header else "; if the first line holds names, say --header"
-            raise TableError(
-                f"{where}: column {name!r} holds text ({field[:40]!r}) but numbers are required; "
-                f"leave the column out (--drop {name}){hint}"
-            )
+            if _DECIMAL_COMMA.fullmatch(text):
+                hint = "; if this is a decimal comma, write a point"
+            raise BadRecord(f"column {name!r} holds text ({field[:40]!r}) but numbers are required", name, hint)
         number = float(text)
         if not np.isfinite(number):
-            raise TableError(
-                f"{where}: column {name!r} is infinite; remove such rows first, or leave the column out (--drop {name})"
-            )
+            raise BadRecord(f"column {name!r} is infinite", name)
         return number
+
+
+def split_fields(line: str, delimiter: str) -> list[str] | None:
+    """Cut a record into fields.
+
+    Parameters
+    ----------
+    line : str
+        The record, without its line's end.
+    delimiter : str
+        One character.
+
+    Returns
+    -------
+    list of str or None
+        None where a quotation mark opens a field and is never closed.
+
+    Examples
+    --------
+    >>> split_fields('1,"a ""b"", c",2', ",")
+    ['1', 'a "b", c', '2']
+    """
+    if '"' not in line:
+        return line.split(delimiter)
+    fields, at = [], 0
+    while True:
+        field = ""
+        if line.startswith('"', at):
+            at += 1
+            while (closing := line.find('"', at)) >= 0 and line.startswith('"', closing + 1):
+                field += line[at : closing + 1]
+                at = closing + 2
+            if closing < 0:
+                return None
+            field += line[at:closing]
+            at = closing + 1
+        end = line.find(delimiter, at)
+        fields.append(field + line[at : end if end >= 0 else None])
+        if end < 0:
+            return fields
+        at = end + 1
+
+
+def _ends_inside(text: bytes, at: int, end: int, delimiter: bytes, inside: bool) -> bool:
+    """Say whether a line ends inside quotation marks; `inside` tells that it begins there."""
+    if text.find(b'"', at, end) < 0:
+        return inside
+    while True:
+        if inside or text.startswith(b'"', at, end):
+            at += not inside
+            while (closing := text.find(b'"', at, end)) >= 0 and text.startswith(b'"', closing + 1, end):
+                at = closing + 2
+            if closing < 0:
+                return True
+            inside, at = False, closing + 1
+        at = text.find(delimiter, at, end) + 1
+        if not at:
+            return False
 
 
 def _is_number(field: str) -> bool:
@@ -213,37 +287,3 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return "_" not in field
-
-
-def _decode(block: bytes) -> str:
-    # Text matters only in names and error texts: bytes of an unknown encoding must not stop the numbers.
-    return block.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="replace")
-
-
-def _reader(stream: BinaryIO) -> Callable[[int], bytes]:
-    """Return the read function that hands over what a pipe holds now instead of waiting for more."""
-    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    return read
-
-
-def _open(source: str) -> BinaryIO:
-    try:
-        if compression := _COMPRESSED.get(Path(source).suffix):
-            import pyarrow
-
-            stream: BinaryIO = pyarrow.input_stream(source, compression=compression)
-            return stream
-        return open(source, "rb")
-    except OSError as error:
-        raise TableError(f"{source}: {error.strerror or error}; give a file that can be read") from None
-
-
-@contextmanager
-def _opened(source: str) -> Iterator[BinaryIO]:
-    stream = _open(source)
-    try:
-        yield stream
-    except OSError as error:
-        raise TableError(f"{source}: {error}; is the file whole?") from None
-    finally:
-        stream.close()
