@@ -36,7 +36,7 @@ def read_rows(path: Path | None) -> Array:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)]
 
 
-def save_picture(path: Path, results: dict[str, Any], scale: float) -> None:
+def save_picture(path: Path, results: dict[str, Any], default: float) -> None:
     """Draw the scores of RBF kernels over gamma, and the other kernels as lines across."""
     figure = plots.make_figure(width=8, height=4.5)
     axes = figure.add_subplot()
@@ -48,7 +48,7 @@ def save_picture(path: Path, results: dict[str, Any], scale: float) -> None:
     colors = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
     for (kernel, mean), color in zip(others, colors, strict=False):
         axes.axhline(mean, color=color, linewidth=1.2, linestyle="--", label=repr(kernel))
-    axes.axvline(scale, color="#999999", linewidth=0.8, linestyle=":", label="gamma='scale'")
+    axes.axvline(default, color="#999999", linewidth=0.8, linestyle=":", label="gamma='spread'")
     axes.set(xscale="log", xlabel="gamma", ylabel="R^2 of rows found again", title="cross-validated score of kernels")
     axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
@@ -67,12 +67,12 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     rows = read_rows(arguments.file)
-    scale = RBF("scale").settled(rows).gamma
-    assert isinstance(scale, float)
+    default = RBF().settled(rows).gamma
+    assert isinstance(default, float)
     search = GridSearchCV(
         StreamingKernelPCA(arguments.components, max_atoms=arguments.atoms),
         [
-            {"kernel": [RBF()], "kernel__gamma": list(scale * np.geomspace(0.1, 10.0, 5))},
+            {"kernel": [RBF()], "kernel__gamma": list(default * np.geomspace(0.1, 10.0, 5))},
             {"kernel": [Linear(), Polynomial(2), Polynomial(3), Matern(1.5), Laplacian()]},
         ],
         cv=arguments.folds,
@@ -88,7 +88,7 @@ def main() -> None:
         )
         print(f"{results['mean_test_score'][place]:7.3f} +- {results['std_test_score'][place]:.3f}  {name}")
     print(f"best: {search.best_estimator_.kernel_}")
-    save_picture(arguments.out / "choose_kernel.png", results, scale)
+    save_picture(arguments.out / "choose_kernel.png", results, default)
     print(f"picture: {arguments.out / 'choose_kernel.png'}")
 
 

@@ -22,8 +22,8 @@ class StreamingKernelPCA(StreamWriter):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A scale of ``"scale"`` or
-        ``"median"`` is settled on the first block; see `kernel_`.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
+        ``"scale"`` or ``"median"`` is settled on the first block; see `kernel_`.
     max_atoms : int or None, default=256
         Budget of atoms. None: as many as the tolerance needs.
     tolerance : float, default=1e-3

@@ -208,7 +208,7 @@ def test_weights_come_as_rows_do():
 def test_the_scale_is_that_of_the_first_rows_that_count():
     weights = np.where(np.arange(1000) < 400, 0.0, 1.0)
     model = StreamingKernelPCA(**SMALL).fit(array(), sample_weight=weights)
-    assert model.kernel_ == kernels.RBF("scale").settled(X[400:464])
+    assert model.kernel_ == kernels.RBF().settled(X[400:464])
     weights = 1.0 + np.arange(1000)
     one = Plain(**SMALL).partial_fit(X, sample_weight=weights)
     for rows, given in ((array(40), weights), (frame(), frame().a.map_partitions(lambda a: 1.0 + a.index / 2))):
@@ -218,7 +218,7 @@ def test_the_scale_is_that_of_the_first_rows_that_count():
     broken = X.copy()
     broken[10:200, 1] = np.nan
     model = fitted(da.from_array(broken, chunks=(50, 3)), on_bad_rows="skip")
-    assert model.kernel_ == kernels.RBF("scale").settled(np.r_[X[:10], X[200:254]])
+    assert model.kernel_ == kernels.RBF().settled(np.r_[X[:10], X[200:254]])
     assert (model.n_rows_rejected_, model.total_weight_) == (190, 810.0)
 
 

@@ -35,7 +35,7 @@ def test_the_recipe_gives_the_model_of_all_rows():
     summaries = [row["summary"] for row in rows]
     assert [type(summary) for summary in summaries] == [bytes] * 4
     whole = partitions.finish(model, template, partitions.merge_summaries(template, summaries))
-    exact = KernelPCA(3, kernel=kernels.RBF("scale").settled(X[:16])).fit(X[:200])
+    exact = KernelPCA(3, kernel=kernels.RBF().settled(X[:16])).fit(X[:200])
     np.testing.assert_allclose(whole.eigenvalues_, exact.eigenvalues_, rtol=0, atol=1e-8)
     assert whole.feature_names_in_.tolist() == ["load", "heat", "flow"]
     assert whole.n_samples_seen_ == 200

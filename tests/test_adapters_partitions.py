@@ -76,7 +76,7 @@ def test_the_result_has_the_parameters_asked_for_and_goes_on():
     template = partitions.template_of(model, X[:16])
     whole = partitions.finish(model, template, tree(template, np.split(X, 3), 2))
     assert whole.get_params() == model.get_params()
-    assert whole.kernel_ == template.kernel == kernels.RBF("scale").settled(X[:16])
+    assert whole.kernel_ == template.kernel == kernels.RBF().settled(X[:16])
     assert len(whole.eigenvalues_) == 2
     assert whole.partial_fit(X).n_samples_seen_ == 120
     loaded = StreamingKernelPCA.from_bytes(whole.to_bytes())
@@ -85,7 +85,7 @@ def test_the_result_has_the_parameters_asked_for_and_goes_on():
 
 def test_what_makes_no_sense_is_refused():
     model = StreamingKernelPCA()
-    with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='scale'\)"):
+    with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='spread'\)"):
         partitions.template_of(model)
     template = partitions.template_of(model, X)
     nothing = partitions.summarise(template, [])

@@ -240,7 +240,7 @@ def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
     original = {name: getattr(model, name) for name in change}
     message = (
         r"partial_fit: kernel, block_size, reservoir_size and dtype cannot change .*"
-        r"kernel=RBF\(gamma='scale'\), block_size=16, reservoir_size=512, dtype='float64'; set them back"
+        r"kernel=RBF\(gamma='spread'\), block_size=16, reservoir_size=512, dtype='float64'; set them back"
     )
     assert_refused(model.set_params(**change), lambda m: m.partial_fit(MORE), ValueError, message)
     model.set_params(**original).partial_fit(MORE)

@@ -74,7 +74,7 @@ def test_bad_rows_settle_no_scale(kernel: Any) -> None:
 def test_half_a_block_of_bad_rows_settles_no_scale_either() -> None:
     X = np.concatenate([np.full((20, 3), NAN), ROWS])
     skipping = StreamingKernelPCA(2, block_size=32, on_bad_rows="skip").partial_fit(X)
-    assert skipping.kernel_ == kernels.RBF("scale").settled(ROWS[:12])
+    assert skipping.kernel_ == kernels.RBF().settled(ROWS[:12])
 
 
 def picky(X: Array, Y: Array) -> Array:

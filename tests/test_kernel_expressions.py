@@ -15,7 +15,7 @@ POSITIVE = st.floats(0.01, 100)
 SIMPLE = st.one_of(
     st.just(kernels.Linear()),
     st.just(kernels.Cosine()),
-    st.builds(kernels.RBF, gamma=POSITIVE | st.sampled_from(["scale", "median"])),
+    st.builds(kernels.RBF, gamma=POSITIVE | st.sampled_from(["spread", "scale", "median"])),
     st.builds(kernels.Laplacian, gamma=POSITIVE),
     st.builds(kernels.Polynomial, degree=st.integers(1, 4), gamma=POSITIVE, coef0=st.floats(0, 3)),
     st.builds(kernels.Matern, nu=st.sampled_from([0.5, 1.5, 2.5]), length_scale=POSITIVE),

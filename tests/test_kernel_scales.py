@@ -1,4 +1,4 @@
-"""The rules behind "scale" and "median", against scikit-learn and scipy."""
+"""The rules behind "spread", "scale" and "median", against scikit-learn and scipy."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,31 @@ def X():
 
 def test_scale_is_that_of_scikit_learn(X):
     gamma = SVC(gamma="scale").fit(X, np.arange(30) % 2)._gamma
-    assert RBF().settled(X).gamma == gamma
+    assert RBF("scale").settled(X).gamma == gamma
     assert Polynomial().settled(X).gamma == gamma
     assert Sigmoid().settled(X).gamma == gamma
-    assert Laplacian().settled(X).gamma == pytest.approx(1.0 / (3 * X.std()), rel=1e-15)
+    assert Laplacian("scale").settled(X).gamma == pytest.approx(1.0 / (3 * X.std()), rel=1e-15)
     for make in (Matern, RationalQuadratic):
-        assert make().settled(X).length_scale == pytest.approx(np.sqrt(3 * X.var()), rel=1e-15)
+        assert make(length_scale="scale").settled(X).length_scale == pytest.approx(np.sqrt(3 * X.var()), rel=1e-15)
+
+
+def test_spread_is_half_the_mean_squared_distance(X):
+    # Of all pairs, a row with itself included.
+    half = pdist(X, "sqeuclidean").sum() / len(X) ** 2
+    assert RBF().settled(X) == RBF("spread").settled(X)
+    assert RBF().settled(X).gamma == pytest.approx(1.0 / half, rel=1e-14)
+    assert Laplacian().settled(X).gamma == pytest.approx(1.0 / X.std(axis=0).sum(), rel=1e-14)
+    for make in (Matern, RationalQuadratic):
+        assert make().settled(X).length_scale == pytest.approx(np.sqrt(half), rel=1e-14)
+
+
+def test_spread_does_not_mind_where_features_lie(X):
+    exact = np.round(X * 8) / 8
+    beside = np.column_stack([exact + np.array([0.0, 1e6, -3e5]), np.full(len(X), 0.1)])
+    for squared in (True, False):
+        near, far = (typical_distance(rows, "spread", squared=squared) for rows in (exact, beside))
+        assert far == pytest.approx(near, rel=1e-9)
+        assert typical_distance(beside, "scale", squared=squared) > 100 * far
 
 
 def test_median_is_that_of_the_pairs(X):
@@ -32,7 +51,10 @@ def test_median_is_that_of_the_pairs(X):
         assert make(length_scale="median").settled(X).length_scale == pytest.approx(np.sqrt(median), rel=1e-14)
 
 
-@pytest.mark.parametrize("kernel", [RBF(), RBF("median"), Laplacian(), Laplacian("median"), Matern(), Polynomial()])
+@pytest.mark.parametrize(
+    "kernel",
+    [RBF(), RBF("scale"), RBF("median"), Laplacian(), Laplacian("scale"), Laplacian("median"), Matern(), Polynomial()],
+)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_weight_is_as_many_rows(X, kernel, seed):
     counts = np.random.default_rng(seed).integers(0, 5, len(X))
@@ -64,7 +86,7 @@ def test_median_of_many_rows_takes_some_evenly_spaced():
     assert typical_distance(X, "median", squared=False) == pytest.approx(expected, rel=1e-14)
 
 
-@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("rule", ["spread", "scale", "median"])
 @pytest.mark.parametrize("squared", [True, False])
 def test_equal_rows_count_as_distance_one(rule, squared):
     # 0.1 ten times has a computed mean that is not 0.1.
@@ -72,7 +94,7 @@ def test_equal_rows_count_as_distance_one(rule, squared):
         assert typical_distance(rows, rule, squared=squared) == 1.0
 
 
-@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("rule", ["spread", "scale", "median"])
 def test_offset_does_not_matter(X, rule):
     exact = np.round(X * 8) / 8
     for squared in (True, False):
@@ -80,7 +102,7 @@ def test_offset_does_not_matter(X, rule):
         assert far == pytest.approx(near, rel=1e-9)
 
 
-@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("rule", ["spread", "scale", "median"])
 @pytest.mark.parametrize("size", [1e-200, 1e-160, 1e100])
 def test_extreme_rows_give_usable_widths(X, rule, size):
     rows = X / np.abs(X).max() * size
@@ -91,7 +113,7 @@ def test_extreme_rows_give_usable_widths(X, rule, size):
 
 
 @pytest.mark.parametrize("make", [RBF, lambda rule: Matern(length_scale=rule)])
-@pytest.mark.parametrize("rule", ["scale", "median"])
+@pytest.mark.parametrize("rule", ["spread", "scale", "median"])
 @pytest.mark.parametrize("size", [1e200, 1e308])
 def test_rows_whose_distances_overflow_are_refused_with_a_remedy(X, make, rule, size):
     with pytest.raises(ValueError, match=rf'distances between these rows overflow, so that "{rule}".*give the kernel'):

@@ -275,7 +275,7 @@ class Expected(NamedTuple):
 
 
 def expect(sent: list[Sent]) -> Expected:
-    model = StreamingKernelPCA(kernel=kernels.RBF("scale"), max_atoms=ATOMS, on_bad_rows="skip")
+    model = StreamingKernelPCA(kernel=kernels.RBF(), max_atoms=ATOMS, on_bad_rows="skip")
     threshold, n_malformed, novel = None, 0, set()
     for message in sent:
         try:

@@ -28,7 +28,7 @@ def checked(**changes):
 
 def test_settings_are_values():
     assert checked() == checked()
-    assert checked(kernel=RBF("scale")) == checked()
+    assert checked(kernel=RBF()) == checked()
     assert checked(half_life=7).half_life == 7.0
 
 

@@ -120,7 +120,7 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     Examples
     --------
     >>> kernel_from("rbf", where="KernelPCA")
-    RBF(gamma='scale')
+    RBF(gamma='spread')
     """
     if isinstance(value, Kernel):
         return value

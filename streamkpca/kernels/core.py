@@ -142,7 +142,7 @@ class KernelValue(ABC):
         return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
-        """Replace "scale" and "median" by numbers that fit the given rows.
+        """Replace "spread", "scale" and "median" by numbers that fit the given rows.
 
         Parameters
         ----------

@@ -24,8 +24,9 @@ class RBF(Kernel):
 
     Parameters
     ----------
-    gamma : float, "scale" or "median"
-        Greater than 0; from the first rows 1 / (d var), or 1 / median of the squared distances.
+    gamma : float, "spread", "scale" or "median"
+        Greater than 0; a rule takes from the first rows 1 / (the sum of the features' variances), 1 / (d var) with the
+        variance of all entries, or 1 / median of the squared distances.
 
     Raises
     ------
@@ -42,7 +43,7 @@ class RBF(Kernel):
     array([[1.   , 0.135]])
     """
 
-    gamma: float | str = "scale"
+    gamma: float | str = "spread"
 
     _stationary = True
 
@@ -66,8 +67,9 @@ class Laplacian(Kernel):
 
     Parameters
     ----------
-    gamma : float, "scale" or "median"
-        Greater than 0; from the first rows 1 / (d std), or 1 / median of the L1 distances.
+    gamma : float, "spread", "scale" or "median"
+        Greater than 0; a rule takes from the first rows 1 / (the sum of the features' standard deviations), 1 / (d std)
+        with that of all entries, or 1 / median of the L1 distances.
 
     Raises
     ------
@@ -80,7 +82,7 @@ class Laplacian(Kernel):
     array([[0.368]])
     """
 
-    gamma: float | str = "scale"
+    gamma: float | str = "spread"
 
     _stationary = True
 
@@ -106,8 +108,9 @@ class Matern(Kernel):
     ----------
     nu : {0.5, 1.5, 2.5}
         Smoothness.
-    length_scale : float, "scale" or "median"
-        Greater than 0; from the first rows sqrt(d var), or the root of the median squared distance.
+    length_scale : float, "spread", "scale" or "median"
+        Greater than 0; a rule takes from the first rows the root of the sum of the features' variances, of d var with
+        the variance of all entries, or of the median squared distance.
 
     Raises
     ------
@@ -130,7 +133,7 @@ class Matern(Kernel):
 
     nu: float = 1.5
     _: KW_ONLY
-    length_scale: float | str = "scale"
+    length_scale: float | str = "spread"
 
     _stationary = True
 
@@ -175,8 +178,9 @@ class RationalQuadratic(Kernel):
     ----------
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
-    length_scale : float, "scale" or "median"
-        Greater than 0; from the first rows sqrt(d var), or the root of the median squared distance.
+    length_scale : float, "spread", "scale" or "median"
+        Greater than 0; a rule takes from the first rows the root of the sum of the features' variances, of d var with
+        the variance of all entries, or of the median squared distance.
 
     Raises
     ------
@@ -195,7 +199,7 @@ class RationalQuadratic(Kernel):
 
     alpha: float = 1.0
     _: KW_ONLY
-    length_scale: float | str = "scale"
+    length_scale: float | str = "spread"
 
     _stationary = True
 

@@ -1,4 +1,4 @@
-"""How far apart rows typically are: the rules behind "scale" and "median"."""
+"""How far apart rows typically are: the rules behind "spread", "scale" and "median"."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,7 +11,7 @@ from streamkpca.parameters import check_choice, check_real
 
 Array = npt.NDArray[np.float64]
 
-RULES = ("scale", "median")
+RULES = ("spread", "scale", "median")
 _MEDIAN_ROWS = 512
 # Reciprocals and products with it stay finite.
 _SMALLEST, _LARGEST = 1e-300, 1e300
@@ -24,8 +24,8 @@ def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | Non
     ----------
     X : ndarray of shape (n, d)
         Finite rows.
-    rule : {"scale", "median"}
-        From the variance of all entries, or from distances between rows.
+    rule : {"spread", "scale", "median"}
+        From the variance of every feature, from that of all entries, or from distances between rows.
     squared : bool
         Squared distances, or L1 distances.
     weights : ndarray of shape (n,), optional
@@ -34,7 +34,7 @@ def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | Non
     Returns
     -------
     float
-        Positive and finite; 1 where all entries ("scale") or rows ("median") are equal.
+        Positive and finite; 1 where all entries ("scale") or rows are equal.
 
     Raises
     ------
@@ -43,9 +43,11 @@ def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | Non
 
     Notes
     -----
-    "scale": d var, or d std, with the variance over all entries of X; ``1 / (d var)`` is scikit-learn's
-    ``gamma="scale"``. "median": over pairs of at most 512 rows, evenly spaced, equal pairs left out. O(n d) for
-    the first and O(512^2 d) for the second.
+    "spread": the sum over features of their variances, or standard deviations: half the mean squared distance of two
+    rows, wherever the features' origins are. "scale": d var, or d std, with the variance over all entries of X;
+    ``1 / (d var)`` is scikit-learn's ``gamma="scale"``. It is never smaller than "spread", and the same where all
+    features have one mean; features around different values make it larger than distances are. "median": over pairs
+    of at most 512 rows, evenly spaced, equal pairs left out. O(n d) for the first two and O(512^2 d) for the last.
 
     References
     ----------
@@ -54,13 +56,15 @@ def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | Non
 
     Examples
     --------
+    >>> typical_distance(np.array([[0.0, 9.0], [4.0, 9.0]]), "spread", squared=True)
+    4.0
     >>> typical_distance(np.array([[0.0], [4.0]]), "scale", squared=True)
     4.0
     >>> typical_distance(np.array([[0.0], [4.0]]), "median", squared=True)
     16.0
     """
     with np.errstate(all="ignore"):
-        distance = (_from_variance if rule == "scale" else _median_of_pairs)(X, squared, weights)
+        distance = _MEASURES[rule](X, squared, weights)
     if not np.isfinite(distance):
         raise ValueError(
             f'kernel: the distances between these rows overflow, so that "{rule}" finds no scale; scale the features '
@@ -95,8 +99,16 @@ def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) 
     return check_real(name, value, least=0.0, open_below=True, where=where)
 
 
-def _from_variance(X: Array, squared: bool, weights: Array | None) -> float:
+def _sum_of_variances(X: Array, squared: bool, weights: Array | None) -> float:
     # The computed mean of equal entries may be off in the last place; their variance would then not be 0.
+    varying = X[:, X.min(axis=0) < X.max(axis=0)]
+    if not varying.shape[1]:
+        return 0.0
+    variances = np.average((varying - np.average(varying, axis=0, weights=weights)) ** 2, axis=0, weights=weights)
+    return float((variances if squared else np.sqrt(variances)).sum())
+
+
+def _variance_of_entries(X: Array, squared: bool, weights: Array | None) -> float:
     if X.min() == X.max():
         return 0.0
     if weights is None:
@@ -129,3 +141,6 @@ def _weighted_median(values: Array, weights: Array) -> float:
     # Half of the weight may end exactly at a value, up to rounding.
     first, last = np.searchsorted(below, [0.5 - 1e-12, 0.5 + 1e-12]).clip(max=len(values) - 1)
     return float(values[order[[first, last]]].mean())
+
+
+_MEASURES = {"spread": _sum_of_variances, "scale": _variance_of_entries, "median": _median_of_pairs}
