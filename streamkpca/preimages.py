@@ -1,5 +1,6 @@
 """Pre-images: rows whose images in feature space are near given points there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,10 @@ from scipy.linalg import eigh
 from streamkpca._cached import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.slopes import has_slopes, values_and_slopes
+from streamkpca.kernels.views import View
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
 # Rows are near enough where a step wins less than this share of the inner product with the point.
 _PRECISION = 1e-10
@@ -93,16 +96,19 @@ class PreImages:
 
     @cached_property
     def _ridge(self) -> "_Ridge":
-        return _Ridge(self.projections, self.rows)
+        d = self.rows.shape[1]
+        seen = _columns_and_units([plane.view for plane in self.kernel.program.planes], d)
+        return _Ridge(self.projections, self.rows, _finest_units(seen, d))
 
 
 class _Ridge:
     """Kernel ridge regression from projections to rows, with the penalty that foretells rows left out best.
 
-    A linear kernel, for which rows are linear in the projections, plus an RBF kernel of the typical distance.
+    A linear kernel, for which rows are linear in the projections, plus an RBF kernel of the typical distance. Errors of
+    features count in their units.
     """
 
-    def __init__(self, projections: Array, rows: Array) -> None:
+    def __init__(self, projections: Array, rows: Array, units: Array) -> None:
         self._mean = rows.mean(axis=0)
         gamma = RBF("median").settled(projections).gamma
         assert isinstance(gamma, float)
@@ -115,12 +121,13 @@ class _Ridge:
         lengths, vectors = eigh(gram)
         lengths = np.maximum(lengths, 0.0)
         along = vectors.T @ (rows - self._mean)
+        in_units = along / units
         unit = float(lengths.mean()) or 1.0
 
         def error_left_out(penalty: float) -> float:
             # Shares that are not fitted, so that nothing cancels where nearly all is. The mean fits 1 / p of each row.
             kept = penalty / (lengths + penalty)
-            residual = vectors @ (kept[:, None] * along)
+            residual = vectors @ (kept[:, None] * in_units)
             not_fitted = np.einsum("ij,j,ij->i", vectors, kept, vectors) - 1.0 / len(rows)
             return float(np.sum((residual / np.maximum(not_fitted, _ROUNDING)[:, None]) ** 2))
 
@@ -138,20 +145,22 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
     """Move rows towards the points of largest inner product sum_i c_i k(x, z_i), by steps that never lose; return both.
 
     At the maximum x_f sum_i c_i k'_i = sum_i c_i k'_i z_if for each feature f, with k' the derivative of the kernel by
-    the squared distance, summed over the sets of columns that f is in.
+    the squared distance, summed over the sets of columns that f is in, each as 1 / u_f^2 with the unit u_f there.
     """
     found, reached, moving = start.copy(), np.empty(len(start)), np.arange(len(start))
-    planes = kernel.program.planes
-    columns = [np.arange(atoms.shape[1]) if plane.columns is None else np.array(plane.columns) for plane in planes]
+    seen = _columns_and_units([plane.view for plane in kernel.program.planes], atoms.shape[1])
+    finest = _finest_units(seen, atoms.shape[1])
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]
         values, slopes = values_and_slopes(kernel.program, rows, atoms)
         before = np.einsum("ij,ij->i", c, values)
         pulls, weights = np.zeros_like(rows), np.zeros_like(rows)
-        for chosen, slope in zip(columns, slopes, strict=True):
+        for (chosen, units), slope in zip(seen, slopes, strict=True):
             shares = -c * slope
-            pulls[:, chosen] += shares @ atoms[:, chosen]
-            weights[:, chosen] += shares.sum(axis=1)[:, None]
+            # As shares of the largest 1 / u^2 of a feature: what all sets of columns share changes no fixed point.
+            stiffness = (finest[chosen] / units) ** 2
+            pulls[:, chosen] += shares @ atoms[:, chosen] * stiffness
+            weights[:, chosen] += shares.sum(axis=1)[:, None] * stiffness
         # Where the weights add up to nothing, or pull away, there is no fixed point to go to.
         usable = weights > np.finfo(np.float64).tiny
         step = np.divide(pulls, weights, out=rows.copy(), where=usable) - rows
@@ -170,3 +179,20 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
         if not len(moving):
             break
     return found, reached
+
+
+def _columns_and_units(views: Sequence[View], n_features: int) -> list[tuple[Positions, Array]]:
+    """Return the columns that each view sees, and the unit of each of them."""
+    columns = [np.arange(n_features) if view.columns is None else np.array(view.columns) for view in views]
+    return [
+        (chosen, np.ones(len(chosen)) if view.divisors is None else view.divisors)
+        for chosen, view in zip(columns, views, strict=True)
+    ]
+
+
+def _finest_units(seen: list[tuple[Positions, Array]], n_features: int) -> Array:
+    """Return the smallest unit that each feature has in any view; 1 where it is in none."""
+    finest = np.full(n_features, np.inf)
+    for chosen, units in seen:
+        finest[chosen] = np.minimum(finest[chosen], units)
+    return np.where(np.isfinite(finest), finest, 1.0)

@@ -46,7 +46,7 @@ def test_slopes_are_derivatives(kernel):
         exact = sum(
             2.0 * slope * (X[:, [feature]] - Y[:, feature])
             for plane, slope in zip(kernel.program.planes, slopes, strict=True)
-            if plane.columns is None or feature in plane.columns
+            if plane.view.columns is None or feature in plane.view.columns
         )
         np.testing.assert_allclose(exact, numerical, atol=1e-7)
 

@@ -59,6 +59,7 @@ def require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None =
         rows = rows[weights > 0.0]
     if kernel.is_settled and len(rows):
         try:
+            kernel.check_range(rows, "the kernel")
             check_energy(kernel.program.diagonal(rows.astype(np.float64, copy=False)))
         except ValueError as error:
             raise CheckpointError(f"{name}.rows: {error}") from None

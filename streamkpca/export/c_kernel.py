@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from streamkpca.export.c_text import Source
 from streamkpca.export.formula import Formula
-from streamkpca.export.rounding import single_centre
+from streamkpca.export.rounding import single_centre, single_units
 from streamkpca.export.steps import evaluate
 from streamkpca.kernels.planes import Base, Plane, unit_rows
+from streamkpca.kernels.views import View
 
 Array = npt.NDArray[np.float64]
 
@@ -21,9 +22,9 @@ class KernelCalls:
 
     Parameters
     ----------
-    units : tuple of (str, str, str)
+    prepared : tuple of (str, str, str)
         What must come first, once a row: the declaration of an array, the call that fills it, and the name of what
-        that returns.
+        that returns, empty where it is nothing.
     of_atom : str
         k(x, atom i), with ``{i}`` for i.
     of_itself : str
@@ -36,7 +37,7 @@ class KernelCalls:
         Divisions and functions of <math.h> of one k(x, atom i).
     """
 
-    units: tuple[tuple[str, str, str], ...]
+    prepared: tuple[tuple[str, str, str], ...]
     of_atom: str
     of_itself: str
     n_numbers: int
@@ -70,10 +71,10 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
         f"static {c} {name}_value({parameters})",
         [*steps.lines, f"return {result};"],
     )
-    units = [plane for plane in planes if plane.is_cosine]
-    for plane in units:
-        plane.write_unit()
-    takes = ([] if len(units) == len(planes) else ["x"]) + [plane.unit for plane in units]
+    prepared = [plane for plane in planes if plane.is_prepared]
+    for plane in prepared:
+        plane.write_preparation()
+    takes = ([] if len(prepared) == len(planes) else ["x"]) + [plane.used for plane in prepared]
     source.function(
         "The kernel between a row and atom i.",
         f"static {c} {name}_kernel({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
@@ -86,12 +87,12 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
     )
     constant = formula.own_value()
     return KernelCalls(
-        units=tuple((f"{c} {plane.unit}[{plane.width}];", plane.unit_call, plane.own) for plane in units),
+        prepared=tuple((f"{c} {plane.used}[{plane.width}];", plane.preparing_call, plane.own) for plane in prepared),
         of_atom=f"{name}_kernel({', '.join(takes)}, {{i}})",
         of_itself=source.number(constant)
         if constant is not None
         else f"{name}_value({', '.join(plane.write_own() for plane in planes)})",
-        n_numbers=sum(plane.width for plane in units),
+        n_numbers=sum(plane.width for plane in prepared),
         n_multiplications=steps.n_multiplications + sum(plane.n_multiplications for plane in planes),
         calls=steps.calls,
     )
@@ -103,21 +104,34 @@ class _PlaneText:
     def __init__(self, source: Source, formula: Formula, plane: Plane, p: int) -> None:
         self.source = source
         self.plane = plane
-        self.sum, self.unit, self.own, self._number = f"p{p}", f"u{p}", f"own{p}", p
+        self.sum, self.used, self._number = f"p{p}", f"u{p}", p
+        # Between a row and itself, the distance is 0.
+        self.own = f"own{p}" if plane.base in (Base.INNER, Base.COSINE) else ""
         self.is_cosine = plane.base is Base.COSINE
-        rows = formula.rows if plane.columns is None else np.ascontiguousarray(formula.rows[:, plane.columns])
+        rows = np.ascontiguousarray(View(plane.view.columns).of(formula.rows))
         self.width = rows.shape[1]
         entry = self._entry()
-        if self.is_cosine:
-            rows = unit_rows(rows)
-        elif plane.base is not Base.INNER and source.is_single:
+        if plane.base in (Base.SQUARED, Base.ABSOLUTE) and source.is_single:
             # What rounding takes of atoms far from the origin, a distance between them would miss.
             centre = single_centre(rows)
             if centre.any():
                 entry = f"({entry} - {source.table(f'centre{p}', centre)}[k])"
                 rows = rows - centre
-        self._row_entry = entry
+        units = plane.view.divisors
+        if units is not None:
+            entry = f"{entry} / {source.divisors(f'units{p}', units)}[k]"
+            rows = rows / (single_units(units) if source.is_single else units)
+        if self.is_cosine:
+            rows = unit_rows(rows)
+        # Once a row, and not for each atom.
+        self.is_prepared = self.is_cosine or units is not None
+        self._entry_of_x = entry
+        self._row_entry = f"{self.used}[k]" if self.is_prepared else entry
         self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
+
+    @property
+    def _verb(self) -> str:
+        return "unit" if self.is_cosine else "divided"
 
     @property
     def n_multiplications(self) -> int:
@@ -125,9 +139,9 @@ class _PlaneText:
         return 0 if self.plane.base is Base.ABSOLUTE else self.width
 
     @property
-    def unit_call(self) -> str:
-        """The call that writes the unit row."""
-        return f"{self.source.name}_unit{self._number}(x, {self.unit})"
+    def preparing_call(self) -> str:
+        """The call that writes what is used of the row."""
+        return f"{self.source.name}_{self._verb}{self._number}(x, {self.used})"
 
     def loop(self) -> list[str]:
         """Give the statements that sum the plane up between a row and atom i."""
@@ -139,13 +153,33 @@ class _PlaneText:
             return [f"{loop} {{", *square, "}"]
         if base is Base.ABSOLUTE:
             return [f"{loop} {self.sum} += {source.call('fabs', difference)};"]
-        row_entry = f"{self.unit}[k]" if self.is_cosine else self._row_entry
-        return [f"{loop} {self.sum} += {row_entry} * {self._atom_entry};"]
+        return [f"{loop} {self.sum} += {self._row_entry} * {self._atom_entry};"]
 
-    def write_unit(self) -> None:
-        """Write the function that scales a row to length 1."""
+    def write_preparation(self) -> None:
+        """Write the function that puts a row into its units, and scales it to length 1 for cosines."""
+        if self.is_cosine:
+            self._write_unit_row()
+        else:
+            self._write_division()
+
+    def _write_division(self) -> None:
         source, c = self.source, self.source.dtype
-        zero, one, entry, loop = source.number(0.0), source.number(1.0), self._row_entry, f"k < {self.width}; ++k"
+        head, loop = f"{source.name}_divided{self._number}(const {c} *x, {c} *u)", f"for (k = 0; k < {self.width}; ++k)"
+        if not self.own:
+            lines = ["int k;", f"{loop} u[k] = {self._entry_of_x};"]
+            source.function("Divide a row by its units.", f"static void {head}", lines)
+            return
+        zero = source.number(0.0)
+        lines = [f"    u[k] = {self._entry_of_x};", "    sum += u[k] * u[k];"]
+        source.function(
+            "Divide a row by its units; return its squared length in them.",
+            f"static {c} {head}",
+            ["int k;", f"{c} sum = {zero};", f"{loop} {{", *lines, "}", "return sum;"],
+        )
+
+    def _write_unit_row(self) -> None:
+        source, c = self.source, self.source.dtype
+        zero, one, entry, loop = source.number(0.0), source.number(1.0), self._entry_of_x, f"k < {self.width}; ++k"
         source.function(
             "Scale a row to length 1, without overflow; return its new squared length, 0 for a row of zeros.",
             f"static {c} {source.name}_unit{self._number}(const {c} *x, {c} *u)",
@@ -169,9 +203,11 @@ class _PlaneText:
 
     def write_own(self) -> str:
         """Give the plane's value between a row and itself; write a function where one is needed."""
-        source, c, base = self.source, self.source.dtype, self.plane.base
-        if base is not Base.INNER:
-            return self.own if self.is_cosine else source.number(0.0)
+        source, c = self.source, self.source.dtype
+        if not self.own:
+            return source.number(0.0)
+        if self.is_prepared:
+            return self.own
         head = f"{source.name}_square{self._number}"
         source.function(
             "The inner product of a row with itself.",
@@ -186,7 +222,7 @@ class _PlaneText:
         return f"{head}(x)"
 
     def _entry(self) -> str:
-        columns = self.plane.columns
+        columns = self.plane.view.columns
         if columns is None or columns == tuple(range(self.width)):
             return "x[k]"
         if columns == tuple(range(columns[0], columns[0] + self.width)):

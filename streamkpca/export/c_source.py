@@ -113,8 +113,8 @@ def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> s
         head,
         [
             "int i, j;",
-            *(declaration for declaration, _, _ in kernel.units),
-            *(f"{call};" for _, call, _ in kernel.units),
+            *(declaration for declaration, _, _ in kernel.prepared),
+            *(f"{call};" for _, call, _ in kernel.prepared),
             f"for (j = 0; j < {q}; ++j) y[j] = -{offset}[j];",
             f"for (i = 0; i < {k}; ++i) {{",
             f"    const {source.dtype} value = {kernel.of_atom.format(i=atom)};",
@@ -137,8 +137,8 @@ def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
         [
             "int i, j;",
             f"{c} coordinates[{s}];",
-            *(declaration for declaration, _, _ in kernel.units),
-            *(f"const {c} {own} = {call};" for _, call, own in kernel.units),
+            *(declaration for declaration, _, _ in kernel.prepared),
+            *(f"const {c} {own} = {call};" if own else f"{call};" for _, call, own in kernel.prepared),
             f"const {c} *factor = {factor};",
             f"{c} error = {kernel.of_itself};",
             f"for (i = 0; i < {s}; ++i) {{",

@@ -109,6 +109,30 @@ class Source:
             self.n_bytes += values.size * self.n_bytes_of_number
         return self._known[key]
 
+    def divisors(self, what: str, values: Array) -> str:
+        """Write a table of numbers to divide by.
+
+        Parameters
+        ----------
+        what : str
+            What it holds: the last part of its name.
+        values : ndarray of shape (n,)
+            Not zero.
+
+        Returns
+        -------
+        str
+            Its name.
+
+        Raises
+        ------
+        ValueError
+            A number is beyond single precision, or lost in it.
+        """
+        for value in values.tolist():
+            self.number(value)
+        return self.table(what, values)
+
     def positions(self, what: str, values: Positions) -> str:
         """Write a table of positions.
 

@@ -120,7 +120,7 @@ def own_values(graph: Graph, formula: Formula, rows: str) -> str:
 
 def _plane(graph: Graph, plane: Plane, rows: str, atoms: Array) -> str:
     rows = _taken(graph, plane, rows)
-    atoms = atoms if plane.columns is None else atoms[:, plane.columns]
+    atoms = plane.view.of(atoms)
     if plane.base is Base.INNER:
         return graph.node("MatMul", rows, graph.constant(atoms.T))
     if plane.base is Base.COSINE:
@@ -170,9 +170,9 @@ def _own_plane(graph: Graph, plane: Plane, rows: str) -> str:
 
 
 def _taken(graph: Graph, plane: Plane, rows: str) -> str:
-    if plane.columns is None:
-        return rows
-    return graph.node("Gather", rows, graph.constant(np.array(plane.columns, dtype=np.int64)), axis=1)
+    if plane.view.columns is not None:
+        rows = graph.node("Gather", rows, graph.constant(np.array(plane.view.columns, dtype=np.int64)), axis=1)
+    return rows if plane.view.divisors is None else graph.node("Div", rows, graph.constant(plane.view.divisors))
 
 
 def _largest(graph: Graph, rows: str, *, keepdims: int) -> str:

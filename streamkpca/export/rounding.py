@@ -9,6 +9,7 @@ from scipy.linalg import solve_triangular
 from streamkpca.export.formula import Formula
 from streamkpca.export.steps import evaluate
 from streamkpca.kernels.planes import Base, Plane, unit_rows
+from streamkpca.kernels.views import View
 
 Array = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -101,6 +102,22 @@ def single_centre(rows: Array) -> Array:
     return centre.astype(np.float32).astype(np.float64)
 
 
+def single_units(units: Array) -> Array:
+    """Round units to single precision, which rows and atoms are then both divided by.
+
+    Parameters
+    ----------
+    units : ndarray of shape (c,)
+
+    Returns
+    -------
+    ndarray of shape (c,)
+        0 or infinite where a unit is beyond single precision.
+    """
+    with np.errstate(all="ignore"):
+        return units.astype(np.float32).astype(np.float64)
+
+
 def _probes(rows: Array) -> Array:
     atoms = rows[np.linspace(0, len(rows) - 1, min(len(rows), _ROWS)).astype(np.intp)]
     parts = []
@@ -117,13 +134,16 @@ def _kernel_values(formula: Formula, rows: Array) -> Singles:
 
 
 def _plane(plane: Plane, rows: Array, atoms: Array) -> Singles:
-    if plane.columns is not None:
-        rows, atoms = rows[:, plane.columns], atoms[:, plane.columns]
-    if plane.base is Base.COSINE:
-        rows, atoms = unit_rows(rows), unit_rows(atoms)
-    elif plane.base is not Base.INNER:
+    columns = View(plane.view.columns)
+    rows, atoms = columns.of(rows), columns.of(atoms)
+    if plane.base in (Base.SQUARED, Base.ABSOLUTE):
         centre = single_centre(atoms)
         rows, atoms = rows - centre, atoms - centre
+    if plane.view.divisors is not None:
+        units = single_units(plane.view.divisors)
+        rows, atoms = (rows / units).astype(np.float32).astype(np.float64), atoms / units
+    if plane.base is Base.COSINE:
+        rows, atoms = unit_rows(rows), unit_rows(atoms)
     left, right = rows.astype(np.float32), atoms.astype(np.float32)
     if plane.base in (Base.INNER, Base.COSINE):
         return left @ right.T

@@ -5,9 +5,10 @@ from typing import Any, Self
 
 from streamkpca.kernels.algebra import Kernel
 from streamkpca.kernels.distance import RBF, Laplacian, Matern, RationalQuadratic
-from streamkpca.kernels.planes import Base, Columns, PairFunction, Plane, RowFunction
+from streamkpca.kernels.planes import Base, PairFunction, Plane, RowFunction
 from streamkpca.kernels.product import Cosine, Linear, Polynomial, Sigmoid
 from streamkpca.kernels.programs import Listing
+from streamkpca.kernels.views import View
 
 __all__ = [
     "RBF",
@@ -79,8 +80,8 @@ class Custom(Kernel):
         given = {"function": self.function, "of_rows": self.of_rows, name: value}
         return type(self)(given["function"], diagonal=given["of_rows"])
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.CUSTOM, columns, self.function, self.of_rows))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.CUSTOM, view, self.function, self.of_rows))
 
 
 _NAMED: dict[str, type[Kernel]] = {

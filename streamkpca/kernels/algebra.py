@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from streamkpca import kernel_loops as loops
 from streamkpca._cached import cached_property
 from streamkpca.kernels.core import KernelValue
-from streamkpca.kernels.planes import Array, Columns, Factor, RowFunction
+from streamkpca.kernels.planes import Array, Factor, RowFunction
 from streamkpca.kernels.programs import Listing
+from streamkpca.kernels.views import Units, View, check_in_units, checked_columns, checked_units, measured_units
 from streamkpca.parameters import check_integer, check_real, is_real
 
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
@@ -22,8 +21,8 @@ class Kernel(KernelValue):
     Notes
     -----
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
-    ``k.on(columns)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini 2004,
-    propositions 3.22 and 3.24). A new combination compiles nothing.
+    ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
+    2004, propositions 3.22 and 3.24). A new combination compiles nothing.
     """
 
     _binding: ClassVar[int] = _ATOM
@@ -97,7 +96,41 @@ class Kernel(KernelValue):
         >>> kernel.diagonal([[5.0, 6.0, 7.0]])
         array([49.])
         """
-        return OnColumns(self, _as_columns(columns))
+        return OnColumns(self, checked_columns(columns))
+
+    def in_units(self, units: str | Iterable[float]) -> "Kernel":
+        """Make the kernel k(x / u, y / u), with a unit for each feature.
+
+        Parameters
+        ----------
+        units : "range", "std" or iterable of float
+            Positive numbers, one for each feature that this kernel sees; or, from the first rows, largest less smallest
+            number or standard deviation of each, and 1 where it does not vary.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError, ValueError
+            Another word, or not numbers from 1e-150 to 1e150, or more or fewer than this kernel's own units.
+
+        Notes
+        -----
+        Units that are known beforehand are best: a feature that hardly varied in the first rows, and does later, then
+        counts for more than all others. gamma="scale" and the like are settled on rows in their units.
+        ``k.in_units(u).on(columns)`` has a unit for each chosen column, ``k.on(columns).in_units(u)`` for every one.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).in_units([100.0, 0.5]).matrix([[300.0, 1.0]], [[200.0, 1.0]]).round(3)
+        array([[0.368]])
+        >>> RBF(1.0).in_units("range").settled([[0.0, 5.0], [10.0, 5.5], [20.0, 5.0]])
+        RBF(gamma=1.0).in_units((20.0, 0.5))
+        """
+        return InUnits(self, units)  # type: ignore[arg-type]
 
     def __add__(self, other: Any) -> "Kernel":
         """Make the kernel k1 + k2."""
@@ -139,9 +172,9 @@ class Sum(Kernel):
     def __repr__(self) -> str:
         return f"{self.left._within(_SUM)} + {self.right._within(_PRODUCT)}"
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        self.left._lower(listing, columns)
-        self.right._lower(listing, columns)
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.left._lower(listing, view)
+        self.right._lower(listing, view)
         listing.combine(loops.ADD)
 
 
@@ -162,9 +195,9 @@ class Product(Kernel):
     def __repr__(self) -> str:
         return f"{self.left._within(_PRODUCT)} * {self.right._within(_POWER)}"
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        self.left._lower(listing, columns)
-        self.right._lower(listing, columns)
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.left._lower(listing, view)
+        self.right._lower(listing, view)
         listing.combine(loops.MULTIPLY)
 
 
@@ -190,8 +223,8 @@ class Scaled(Kernel):
     def __repr__(self) -> str:
         return f"{self.scale!r} * {self.kernel._within(_POWER)}"
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        self.kernel._lower(listing, columns)
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
         listing.affine(self.scale, 0.0)
 
 
@@ -217,8 +250,8 @@ class Power(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        self.kernel._lower(listing, columns)
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
         listing.power(self.exponent)
 
 
@@ -236,8 +269,8 @@ class Exponential(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.exp()"
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        self.kernel._lower(listing, columns)
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
         listing.apply(loops.EXP)
 
 
@@ -272,9 +305,9 @@ class ScaledByRows(Kernel):
         """False: the factor depends on where the rows are."""
         return False
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        self.kernel._lower(listing, columns)
-        listing.factor(Factor(self.function, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
+        listing.factor(Factor(self.function, view))
 
 
 @dataclass(frozen=True, repr=False)
@@ -297,28 +330,14 @@ class OnColumns(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        chosen = self.columns if columns is None else tuple(columns[i] for i in self.columns)
-        self.kernel._lower(listing, chosen)
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view.on(self.columns))
 
-    def _settle(self, X: Array, weights: Array | None) -> Self:
-        return replace(self, kernel=self.kernel._settle(np.take(X, self.columns, axis=1), weights))
+    def _seen(self, X: Array) -> Array:
+        return View(self.columns).of(X)
 
     def check_width(self, d: int, where: str) -> None:
-        """Refuse rows that lack one of the columns.
-
-        Parameters
-        ----------
-        d : int
-            Number of columns.
-        where : str
-            Who asks, for the error text.
-
-        Raises
-        ------
-        ValueError
-            A column is missing.
-        """
+        """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
                 f"{where}: the kernel {self!r} uses column {max(self.columns)} but got rows with {d} "
@@ -326,13 +345,54 @@ class OnColumns(Kernel):
             )
 
 
-def _as_columns(given: Any) -> tuple[int, ...]:
-    if isinstance(given, str) or not (isinstance(given, Iterable) or is_real(given)):
-        raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
-    listed = list(given) if isinstance(given, Iterable) else [given]
-    columns = tuple(check_integer("column", column, least=0, where="on") for column in listed)
-    if not columns:
-        raise ValueError("on: expected at least one column but got none; leave .on() out to use all")
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"on: expected every column once but got {columns}; remove the repetitions")
-    return columns
+@dataclass(frozen=True, repr=False)
+class InUnits(Kernel):
+    """The kernel of rows divided by units, written ``k.in_units(units)``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    units : tuple of float, "range" or "std"
+        One number for each feature, or what settles them.
+    """
+
+    kernel: Kernel
+    units: str | Units
+
+    _divides = True
+
+    def __post_init__(self) -> None:
+        self._set("units", checked_units(self.units))
+        if not isinstance(self.units, str):
+            self.kernel.check_width(len(self.units), "in_units")
+        if self.is_settled:
+            # Units of units are multiplied here.
+            self._lower(Listing(), View())
+
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        assert not isinstance(self.units, str)
+        self.kernel._lower(listing, view.in_units(self.units))
+
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        units = measured_units(X, self.units, weights) if isinstance(self.units, str) else self.units
+        return replace(self, units=units, kernel=self.kernel._settle(View(units=units).of(X), weights))
+
+    def _seen(self, X: Array) -> Array:
+        return X if isinstance(self.units, str) else View(units=self.units).of(X)
+
+    def check_range(self, X: Array, where: str) -> None:
+        """Refuse rows that are out of range in these units, or in those of the parts."""
+        check_in_units(self._seen(X), where)
+        super().check_range(X, where)
+
+    def check_width(self, d: int, where: str) -> None:
+        """Refuse rows that have more or fewer features than there are units."""
+        if not isinstance(self.units, str) and len(self.units) != d:
+            raise ValueError(
+                f"{where}: the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
+                "one unit for each feature that its kernel sees, after .on() where that chooses columns"
+            )
+        super().check_width(d, where)

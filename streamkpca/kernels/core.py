@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamkpca._cached import cached_property
-from streamkpca.kernels.planes import Array, Columns
+from streamkpca.kernels.planes import Array
 from streamkpca.kernels.programs import Listing, Program
+from streamkpca.kernels.views import View
 from streamkpca.validation import as_rows, as_sample_weight
 
 
@@ -18,6 +19,7 @@ class KernelValue(ABC):
     _stationary: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
+    _divides: ClassVar[bool] = False
 
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
@@ -36,7 +38,7 @@ class KernelValue(ABC):
         ------
         TypeError, ValueError
             X or Y are not finite rows of the same width, the kernel names a column that they do not have,
-            or it is not settled.
+            they are out of range in its units, or it is not settled.
 
         Notes
         -----
@@ -56,6 +58,7 @@ class KernelValue(ABC):
         if Y is None:
             return self.program.gram(left)
         right = as_rows(Y, where=where)
+        self.check_range(right, where)
         if left.shape[1] != right.shape[1]:
             raise ValueError(
                 f"{where}: X has {left.shape[1]} features but Y has {right.shape[1]}; pass rows with the same columns"
@@ -142,7 +145,7 @@ class KernelValue(ABC):
         return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
-        """Replace "spread", "scale" and "median" by numbers that fit the given rows.
+        """Replace words such as "spread", "median" and "range" by numbers that fit the given rows.
 
         Parameters
         ----------
@@ -159,7 +162,8 @@ class KernelValue(ABC):
         Raises
         ------
         TypeError, ValueError
-            X is not finite rows, or lacks a column that the kernel names; the weights are not, or all are zero.
+            X is not finite rows, lacks a column that the kernel names, or is out of range in its units; the weights are
+            not, or all are zero.
 
         Examples
         --------
@@ -169,11 +173,15 @@ class KernelValue(ABC):
         """
         where = f"{type(self).__name__}.settled"
         rows = self._checked(X, where)
-        if sample_weight is None:
-            return self if self.is_settled else self._settle(rows, None)
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
-        rows, weights = rows[weights > 0.0], weights[weights > 0.0]
-        return self if self.is_settled else self._settle(rows, None if np.all(weights == weights[0]) else weights)
+        weights = None
+        if sample_weight is not None:
+            weights = as_sample_weight(sample_weight, len(rows), where=where)
+            rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+        if self.is_settled:
+            return self
+        kernel = self._settle(rows, None if weights is None or np.all(weights == weights[0]) else weights)
+        kernel.check_range(rows, where)
+        return kernel
 
     @cached_property
     def is_settled(self) -> bool:
@@ -192,6 +200,11 @@ class KernelValue(ABC):
         """Whether values are known to be inner products, whatever the rows."""
         parts = self._parts()
         return all(part.is_positive_definite for part in parts) if parts else self._positive_definite
+
+    @cached_property
+    def has_units(self) -> bool:
+        """Whether some part sees rows in units."""
+        return self._divides or any(part.has_units for part in self._parts())
 
     @property
     def is_compiled(self) -> bool:
@@ -213,7 +226,7 @@ class KernelValue(ABC):
                 "some from data; call kernel.settled(X) with rows of that kind and use what it returns"
             )
         listing = Listing()
-        self._lower(listing, None)
+        self._lower(listing, View())
         return listing.finish()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -225,8 +238,8 @@ class KernelValue(ABC):
         return replace(self, **{name: value})  # type: ignore[type-var]
 
     @abstractmethod
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        """Write the steps that leave k(x, y) over the given columns on top of the stack."""
+    def _lower(self, listing: Listing, view: View) -> None:
+        """Write the steps that leave k(x, y) of what is seen of rows on top of the stack."""
 
     def _parts(self) -> tuple["KernelValue", ...]:
         """Give the kernels that this one is made of."""
@@ -239,7 +252,7 @@ class KernelValue(ABC):
         for field in fields(self):  # type: ignore[arg-type]
             part = getattr(self, field.name)
             if isinstance(part, KernelValue):
-                changes[field.name] = part._settle(X, weights)
+                changes[field.name] = part._settle(self._seen(X), weights)
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def check_width(self, d: int, where: str) -> None:
@@ -260,9 +273,33 @@ class KernelValue(ABC):
         for part in self._parts():
             part.check_width(d, where)
 
+    def check_range(self, X: Array, where: str) -> None:
+        """Refuse rows that are out of range in the units of the kernel, as far as they are numbers.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Finite rows with all columns that the kernel names.
+        where : str
+            Who asks, for the error text.
+
+        Raises
+        ------
+        ValueError
+            Rows that are divided by their units are too large to be squared.
+        """
+        if self.has_units:
+            for part in self._parts():
+                part.check_range(self._seen(X), where)
+
+    def _seen(self, X: Array) -> Array:
+        """Give what the parts see of rows."""
+        return X
+
     def _checked(self, X: Any, where: str) -> Array:
         rows = as_rows(X, where=where)
         self.check_width(rows.shape[1], where)
+        self.check_range(rows, where)
         return rows
 
     def _set(self, name: str, value: Any) -> None:

@@ -7,9 +7,10 @@ from typing import Self
 
 from streamkpca import kernel_loops as loops
 from streamkpca.kernels.algebra import Kernel
-from streamkpca.kernels.planes import Array, Base, Columns, Plane
+from streamkpca.kernels.planes import Array, Base, Plane
 from streamkpca.kernels.programs import Listing
 from streamkpca.kernels.scales import RULES, checked_width, typical_distance
+from streamkpca.kernels.views import View
 from streamkpca.parameters import check_real
 
 # exp(-t) is 0 long before; an infinite t would give infinity times 0.
@@ -50,8 +51,8 @@ class RBF(Kernel):
     def __post_init__(self) -> None:
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="RBF"))
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.SQUARED, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.SQUARED, view))
         listing.affine(-float(self.gamma), 0.0)
         listing.apply(loops.EXP)
 
@@ -89,8 +90,8 @@ class Laplacian(Kernel):
     def __post_init__(self) -> None:
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="Laplacian"))
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.ABSOLUTE, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.ABSOLUTE, view))
         listing.affine(-float(self.gamma), 0.0)
         listing.apply(loops.EXP)
 
@@ -144,8 +145,8 @@ class Matern(Kernel):
         self._set("nu", nu)
         self._set("length_scale", checked_width("length_scale", self.length_scale, rules=RULES, where="Matern"))
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.SQUARED, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.SQUARED, view))
         listing.apply(loops.SQRT)
         listing.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
         if self.nu > 0.5:
@@ -210,10 +211,10 @@ class RationalQuadratic(Kernel):
             checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic"),
         )
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
+    def _lower(self, listing: Listing, view: View) -> None:
         length = float(self.length_scale)
         factor = _finite(0.5 / self.alpha / length / length)
-        listing.plane(Plane(Base.SQUARED, columns))
+        listing.plane(Plane(Base.SQUARED, view))
         if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
             listing.affine(factor, 1.0)
             listing.power(-int(self.alpha))

@@ -18,8 +18,8 @@ _CONSTRUCTORS = (
     "Cosine",
     "Sigmoid",
 )
-# With room for a kernel on ten thousand columns.
-_LONGEST = 100_000
+# With room for two kernels on ten thousand columns, each in a unit of its own.
+_LONGEST = 1_000_000
 # A level takes up to three calls when a kernel is printed or compared, of the thousand that Python allows.
 _DEEPEST = 200
 # Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, without asking for any:
@@ -28,7 +28,7 @@ _MOST_BRACKETS = 100
 _ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
 _HELP = (
     "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
-    f"{', '.join(_CONSTRUCTORS)} with numbers, +, *, **, .exp() and .on([0, 1])"
+    f"{', '.join(_CONSTRUCTORS)} with numbers, +, *, **, .exp(), .on([0, 1]) and .in_units(range)"
 )
 
 
@@ -52,8 +52,8 @@ def parse_kernel(text: str) -> Kernel:
     Notes
     -----
     The text is parsed to a syntax tree, of which only calls of kernel constructors, ``+``, ``*``, ``**``,
-    ``.exp()``, ``.on()`` and literals are carried out; nothing is evaluated. Custom kernels hold code, so
-    they cannot be written this way.
+    ``.exp()``, ``.on()``, ``.in_units()`` and literals are carried out; nothing is evaluated. Custom kernels hold code,
+    so they cannot be written this way.
 
     Examples
     --------
@@ -92,6 +92,8 @@ def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
             return _kernel(inner, deeper).exp()
         case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
             return _kernel(inner, deeper).on(_columns(columns))
+        case ast.Call(func=ast.Attribute(value=inner, attr="in_units"), args=[units], keywords=[]):
+            return _kernel(inner, deeper).in_units(_units(units))
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _kernel(left, deeper) + _kernel(right, deeper)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
@@ -153,6 +155,16 @@ def _columns(node: ast.expr) -> list[int]:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [int(_number(item, whole=True)) for item in items]
     return [int(_number(node, whole=True))]
+
+
+def _units(node: ast.expr) -> str | list[float]:
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_number(item) for item in items]
+    word = _literal(node)
+    if isinstance(word, str):
+        return word
+    raise ValueError(f"expected units in a kernel, as in [1, 0.5], but got {_shown(ast.unparse(node))}; {_HELP}")
 
 
 def _shown(text: str) -> str:

@@ -9,15 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import distance_loops as loops
+from streamkpca.kernels.views import View
 
 Array = npt.NDArray[np.float64]
 RowFunction = Callable[[Array], Any]
 PairFunction = Callable[[Array, Array], Any]
-Columns = tuple[int, ...] | None
 
 # Up to this many features, or rows on the left, sums over the features beat the set-up of a matrix product.
 _FEW_FEATURES = 8
 _FEW_ROWS = 4
+
+_WHOLE = View()
 
 
 class Base(Enum):
@@ -38,12 +40,12 @@ class Factor:
     ----------
     function : callable
         Rows (n, d) in, n numbers out.
-    columns : tuple of int, optional
-        The columns that it sees; all by default.
+    view : View, optional
+        What it sees of rows; all of them by default.
     """
 
     function: RowFunction
-    columns: Columns = None
+    view: View = _WHOLE
 
     def values(self, X: Array) -> Array:
         """Evaluate the function for rows.
@@ -61,7 +63,7 @@ class Factor:
         ValueError
             The function returned something else than n finite numbers.
         """
-        return checked_values(self.function(_take(X, self.columns)), (len(X),), where="scaled_by")
+        return checked_values(self.function(self.view.of(X)), (len(X),), where="scaled_by")
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,14 @@ class Plane:
     ----------
     base : Base
         What it holds.
-    columns : tuple of int, optional
-        The columns that it sees; all by default.
+    view : View, optional
+        What it sees of rows; all of them by default.
     function, diagonal : callable, optional
         For ``Base.CUSTOM``: the caller's functions of pairs and of rows.
     """
 
     base: Base
-    columns: Columns = None
+    view: View = _WHOLE
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
 
@@ -99,11 +101,11 @@ class Plane:
         ndarray of shape (d,), or None
             None where distances are summed directly.
         """
-        d = Y.shape[1] if self.columns is None else len(self.columns)
+        d = Y.shape[1] if self.view.columns is None else len(self.view.columns)
         if self.base is not Base.SQUARED or d <= _FEW_FEATURES or n_rows <= _FEW_ROWS or not len(Y):
             return None
         with np.errstate(all="ignore"):
-            mean: Array = _take(Y, self.columns).mean(axis=0)
+            mean: Array = self.view.of(Y).mean(axis=0)
         return mean
 
     def side(self, X: Array, centre: Array | None) -> "Side":
@@ -119,7 +121,7 @@ class Plane:
         -------
         Side
         """
-        rows = _take(X, self.columns)
+        rows = self.view.of(X)
         if self.base is Base.COSINE:
             return Side(rows, unit_rows(rows), None)
         if centre is None:
@@ -163,7 +165,7 @@ class Plane:
         target : ndarray of shape (n,)
             Takes them.
         """
-        rows = _take(X, self.columns)
+        rows = self.view.of(X)
         if self.base is Base.INNER:
             with np.errstate(all="ignore"):
                 np.einsum("ij,ij->i", rows, rows, out=target)
@@ -187,7 +189,7 @@ class Side:
     Parameters
     ----------
     rows : ndarray of shape (n, d)
-        The plane's columns of the rows.
+        What the plane sees of the rows.
     used : ndarray of shape (n, d)
         What the matrix product takes: the same, centred, or scaled to length 1.
     norms : ndarray of shape (n,), optional
@@ -245,10 +247,6 @@ def checked_values(values: Any, shape: tuple[int, ...], *, where: str) -> Array:
     if not np.isfinite(array).all():
         raise ValueError(f"{where}: the function returned NaN or infinity; it must be finite for every row")
     return array
-
-
-def _take(X: Array, columns: Columns) -> Array:
-    return X if columns is None else np.take(X, columns, axis=1)
 
 
 def unit_rows(rows: Array) -> Array:

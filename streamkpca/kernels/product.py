@@ -5,9 +5,10 @@ from typing import Self
 
 from streamkpca import kernel_loops as loops
 from streamkpca.kernels.algebra import Kernel
-from streamkpca.kernels.planes import Array, Base, Columns, Plane
+from streamkpca.kernels.planes import Array, Base, Plane
 from streamkpca.kernels.programs import Listing
 from streamkpca.kernels.scales import checked_width, typical_distance
+from streamkpca.kernels.views import View
 from streamkpca.parameters import check_integer, check_real
 
 
@@ -21,8 +22,8 @@ class Linear(Kernel):
     array([[11.]])
     """
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.INNER, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.INNER, view))
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Polynomial(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Polynomial"))
         self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.INNER, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.INNER, view))
         listing.affine(float(self.gamma), self.coef0)
         listing.power(self.degree)
 
@@ -80,8 +81,8 @@ class Cosine(Kernel):
     array([[0.707, 0.   ]])
     """
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.COSINE, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.COSINE, view))
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class Sigmoid(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Sigmoid"))
         self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
 
-    def _lower(self, listing: Listing, columns: Columns) -> None:
-        listing.plane(Plane(Base.INNER, columns))
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.INNER, view))
         listing.affine(float(self.gamma), self.coef0)
         listing.apply(loops.TANH)
 

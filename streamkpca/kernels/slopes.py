@@ -35,7 +35,7 @@ def has_slopes(program: Program) -> bool:
 
 
 def values_and_slopes(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
-    """Evaluate a kernel and its derivatives by the squared distances over its sets of columns.
+    """Evaluate a kernel and its derivatives by the squared distances over its sets of columns, in their units.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def values_and_slopes(program: Program, X: Array, Y: Array) -> tuple[Array, list
     """
     stack: list[_Dual] = []
     n_planes = len(program.planes)
-    distances = [_squared_distances(plane.columns, X, Y) for plane in program.planes]
+    distances = [_squared_distances(plane.view.of(X), plane.view.of(Y)) for plane in program.planes]
     with np.errstate(all="ignore"):
         for code, operand, (a, b) in zip(program.codes, program.operands, program.constants, strict=True):
             if code == loops.PLANE:
@@ -109,9 +109,7 @@ def _added(first: Array | None, second: Array | None) -> Array | None:
     return first + second
 
 
-def _squared_distances(columns: tuple[int, ...] | None, X: Array, Y: Array) -> Array:
-    if columns is not None:
-        X, Y = X[:, columns], Y[:, columns]
+def _squared_distances(X: Array, Y: Array) -> Array:
     centre = Y.mean(axis=0)
     X, Y = X - centre, Y - centre
     squares = np.einsum("ij,ij->i", X, X)[:, None] + np.einsum("ij,ij->i", Y, Y) - 2.0 * (X @ Y.T)
