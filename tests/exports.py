@@ -44,6 +44,9 @@ COMBINED: list[Kernel] = [
     (RBF(0.2) + Laplacian(0.3)) ** 3,
     Cosine().on([2, 1]) + Polynomial(2, gamma=0.2).on(0) * RBF(0.5).on([1, 2]),
     Cosine() * Cosine().on([0, 1]) + 0.25 * Cosine() ** 5,
+    RBF(0.4).in_units([0.7, 1.3, 3.1]),
+    Laplacian(0.3).in_units([0.7, 1.3, 3.1]) + 0.1 * Linear().in_units([1.3, 0.7]).on([2, 0]),
+    Cosine().in_units([0.7, 1.3, 3.1]) * Matern(1.5).on([1, 2]).in_units("range") + RBF(0.2),
 ]
 EXPORTABLE = [*PRIMITIVES, *COMBINED]
 OF_THE_CALLER: list[Kernel] = [

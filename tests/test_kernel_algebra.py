@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 
 D = 4
+UNITS = np.array([1.0, 0.7, 2.5, 3.0])
 
 
 def norm(X):
@@ -65,6 +66,7 @@ def extend(children):
                 (k**3, lambda X, Y: f(X, Y) ** 3),
                 ((0.01 * k).exp(), lambda X, Y: np.exp(0.01 * f(X, Y))),
                 (k.scaled_by(wave), lambda X, Y: wave(X)[:, None] * f(X, Y) * wave(Y)),
+                (k.in_units(UNITS), lambda X, Y: f(X / UNITS, Y / UNITS)),
             ]
         )
 
@@ -74,11 +76,15 @@ def extend(children):
 expressions = st.recursive(st.sampled_from(PRIMITIVES), extend, max_leaves=5)
 
 
+COLUMNS = st.lists(st.integers(0, D - 1), min_size=1, unique=True)
+
+
 @st.composite
 def placed(draw):
     """Draw an expression, most often on some columns of its own, as part of a sum with another one."""
     kernel, function = draw(expressions)
-    columns = draw(st.lists(st.integers(0, D - 1), min_size=1, unique=True))
+    # As many as there are units.
+    columns = draw(st.permutations(range(D)) if "in_units" in repr(kernel) else COLUMNS)
     other, other_function = draw(expressions)
     return kernel.on(columns) + other, lambda X, Y: function(X[:, columns], Y[:, columns]) + other_function(X, Y)
 

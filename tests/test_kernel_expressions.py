@@ -31,6 +31,7 @@ KERNELS = st.recursive(
         st.builds(lambda k, p: k**p, inner, st.integers(1, 3)),
         st.builds(lambda k: k.exp(), inner),
         st.builds(lambda k, columns: k.on(columns), inner, st.just([0, 1])),
+        st.builds(lambda k, units: k.in_units(units), inner, st.sampled_from(["range", "std", [0.5, 3.0]])),
     ),
     max_leaves=4,
 )

@@ -44,6 +44,7 @@ KERNELS: list[Kernel] = [
     RBF(0.5).on([0, 2]) * Linear() + 0.3 * Cosine().on([3, 1]) ** 2,
 ]
 SETTLING: list[Kernel] = [
+    RBF("spread"),
     RBF("scale"),
     RBF("median"),
     Laplacian("median"),
@@ -246,7 +247,7 @@ def test_models_are_those_of_rows_divided_by_units(kernel, units):
             np.testing.assert_allclose(found / divisors, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("kernel", [RBF("median"), Laplacian("median"), Matern(1.5, length_scale=1.0)], ids=repr)
+@pytest.mark.parametrize("kernel", [RBF("median"), Laplacian("spread"), Matern(1.5, length_scale=1.0)], ids=repr)
 @given(
     exponents=arrays(int, 3, elements=st.integers(-30, 30)),
     shifts=arrays(int, 3, elements=st.integers(-1000, 1000)),
@@ -285,7 +286,7 @@ def test_a_stream_agrees_with_all_rows_at_once():
 
 
 def test_the_fixed_point_of_views_with_other_units():
-    """Where the gradient is zero: x_f sum_i c_i s_if = sum_i c_i s_if z_if with s_if = sum_p gamma_p k_p(x, z_i) / u_pf^2."""
+    """The gradient is zero: x_f sum_i c_i s_if = sum_i c_i s_if z_if with s_if = sum_p gamma_p k_p(x, z_i) / u_pf^2."""
     atoms, other = rows_of(0, 30), UNITS * [3.0, 1.0, 0.5, 2.0]
     parts = [RBF(0.2).in_units(UNITS), RBF(0.1).in_units(other), RBF(0.3).on([0, 1]).in_units(other)]
     precisions = [0.2 / UNITS**2, 0.1 / other**2, 0.3 / other**2 * [1.0, 1.0, 0.0, 0.0]]
@@ -341,7 +342,7 @@ def test_texts_that_are_no_units(text, message):
 def test_units_are_parameters():
     model = StreamingKernelPCA(kernel=RBF().in_units("range"))
     assert model.get_params()["kernel__units"] == "range"
-    assert model.get_params()["kernel__kernel__gamma"] == "scale"
+    assert model.get_params()["kernel__kernel__gamma"] == "spread"
     model.set_params(kernel__units=np.array([1.0, 2.0]), kernel__kernel__gamma=0.5)
     assert model.kernel == RBF(0.5).in_units([1.0, 2.0])
     with pytest.raises(ValueError, match="unit 1 is nan"):

@@ -1,4 +1,8 @@
-"""Kernels: small immutable values that combine, print as code, and evaluate fast."""
+"""Kernels: small immutable values that combine, print as code, and evaluate fast.
+
+They compare features as they come; ``kernel.in_units(units)`` divides each by a unit first, a known one, or the range
+or standard deviation of the first rows.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Self

@@ -119,7 +119,7 @@ class Kernel(KernelValue):
         Notes
         -----
         Units that are known beforehand are best: a feature that hardly varied in the first rows, and does later, then
-        counts for more than all others. gamma="scale" and the like are settled on rows in their units.
+        counts for more than all others. gamma="spread" and the like are settled on rows in units.
         ``k.in_units(u).on(columns)`` has a unit for each chosen column, ``k.on(columns).in_units(u)`` for every one.
 
         Examples
