@@ -1,19 +1,18 @@
 """Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz, in chunks and never whole."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO
-
-import numpy as np
 
 from streamkpca.tables.array_tables import NpyTable, NpzTable
 from streamkpca.tables.arrow_tables import ArrowTable
+from streamkpca.tables.chunks import Chunk, regroup
 from streamkpca.tables.columns import Choice, Columns
 from streamkpca.tables.csv_tables import CsvTable
 from streamkpca.tables.errors import TableError
 from streamkpca.tables.json_tables import JsonTable
 from streamkpca.tables.sources import MAGIC_BYTES, Source
-from streamkpca.tables.table import ON_BAD_ROWS, Chunk, Table, check_same_columns
+from streamkpca.tables.table import ON_BAD_ROWS, Table, check_same_columns
 from streamkpca.tables.text_tables import BOM
 
 __all__ = ["Chunk", "Columns", "Table", "TableError", "check_same_columns", "open_table", "regroup"]
@@ -127,43 +126,5 @@ def open_table(
     return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips)
 
 
-def regroup(chunks: Iterable[Chunk], n_rows: int) -> Iterator[Chunk]:
-    """Cut rows anew, so that every chunk but the last has the same number of them.
-
-    Parameters
-    ----------
-    chunks : iterable of Chunk
-        Rows as they came.
-    n_rows : int
-        Rows of each chunk.
-
-    Yields
-    ------
-    Chunk
-    """
-    held: list[Chunk] = []
-    n_held = 0
-    for chunk in chunks:
-        start = 0
-        while n_held + len(chunk.rows) - start >= n_rows:
-            stop = start + n_rows - n_held
-            yield _join([*held, chunk.cut(slice(start, stop))])
-            held, n_held, start = [], 0, stop
-        if start < len(chunk.rows):
-            held.append(chunk.cut(slice(start, None)))
-            n_held += len(held[-1].rows)
-    if held:
-        yield _join(held)
-
-
 def _begun(head: bytes) -> bytes:
     return head.removeprefix(BOM).lstrip()
-
-
-def _join(chunks: list[Chunk]) -> Chunk:
-    last = chunks[-1]
-    if len(chunks) == 1:
-        return last
-    labels = None if last.labels is None else np.concatenate([c.labels for c in chunks if c.labels is not None])
-    times = None if last.times is None else [time for c in chunks for time in c.times or ()]
-    return last._replace(rows=np.concatenate([chunk.rows for chunk in chunks]), labels=labels, times=times)

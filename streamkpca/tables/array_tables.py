@@ -9,10 +9,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.tables.chunks import Array, Block, time_values
 from streamkpca.tables.columns import Choice, choose_columns
 from streamkpca.tables.errors import TableError, blaming
 from streamkpca.tables.sources import READ_BYTES, Source
-from streamkpca.tables.table import Array, Block, Table, time_values
+from streamkpca.tables.table import Table
 
 _Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from streamkpca.tables.chunks import Array, Block, Time, time_values
 from streamkpca.tables.columns import Choice, choose_columns
 from streamkpca.tables.errors import TableError, blaming, need_pyarrow
 from streamkpca.tables.sources import Source
-from streamkpca.tables.table import Array, Block, Table, Time, time_values
+from streamkpca.tables.table import Table
 
 # What opens an Arrow file, padded; a stream follows, so a file can be read from a pipe too.
 _FILE_MAGIC = b"ARROW1\0\0"

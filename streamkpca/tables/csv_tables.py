@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from streamkpca.tables.chunks import Array, Counts, Time
 from streamkpca.tables.columns import Choice, choose_columns
 from streamkpca.tables.errors import TableError, need_pyarrow
 from streamkpca.tables.sources import Source
-from streamkpca.tables.table import Array, Counts, Time
 from streamkpca.tables.text_tables import BOM, BadRecord, Parsed, Records, TextTable, decode
 
 _MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
@@ -85,7 +85,7 @@ class CsvTable(TextTable):
         if not head.partition(b"\n")[0].strip():
             raise TableError(f"{self.source}: the file is empty or begins with an empty line; give a table with rows")
         given, self._delimiter = self._delimiter, self._delimiter or self._sniffed(head)
-        records, _ = self._records(head, line=1, final=final)
+        records, _, _ = self._records(head, line=1, final=final)
         lines = [self._fields(records.one(i)) for i in range(min(2, len(records)))]
         self._header = None if not lines else self._looks_named(lines, final=final) if header is None else header
         if self._header is None:
@@ -139,11 +139,12 @@ class CsvTable(TextTable):
         ends = newlines + 1
         if b'"' not in text:
             return ends
-        marks = np.frombuffer(text, np.uint8)[: int(ends[-1]) if len(ends) else 0] == ord('"')
-        if not final and not len(ends):
+        if not len(ends) and not final:
             return ends
-        # An even number of marks a line: all are closed where they were opened. Looked at line by line otherwise.
-        if len(ends) and not (np.add.reduceat(marks, [0, *ends[:-1]], dtype=np.int64) % 2).any():
+        # An even number of marks on each line: all are closed where they were opened. Cut line by line otherwise.
+        marks = np.flatnonzero(np.frombuffer(text, np.uint8) == ord('"'))
+        odd = np.bincount(np.searchsorted(newlines, marks), minlength=1) % 2
+        if not odd[: len(ends)].any() and not (final and odd[len(ends) :].any()):
             return ends
         return np.array(list(self._quoted_ends(text, ends, final=final)), dtype=np.int64)
 
@@ -213,7 +214,9 @@ class CsvTable(TextTable):
             hint = "" if self._header else "; if the first line holds names, say --header"
             if _DECIMAL_COMMA.fullmatch(text):
                 hint = "; if this is a decimal comma, write a point"
-            raise BadRecord(f"column {name!r} holds text ({field[:40]!r}) but numbers are required", name, hint)
+            raise BadRecord(
+                f"column {name!r} holds text ({field[:40]!r}) but numbers are required", name, text=True, hint=hint
+            )
         number = float(text)
         if not np.isfinite(number):
             raise BadRecord(f"column {name!r} is infinite", name)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from streamkpca.tables.chunks import Array, Time
 from streamkpca.tables.columns import Choice, choose_columns
 from streamkpca.tables.errors import TableError, need_pyarrow
 from streamkpca.tables.sources import Source
-from streamkpca.tables.table import Array, Time
 from streamkpca.tables.text_tables import BadRecord, Parsed, Records, TextTable
 
 
@@ -62,7 +62,7 @@ class JsonTable(TextTable):
         found: list[dict[str, Any] | list[Any]] = []
 
         def look(head: bytes, final: bool = False) -> bool:
-            records, _ = self._records(head, line=1, final=final)
+            records, _, _ = self._records(head, line=1, final=final)
             for i in range(len(records)):
                 try:
                     found.append(_row(records.one(i)))
@@ -181,7 +181,9 @@ def _number(value: Any, name: str) -> float:
         return float(value)
     if not isinstance(value, _Spelled):
         what = "text" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
-        raise BadRecord(f"column {name!r} holds {what} ({json.dumps(value)[:40]}) but numbers are required", name)
+        raise BadRecord(
+            f"column {name!r} holds {what} ({json.dumps(value)[:40]}) but numbers are required", name, text=True
+        )
     number = float(value)
     if not np.isfinite(number):
         raise BadRecord(f"column {name!r} is infinite", name)

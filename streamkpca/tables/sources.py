@@ -4,17 +4,15 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from streamkpca.tables.errors import TableError, blaming, need_pyarrow
+from streamkpca.tables.openings import FollowedFile, Next, Opening
 
 READ_BYTES = 1 << 20
 LONGEST_LINE = 1 << 26
@@ -28,138 +26,6 @@ _COMPRESSIONS = {
     "lz4": re.compile(rb"\x04\x22\x4d\x18"),
 }
 MAGIC_BYTES = 10
-
-
-class Next(Enum):
-    """What follows where a source has nothing more to give."""
-
-    END = "nothing"
-    MORE = "more of the same file"
-    ANEW = "another file of the same name, from its beginning"
-    CUT = "the same file, from its beginning: it was emptied"
-
-
-class Opening(io.RawIOBase):
-    """The bytes of a source, handed over as they come instead of waiting for more.
-
-    Parameters
-    ----------
-    read : callable
-        Gives at most so many bytes, none at the end.
-    close : callable
-        Gives back what is behind it.
-    """
-
-    def __init__(self, read: Callable[[int], bytes], close: Callable[[], None]) -> None:
-        self._read, self._close, self._held = read, close, b""
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read what is there.
-
-        Parameters
-        ----------
-        size : int
-            Most bytes.
-
-        Returns
-        -------
-        bytes
-            None at the end.
-        """
-        if size < 0:
-            return self.readall()
-        if self._held:
-            piece, self._held = self._held[:size], self._held[size:]
-            return piece
-        return self._read(size)
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Read into a buffer, as `io.BufferedReader` asks.
-
-        Parameters
-        ----------
-        buffer : writable buffer
-            Filled from its beginning.
-
-        Returns
-        -------
-        int
-            Bytes read.
-        """
-        piece = self.read(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def unread(self, piece: bytes) -> None:
-        """Take back bytes that were read, to be read again.
-
-        Parameters
-        ----------
-        piece : bytes
-            The last bytes read.
-        """
-        self._held = piece + self._held
-
-    def wait(self) -> Next:
-        """Wait for more, where more may come.
-
-        Returns
-        -------
-        Next
-        """
-        return Next.END
-
-    def close(self) -> None:
-        """Give back the file; a stream of somebody else's stays open."""
-        if not self.closed:
-            self._close()
-        super().close()
-
-
-class FollowedFile(Opening):
-    """A file that grows, as ``tail -F`` follows it: by its name, across rotation and truncation.
-
-    Parameters
-    ----------
-    path : Path
-        The file; awaited where it does not exist yet.
-    at : int
-        The first byte to read.
-    """
-
-    poll_seconds = 0.2
-
-    def __init__(self, path: Path, at: int = 0) -> None:
-        self._path = path
-        while not path.exists():
-            time.sleep(self.poll_seconds)
-        self._file = path.open("rb", buffering=0)
-        self._file.seek(at)
-        super().__init__(lambda size: self._file.read(size) or b"", lambda: self._file.close())
-
-    def wait(self) -> Next:
-        """Wait until the file has grown, was emptied, or has given its name to another."""
-        while True:
-            ours = os.fstat(self._file.fileno())
-            if ours.st_size < self._file.tell():
-                self._file.seek(0)
-                return Next.CUT
-            try:
-                named: os.stat_result | None = self._path.stat()
-            except FileNotFoundError:
-                named = None
-            # Asked after the name was looked up: what was written before the file lost its name is read first.
-            if os.fstat(self._file.fileno()).st_size > self._file.tell():
-                return Next.MORE
-            if named is not None and not os.path.samestat(ours, named):
-                self._file.close()
-                self._file = self._path.open("rb", buffering=0)
-                return Next.ANEW
-            time.sleep(self.poll_seconds)
 
 
 class Source:
@@ -182,8 +48,6 @@ class Source:
         Whether it can be opened again.
     compression : str or None
         What its first bytes tell.
-    size : int or None
-        Bytes, where they are known.
     followed : bool
         Whether more is awaited at the end.
 
@@ -197,11 +61,8 @@ class Source:
         self.name = name
         self.path = Path(name)
         self._given = stream
-        if stream is None and (self.path.is_dir() or not (follow or self.path.exists())):
-            what = "is a folder" if self.path.is_dir() else "no such file"
-            raise TableError(
-                f"{name}: {what}; give a CSV, TSV, JSON lines, npy, npz, Parquet or Arrow file, or - for standard input"
-            )
+        if stream is None:
+            self._check_path(follow)
         # What is no regular file is a pipe, which waits for more by itself.
         self.rereadable = stream is None and (self.path.is_file() or not self.path.exists())
         self.followed = follow and self.rereadable
@@ -213,7 +74,23 @@ class Source:
             raise TableError(f"{name}: compressed files do not grow line by line; leave --follow out, or unpack it")
         if self._pipe is not None and self.compression is not None:
             self._pipe = self._decompressed(self._pipe)
-        self.size = self.path.stat().st_size if self.rereadable and self.compression is None else None
+
+    def _check_path(self, follow: bool) -> None:
+        what = None
+        if self.path.is_dir():
+            what = "is a folder"
+        elif not self.path.exists() and not (follow and self.path.parent.is_dir()):
+            what = "no such folder to wait in for a file" if follow else "no such file"
+        if what is not None:
+            raise TableError(
+                f"{self.name}: {what}; give a CSV, TSV, JSON lines, npy, npz, Parquet or Arrow file, "
+                "or - for standard input"
+            )
+
+    @property
+    def size(self) -> int | None:
+        """Bytes by now, where they are those that are read."""
+        return self.path.stat().st_size if self.rereadable and self.compression is None else None
 
     def peek(self, enough: Callable[[bytes], bool]) -> bytes:
         """Look at the beginning without taking it away.
@@ -295,11 +172,18 @@ class Source:
         return Opening(lambda size: file.read(size) or b"", file.close)
 
     def _piped(self) -> Opening:
-        if self._given is None:
-            file = self.path.open("rb", buffering=0)
-            return Opening(lambda size: file.read(size) or b"", file.close)
-        # Whoever gave the stream closes it.
-        return Opening(getattr(self._given, "read1", self._given.read), lambda: None)
+        if self._given is not None:
+            # Whoever gave the stream closes it.
+            return Opening(getattr(self._given, "read1", self._given.read), lambda: None)
+        file = self.path.open("rb", buffering=0)
+
+        def read(size: int) -> bytes:
+            piece = b"" if file.closed else file.read(size) or b""
+            if not piece:
+                file.close()
+            return piece
+
+        return Opening(read, file.close)
 
     def _decompressed(self, opening: Opening) -> Opening:
         if self.compression in {"zstd", "lz4"}:

@@ -1,120 +1,16 @@
-"""What all tables have in common: chunks of rows, the places between them, and what becomes of bad rows."""
+"""What all tables have in common: rows in chunks, going on at a place, and what becomes of bad rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca.tables.chunks import Array, Block, Chunk, Counts, Places, Time
 from streamkpca.tables.columns import Columns
 from streamkpca.tables.errors import TableError
 
-Array = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Time = str | int | float | None
-
 ON_BAD_ROWS = ("raise", "skip")
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where reading stands after each of some rows.
-
-    Attributes
-    ----------
-    common : mapping
-        What all these places share: what tells the file from another.
-    counted : mapping of str to ndarray of shape (n,)
-        What is counted, after each row.
-    """
-
-    common: Mapping[str, Any]
-    counted: Mapping[str, Counts]
-
-    def __getitem__(self, part: slice) -> "Places":
-        return Places(self.common, {name: counts[part] for name, counts in self.counted.items()})
-
-    @property
-    def last(self) -> dict[str, Any]:
-        """The place after the last row."""
-        return {**self.common, **{name: int(counts[-1]) for name, counts in self.counted.items()}}
-
-
-class Chunk(NamedTuple):
-    """Some consecutive rows of a table.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (n, d)
-        Finite, C-contiguous float64.
-    labels : ndarray of shape (n,), or None
-        The label column, where one was asked for.
-    position : int
-        How much of the table's `total` has been read by now.
-    times : list, or None
-        The time column, where one was asked for: text as it stands in text files, ISO 8601 for time stamps of
-        Parquet, Arrow and numpy, numbers for numbers; None where it is missing.
-    places : Places or None
-        The places after each row; None where a table cannot be read again.
-    """
-
-    rows: Array
-    labels: Array | None
-    position: int
-    times: list[Time] | None = None
-    places: Places | None = None
-
-    @property
-    def place(self) -> dict[str, Any] | None:
-        """What `Table.go_on` needs to go on after this chunk: a small dict that JSON can hold."""
-        return None if self.places is None else self.places.last
-
-    def cut(self, part: slice) -> "Chunk":
-        """Take some of the rows, with all that stands beside them.
-
-        Parameters
-        ----------
-        part : slice
-            Which rows.
-
-        Returns
-        -------
-        Chunk
-        """
-        labels = None if self.labels is None else self.labels[part]
-        times = None if self.times is None else self.times[part]
-        places = None if self.places is None else self.places[part]
-        return Chunk(self.rows[part], labels, self.position, times, places)
-
-
-class Block(NamedTuple):
-    """Rows as a format reads them, bad ones left out.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n, len(columns.wanted))
-        Finite numbers.
-    times : list of length n, or None
-        The time column.
-    position : int
-        How much of the table's `total` has been read.
-    places : Places or None
-        The place after each row.
-    bad : sequence of int
-        For every row left out, how many rows of the block came before it.
-    reason : str or None
-        What is wrong with the first row left out.
-    """
-
-    values: Array
-    times: list[Time] | None
-    position: int
-    places: Places | None
-    bad: Sequence[int] | Counts = ()
-    reason: str | None = None
 
 
 class Table(ABC):
@@ -269,46 +165,25 @@ class Table(ABC):
         return 0 if self._after is None else int(self._after["row"])
 
 
-def time_values(column: npt.NDArray[Any], zone: str = "") -> list[Time]:
-    """Turn an array of times into what stands beside rows.
-
-    Parameters
-    ----------
-    column : ndarray of shape (n,)
-        Numbers, texts, or numpy's dates and times.
-    zone : str
-        What to write after a time.
-
-    Returns
-    -------
-    list
-        Dates and times in ISO 8601, None where there is none.
-
-    Examples
-    --------
-    >>> time_values(np.array(["2024-05-01T10:00", "NaT"], dtype="datetime64[s]"), "Z")
-    ['2024-05-01T10:00:00Z', None]
-    """
-    if column.dtype.kind != "M":
-        values: list[Time] = column.tolist()
-        return values
-    return [None if text == "NaT" else f"{text}{zone}" for text in np.datetime_as_string(column).tolist()]
-
-
-def remedy_for_row(name: str | None = None) -> str:
+def remedy_for_row(column: str | None = None, *, text: bool = False) -> str:
     """Say what can be done about a bad row.
 
     Parameters
     ----------
-    name : str, optional
+    column : str, optional
         The column at fault.
+    text : bool
+        Whether it holds text, which may be the time.
 
     Returns
     -------
     str
     """
-    column = "" if name is None else f", or leave the column out (--drop {name})"
-    return f"mend or remove such rows, skip them (--on-bad-rows skip){column}"
+    rows = "mend or remove such rows, or skip them (--on-bad-rows skip)"
+    if column is None:
+        return rows
+    beside = f"; a time can stay beside the rows (--time {column})" if text else ""
+    return f"leave the column out (--drop {column}), {rows}{beside}"
 
 
 def check_same_columns(first: Table, other: Table) -> None:

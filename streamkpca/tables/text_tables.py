@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamkpca.tables.chunks import Array, Block, Counts, Flags, Places, Time
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.sources import LONGEST_LINE, READ_BYTES, Next, Source
-from streamkpca.tables.table import Array, Block, Counts, Flags, Places, Table, Time, remedy_for_row
+from streamkpca.tables.openings import Next
+from streamkpca.tables.sources import LONGEST_LINE, READ_BYTES, Source
+from streamkpca.tables.table import Table, remedy_for_row
 
 BOM = b"\xef\xbb\xbf"
 
@@ -96,9 +98,9 @@ class Parsed(NamedTuple):
 class BadRecord(Exception):
     """Raised where a record is no row of numbers; says why, and which column is at fault."""
 
-    def __init__(self, what: str, column: str | None = None, hint: str = "") -> None:
+    def __init__(self, what: str, column: str | None = None, *, text: bool = False, hint: str = "") -> None:
         super().__init__(what)
-        self.what, self.column, self.hint = what, column, hint
+        self.what, self.remedy = what, remedy_for_row(column, text=text) + hint
 
 
 class TextTable(Table):
@@ -136,8 +138,8 @@ class TextTable(Table):
         del text, final
         return newlines + 1
 
-    def _records(self, text: bytes, *, line: int, final: bool) -> tuple[Records, int]:
-        """Cut text into records, leaving out empty ones; also return where the last one ends."""
+    def _records(self, text: bytes, *, line: int, final: bool) -> tuple[Records, int, int]:
+        """Cut text into records, leaving out empty ones; also return the byte and the line after the last."""
         codes = np.frombuffer(text, np.uint8)
         newlines = np.flatnonzero(codes == ord("\n"))
         ends = self._record_ends(text, newlines, final=final)
@@ -148,7 +150,8 @@ class TextTable(Table):
         for i in np.flatnonzero(np.isin(codes[starts], _BLANK_CODES)):
             kept[i] = bool(text[starts[i] : ends[i]].strip(_BLANK))
         lines, following = (line + np.searchsorted(newlines, edges) for edges in (starts, ends))
-        return Records(text, starts[kept], ends[kept], lines[kept], following[kept]), int(ends[-1]) if len(ends) else 0
+        records = Records(text, starts[kept], ends[kept], lines[kept], following[kept])
+        return (records, int(ends[-1]), int(following[-1])) if len(ends) else (records, 0, line)
 
     def _blocks(self, n_rows: int) -> Iterator[Block]:
         del n_rows
@@ -164,17 +167,15 @@ class TextTable(Table):
                 if following is Next.CUT and rest.strip():
                     self._lost(line)
                 elif rest:
-                    records, end = self._records(rest, line=line, final=following is not Next.MORE)
+                    records, end, next_line = self._records(rest, line=line, final=following is not Next.MORE)
                     if head is None and end:
                         summed = min(end, _TOLD_APART_BY)
                         head = [summed, zlib.crc32(rest[:summed])]
                     if not begun and len(records):
                         records, begun = records[self._begin(records) :], True
                     if len(records):
-                        yield self._block(records, at, line, end, head)
-                    line += rest.count(b"\n", 0, end)
-                    at += end
-                    rest = rest[end:]
+                        yield self._block(records, at, (at + end, next_line), head)
+                    at, line, rest = at + end, next_line, rest[end:]
                 if following is Next.END:
                     return
                 if following is not Next.MORE:
@@ -184,15 +185,16 @@ class TextTable(Table):
                         f"{self.source}, line {line}: longer than {LONGEST_LINE} bytes; is this a {self._format} file?"
                     )
 
-    def _block(self, records: Records, at: int, line: int, end: int, head: list[int] | None) -> Block:
+    def _block(self, records: Records, at: int, after: tuple[int, int], head: list[int] | None) -> Block:
+        """Parse records that begin `at` a byte of the file; `after` is the byte and the line after the last."""
         values, times, good, reason = self._parse(records)
-        ends, lines = (records.ends + at)[good], records.following[good]
-        if len(ends):
-            ends[-1], lines[-1] = at + end, line + records.text.count(b"\n", 0, end)
         places = None
         if self.rereadable:
+            ends, lines = (records.ends + at)[good], records.following[good]
+            if len(ends):
+                ends[-1], lines[-1] = after
             places = Places({"format": self._format, "head": head}, {"byte": ends, "line": lines})
-        return Block(values, times, at + end, places, np.cumsum(good, dtype=np.int64)[~good], reason)
+        return Block(values, times, after[0], places, np.cumsum(good, dtype=np.int64)[~good], reason)
 
     def _parse(self, records: Records) -> Parsed:
         n = len(records)
@@ -217,7 +219,7 @@ class TextTable(Table):
             except BadRecord as bad:
                 found = f"{self.source}, line {records.lines[i]}: {bad.what}"
                 if not self.skips:
-                    raise TableError(f"{found}; {remedy_for_row(bad.column)}{bad.hint}") from None
+                    raise TableError(f"{found}; {bad.remedy}") from None
                 reason, good[i] = reason or found, False
             else:
                 rows.append(row)

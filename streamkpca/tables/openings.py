@@ -1,0 +1,172 @@
+"""Bytes as they come: from a file, a pipe, or a file that grows."""
+
+import io
+import os
+import time
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+_TOLD_APART_BY = 256
+
+
+class Next(Enum):
+    """What follows where a source has nothing more to give."""
+
+    END = "nothing"
+    MORE = "more of the same file"
+    ANEW = "another file of the same name, from its beginning"
+    CUT = "the same file, from its beginning: it was emptied"
+
+
+class Opening(io.RawIOBase):
+    """The bytes of a source, handed over as they come instead of waiting for more.
+
+    Parameters
+    ----------
+    read : callable
+        Gives at most so many bytes, none at the end.
+    close : callable
+        Gives back what is behind it.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], close: Callable[[], None]) -> None:
+        self._read, self._close, self._held = read, close, b""
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read what is there.
+
+        Parameters
+        ----------
+        size : int
+            Most bytes.
+
+        Returns
+        -------
+        bytes
+            None at the end.
+        """
+        if size < 0:
+            return self.readall()
+        if self._held:
+            piece, self._held = self._held[:size], self._held[size:]
+            return piece
+        return self._read(size)
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Read into a buffer, as `io.BufferedReader` asks.
+
+        Parameters
+        ----------
+        buffer : writable buffer
+            Filled from its beginning.
+
+        Returns
+        -------
+        int
+            Bytes read.
+        """
+        piece = self.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def unread(self, piece: bytes) -> None:
+        """Take back bytes that were read, to be read again.
+
+        Parameters
+        ----------
+        piece : bytes
+            The last bytes read.
+        """
+        self._held = piece + self._held
+
+    def wait(self) -> Next:
+        """Wait for more, where more may come.
+
+        Returns
+        -------
+        Next
+        """
+        return Next.END
+
+    def close(self) -> None:
+        """Give back the file; a stream of somebody else's stays open."""
+        if not self.closed:
+            self._close()
+        super().close()
+
+
+class FollowedFile(Opening):
+    """A file that grows, as ``tail -F`` follows it: by its name, across rotation and truncation.
+
+    Parameters
+    ----------
+    path : Path
+        The file; awaited where it does not exist yet.
+    at : int
+        The first byte to read.
+
+    Notes
+    -----
+    When the name has gone to another file, the old one is read for as long as the new one is empty: whoever writes may
+    learn of the change late. A file that was emptied and written again is told by its last bytes read, even where it is
+    longer than before.
+    """
+
+    poll_seconds = 0.2
+
+    def __init__(self, path: Path, at: int = 0) -> None:
+        self._path = path
+        while not path.exists():
+            time.sleep(self.poll_seconds)
+        self._begin(path.open("rb", buffering=0))
+        self._file.seek(at)
+        super().__init__(self._read_on, lambda: self._file.close())
+
+    def _begin(self, file: io.FileIO) -> None:
+        self._file, self._changed = file, 0
+        self._last = b""
+
+    def _read_on(self, size: int) -> bytes:
+        piece = self._file.read(size) or b""
+        self._last = (self._last + piece)[-_TOLD_APART_BY:] if len(piece) < _TOLD_APART_BY else piece[-_TOLD_APART_BY:]
+        return piece
+
+    def wait(self) -> Next:
+        """Wait until the file has grown, was emptied, or has given its name to another."""
+        while True:
+            at = self._file.tell()
+            try:
+                named: os.stat_result | None = self._path.stat()
+            except FileNotFoundError:
+                named = None
+            # Asked after the name was looked up: what was written before the file lost its name is read first.
+            ours = os.fstat(self._file.fileno())
+            if ours.st_size < at or self._was_written_again(ours, at):
+                self._file.seek(0)
+                self._last = b""
+                return Next.CUT
+            if ours.st_size > at:
+                return Next.MORE
+            if named is not None and named.st_size and not os.path.samestat(ours, named):
+                try:
+                    following = self._path.open("rb", buffering=0)
+                except FileNotFoundError:
+                    continue
+                self._file.close()
+                self._begin(following)
+                return Next.ANEW
+            time.sleep(self.poll_seconds)
+
+    def _was_written_again(self, ours: os.stat_result, at: int) -> bool:
+        if ours.st_mtime_ns == self._changed:
+            return False
+        self._changed = ours.st_mtime_ns
+        self._file.seek(at - len(self._last))
+        found = self._file.read(len(self._last))
+        self._file.seek(at)
+        return found != self._last
