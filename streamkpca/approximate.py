@@ -139,6 +139,16 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
         TypeError, ValueError
             X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
             the call.
+
+        Examples
+        --------
+        >>> from streamkpca import ApproximateKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> steps = []
+        >>> model = ApproximateKernelPCA(1, max_atoms=2, kernel="linear")
+        >>> model = model.fit(X, progress=lambda *step: steps.append(step))
+        >>> steps, model.eigenvalues_.round(3)
+        ([(1, 2), (2, 2)], array([2.667]))
         """
         del y
         where = "ApproximateKernelPCA.fit"
@@ -185,7 +195,15 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
 
     @property
     def singular_values_(self) -> Array:
-        """Root of the energy along the direction that each chosen row added; shape (m,)."""
+        """Root of the energy along the direction that each chosen row added; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import ApproximateKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
+        array([2.828, 1.414])
+        """
         learned = self._learned()
         if learned is None:
             raise not_fitted("ApproximateKernelPCA", "singular_values_")

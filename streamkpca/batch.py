@@ -163,6 +163,16 @@ class KernelPCA(Estimator):
         TypeError, ValueError
             X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
             the call.
+
+        Examples
+        --------
+        Rows that count half:
+
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[0.0], [1.0], [1.0]], sample_weight=[1.0, 0.5, 0.5])
+        >>> model.transform([[0.0], [1.0]]).round(3)
+        array([[ 0.5],
+               [-0.5]])
         """
         del y
         where = "KernelPCA.fit"

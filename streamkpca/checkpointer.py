@@ -110,13 +110,36 @@ class Checkpointer:
 
     @property
     def generations(self) -> list[Path]:
-        """The files that are there, newest first."""
+        """The files that are there, newest first.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"), keep=2)
+        ...     saved = [checkpoints.save(model) for _ in range(5)]
+        ...     [path.name for path in checkpoints.generations]
+        ['plant-00000005.npz', 'plant-00000004.npz']
+        """
         numbered = ((self._number(path), path) for path in self._path.parent.iterdir())
         return [path for number, path in sorted(numbered, reverse=True) if number]
 
     @property
     def seconds_since_save(self) -> float:
-        """How long ago this process saved, read the newest generation, or began."""
+        """How long ago this process saved, read the newest generation, or began.
+
+        Examples
+        --------
+        A figure for a service's health check:
+
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Checkpointer(pathlib.Path(folder, "plant.npz")).seconds_since_save < 60.0
+        True
+        """
         return time.monotonic() - self._saved_at
 
     def save(self, model: StreamingKernelPCA, extra: Any = None) -> Path:
@@ -137,6 +160,15 @@ class Checkpointer:
         ------
         OSError, TypeError, ValueError
             As `StreamingKernelPCA.save`; older generations stay then.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Checkpointer(pathlib.Path(folder, "plant.npz")).save(model, extra={"offset": 2}).name
+        'plant-00000001.npz'
         """
         older = self.generations
         number = self._number(older[0]) + 1 if older else 1
@@ -166,6 +198,16 @@ class Checkpointer:
         ------
         OSError, TypeError, ValueError
             As `save`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"), every_rows=3)
+        ...     [checkpoints.save_if_due(model.partial_fit([[float(i)]])) is not None for i in range(7)]
+        [False, False, True, False, False, True, False]
         """
         new = _rows_of(model) - self._saved_rows
         enough = self._every_rows is not None and new >= self._every_rows
@@ -194,6 +236,20 @@ class Checkpointer:
         -----
         CheckpointWarning
             For each that cannot be read.
+
+        Examples
+        --------
+        A crash that left half a file costs one generation, not the model:
+
+        >>> import pathlib, tempfile, warnings
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"))
+        ...     whole, newest = checkpoints.save(model, extra="whole"), checkpoints.save(model, extra="newest")
+        ...     n_bytes = newest.write_bytes(newest.read_bytes()[:1000])
+        ...     checkpoints.latest().extra_
+        'whole'
         """
         generations = self.generations
         for path in generations:

@@ -2,9 +2,27 @@
 
 import sys
 
+__all__ = [
+    "CheckpointError",
+    "CheckpointWarning",
+    "IndefiniteKernelWarning",
+    "NotFittedError",
+    "SparsityError",
+    "SparsityWarning",
+]
+
 
 class NotFittedError(ValueError, AttributeError):
-    """Raised when a model is asked before it has seen any row."""
+    """Raised when a model is asked before it has seen any row.
+
+    Examples
+    --------
+    >>> from streamkpca import KernelPCA
+    >>> KernelPCA().transform([[1.0]])
+    Traceback (most recent call last):
+        ...
+    streamkpca.errors.NotFittedError: transform needs a fitted KernelPCA, but this one has seen no rows yet; ...
+    """
 
 
 class IndefiniteKernelWarning(UserWarning):
@@ -12,23 +30,75 @@ class IndefiniteKernelWarning(UserWarning):
 
     A positive definite kernel never gives a row a negative squared distance to the span of other rows. Where
     that happens beyond rounding, the energy account stays exact, but tolerances and bounds no longer hold.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from streamkpca import KernelPCA
+    >>> from streamkpca.kernels import Sigmoid
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     model = KernelPCA(1, kernel=Sigmoid(gamma=1.0, coef0=-1.0)).fit([[0.0], [1.0], [2.0]])
+    >>> [warning.category.__name__ for warning in caught]
+    ['IndefiniteKernelWarning']
     """
 
 
 class CheckpointError(ValueError):
-    """Raised when a checkpoint cannot be read: damaged, not one at all, of a later format, or without meaning."""
+    """Raised when a checkpoint cannot be read: damaged, not one at all, of a later format, or without meaning.
+
+    Examples
+    --------
+    >>> from streamkpca import StreamingKernelPCA
+    >>> StreamingKernelPCA.from_bytes(b"a letter")
+    Traceback (most recent call last):
+        ...
+    streamkpca.errors.CheckpointError: from_bytes: it is no checkpoint: it has just 8 bytes
+    """
 
 
 class CheckpointWarning(UserWarning):
-    """Issued when a checkpoint cannot be read and an older one is tried."""
+    """Issued when a checkpoint cannot be read and an older one is tried.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, warnings
+    >>> from streamkpca import Checkpointer, StreamingKernelPCA
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True, action="always") as caught:
+    ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"))
+    ...     older = checkpoints.save(StreamingKernelPCA())
+    ...     n_bytes = checkpoints.save(StreamingKernelPCA()).write_bytes(b"")
+    ...     model = checkpoints.latest()
+    >>> [warning.category.__name__ for warning in caught]
+    ['CheckpointWarning']
+    """
 
 
 class SparsityError(ValueError):
-    """Raised when the noise variance or number of active atoms asked for leaves nothing to make axes of."""
+    """Raised when the noise variance or number of active atoms asked for leaves nothing to make axes of.
+
+    Examples
+    --------
+    >>> from streamkpca import SparseKernelPCA
+    >>> SparseKernelPCA(1, kernel="linear", noise_variance=100.0).fit([[0.0], [1.0]])
+    Traceback (most recent call last):
+        ...
+    streamkpca.errors.SparsityError: noise_variance=100 leaves no atom active: along none of them ...
+    """
 
 
 class SparsityWarning(UserWarning):
-    """Issued when the sparsity asked for cannot be had exactly, or not yet."""
+    """Issued when the sparsity asked for cannot be had exactly, or not yet.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from streamkpca import SparseKernelPCA
+    >>> from streamkpca.kernels import RBF
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     model = SparseKernelPCA(1, kernel=RBF(1.0), n_active=3).fit([[0.0], [0.0], [3.0]])
+    >>> [warning.category.__name__ for warning in caught], model.n_active_
+    (['SparsityWarning'], 2)
+    """
 
 
 def not_fitted(estimator: str, request: str) -> NotFittedError:

@@ -1,15 +1,13 @@
-"""The face that all estimators share: parameters, checks of queries, answers."""
+"""The face that all estimators share: checks of queries, answers."""
 
-from abc import ABC, abstractmethod
-from typing import Any, Protocol, Self
+from abc import abstractmethod
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.containers import KINDS, contained, wanted_container
-from streamkpca.errors import not_fitted
-from streamkpca.kernels import Kernel
-from streamkpca.parameterized import Parameterized
+from streamkpca.learned import Answers, Learned
 from streamkpca.parameters import check_choice, check_integer
 from streamkpca.validation import Names, as_rows, as_sample_weight, checked_rows, is_plain
 
@@ -18,56 +16,15 @@ Array = npt.NDArray[np.float64]
 _ARRAYS: dict[str, str] = {}
 
 
-class Answers(Protocol):
-    """What a fitted model can be asked; implementations never change once made."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """The settled kernel."""
-
-    @property
-    def atoms(self) -> Array:
-        """Rows kept, shape (m, d)."""
-
-    @property
-    def eigenvalues(self) -> Array:
-        """Variances along the axes, shape (q,)."""
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """Shares of the total variance, shape (q,)."""
-
-    @property
-    def total_weight(self) -> float:
-        """Weight of the rows behind the answers."""
-
-    def transform(self, rows: Array) -> Array:
-        """Project rows."""
-
-    def inverse_transform(self, projections: Array) -> Array:
-        """Find rows with given projections."""
-
-    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure distances to what the model can represent."""
-
-
-class Estimator(Parameterized, ABC):
+class Estimator(Learned):
     """Base of all estimators: what they can be asked.
 
     Notes
     -----
-    A subclass has `fit`, and two hooks: `_answers`, the published answers, and `_width`, what is known of the rows.
+    A subclass has `fit`, and the hooks of `Learned`.
     """
 
     n_components: int | float
-
-    @abstractmethod
-    def _answers(self) -> Answers | None:
-        """Return the answers to queries; None before the first row."""
-
-    @abstractmethod
-    def _width(self) -> tuple[int, Names | None] | None:
-        """Return number and names of the features; None before the first row."""
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -92,6 +49,14 @@ class Estimator(Parameterized, ABC):
         ------
         TypeError, ValueError
             As `fit`.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit_transform([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]).round(6)
+        array([[ 4.],
+               [-2.],
+               [-2.]])
         """
         return self.fit(X, y, sample_weight).transform(X)
 
@@ -116,6 +81,13 @@ class Estimator(Parameterized, ABC):
             No row was seen yet.
         TypeError, ValueError
             X is not a finite real array of the right width.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]])
+        >>> model.transform([[3.0, 5.0]]).round(6)
+        array([[3.]])
         """
         answers = self._fitted("transform")
         projections = answers.transform(self._query(X, "transform", answers))
@@ -142,6 +114,14 @@ class Estimator(Parameterized, ABC):
         ------
         TypeError, ValueError
             It is none of these.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]])
+        >>> model.set_output(transform="pandas").transform([[3.0, 5.0]]).round(6)
+           kernelpca0
+        0         3.0
         """
         if transform is not None:
             where = f"{type(self).__name__}.set_output"
@@ -178,6 +158,18 @@ class Estimator(Parameterized, ABC):
         ----------
         .. [1] S. Mika et al., "Kernel PCA and de-noising in feature spaces", NIPS 11, 1999.
         .. [2] G. Bakir, J. Weston, B. Schölkopf, "Learning to find pre-images", NIPS 16, 2004.
+
+        Examples
+        --------
+        Noise across a circle is gone once the row went through a few axes:
+
+        >>> import numpy as np
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> angle = np.linspace(0.0, 2.0 * np.pi, 60, endpoint=False)
+        >>> model = KernelPCA(4, kernel=RBF(0.5)).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+        >>> model.inverse_transform(model.transform([[1.2, 0.0]])).round(2) + 0.0
+        array([[1., 0.]])
         """
         answers = self._fitted("inverse_transform")
         where = f"{type(self).__name__}.inverse_transform"
@@ -213,6 +205,13 @@ class Estimator(Parameterized, ABC):
             No row was seen yet.
         TypeError, ValueError
             As `transform`; or the rows do not differ.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> round(KernelPCA(1, kernel="linear").fit(X).score(X), 3)  # the axis holds 0.8 of the variance
+        0.793
         """
         del y
         answers = self._fitted("score")
@@ -253,6 +252,13 @@ class Estimator(Parameterized, ABC):
         References
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 beside the first axis
+        array([25.])
         """
         answers = self._fitted("reconstruction_error")
         rows = self._query(X, "reconstruction_error", answers)
@@ -282,6 +288,14 @@ class Estimator(Parameterized, ABC):
         ------
         NotFittedError, TypeError, ValueError
             As `reconstruction_error`.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
+        >>> model.score_samples([[0.0], [1.5], [9.0]]).round(3) + 0.0
+        array([ 0.   , -0.356, -1.   ])
         """
         answers = self._fitted("score_samples")
         return -answers.reconstruction_error(self._query(X, "score_samples", answers))
@@ -297,70 +311,16 @@ class Estimator(Parameterized, ABC):
         Returns
         -------
         ndarray of str objects, shape (q,)
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(2, kernel="linear").fit([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]]).get_feature_names_out()
+        array(['kernelpca0', 'kernelpca1'], dtype=object)
         """
         del input_features
         q = len(self._fitted("get_feature_names_out").eigenvalues)
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(q)], dtype=object)
-
-    @property
-    def eigenvalues_(self) -> Array:
-        """Variances along the axes, largest first, in units of k(x, x); shape (q,)."""
-        return self._fitted("eigenvalues_").eigenvalues
-
-    @property
-    def explained_variance_ratio_(self) -> Array:
-        """Share of each axis in the variance of the whole feature space; shape (q,)."""
-        return self._fitted("explained_variance_ratio_").explained_variance_ratio
-
-    @property
-    def atoms_(self) -> Array:
-        """Rows that the model keeps; shape (m, d)."""
-        return self._fitted("atoms_").atoms
-
-    @property
-    def n_atoms_(self) -> int:
-        """Number of rows that the model keeps."""
-        return len(self._fitted("n_atoms_").atoms)
-
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel with its scale settled."""
-        return self._fitted("kernel_").kernel
-
-    @property
-    def total_weight_(self) -> float:
-        """Weight of the rows behind the answers."""
-        return self._fitted("total_weight_").total_weight
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features."""
-        return self._known_width("n_features_in_")[0]
-
-    @property
-    def feature_names_in_(self) -> Names:
-        """Names of the features, where the first rows came with names."""
-        names = self._known_width("feature_names_in_")[1]
-        if names is None:
-            raise AttributeError(
-                f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
-            )
-        return names
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._width() is not None
-
-    def _fitted(self, request: str) -> Answers:
-        answers = self._answers()
-        if answers is None:
-            raise not_fitted(type(self).__name__, request)
-        return answers
-
-    def _known_width(self, request: str) -> tuple[int, Names | None]:
-        width = self._width()
-        if width is None:
-            raise not_fitted(type(self).__name__, request)
-        return width
 
     def _query(self, X: Any, method: str, answers: Answers) -> Array:
         # The width is that of the answers in hand: another thread may be fitting other rows.

@@ -47,6 +47,14 @@ class Parameterized:
         Returns
         -------
         dict
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> params = StreamingKernelPCA(kernel=RBF(0.5)).get_params()
+        >>> params["kernel"], params["kernel__gamma"]
+        (RBF(gamma=0.5), 0.5)
         """
         params = dict(zip(self._parameters(), self._arguments(), strict=True))
         if deep:
@@ -73,6 +81,13 @@ class Parameterized:
         ------
         TypeError, ValueError
             A name is not a parameter, or a kernel refuses a value; nothing is set then.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(kernel=RBF(0.5)).set_params(n_components=3, kernel__gamma=2.0)
+        StreamingKernelPCA(n_components=3, kernel=RBF(gamma=2.0))
         """
         where = f"{type(self).__name__}.set_params"
         known = self._parameters()
@@ -127,6 +142,13 @@ class Parameterized:
         Returns
         -------
         sklearn.utils.metadata_routing.MetadataRequest
+
+        Examples
+        --------
+        >>> import sklearn.utils.metadata_routing
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().set_fit_request(sample_weight=True).get_metadata_routing().fit.requests
+        {'sample_weight': True}
         """
         if "_metadata_request" not in vars(self):
             routing = sys.modules.get("sklearn.utils.metadata_routing")
@@ -148,20 +170,69 @@ class Parameterized:
         Parameters
         ----------
         sample_weight : bool, str or None
+            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
 
         Returns
         -------
         Estimator
             This one.
+
+        Examples
+        --------
+        >>> import sklearn
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from streamkpca import KernelPCA
+        >>> with sklearn.config_context(enable_metadata_routing=True):
+        ...     model = make_pipeline(KernelPCA(1, kernel="linear").set_fit_request(sample_weight=True))
+        ...     model = model.fit([[1.0], [3.0]], sample_weight=[1.0, 0.5])
+        >>> model[-1].total_weight_
+        1.5
         """
         return self._request("fit", sample_weight)
 
     def set_partial_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Ask scikit-learn to route sample weights to `partial_fit`; as `set_fit_request`."""
+        """Ask scikit-learn to route sample weights to `partial_fit`; as `set_fit_request`.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Examples
+        --------
+        >>> import sklearn.utils.metadata_routing
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA().set_partial_fit_request(sample_weight="trust")
+        >>> model.get_metadata_routing().partial_fit.requests
+        {'sample_weight': 'trust'}
+        """
         return self._request("partial_fit", sample_weight)
 
     def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Ask scikit-learn to route sample weights to `score`; as `set_fit_request`."""
+        """Ask scikit-learn to route sample weights to `score`; as `set_fit_request`.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Examples
+        --------
+        >>> import sklearn.utils.metadata_routing
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().set_score_request(sample_weight=False).get_metadata_routing().score.requests
+        {'sample_weight': False}
+        """
         return self._request("score", sample_weight)
 
     def _request(self, method: str, alias: bool | str | None) -> Self:

@@ -62,6 +62,16 @@ class SnapshotEstimator(Estimator):
         References
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import SparseKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> model = SparseKernelPCA(2, kernel=RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
+        >>> path = model.sparsity_path([0.1, 0.01, 0.001])
+        >>> path.n_active, path.mean_reconstruction_errors.round(3)
+        (array([ 4,  8, 10]), array([0.034, 0.   , 0.   ]))
         """
         learned = self._learned()
         if learned is None:
@@ -70,27 +80,69 @@ class SnapshotEstimator(Estimator):
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
-        """Positions of the atoms in the stream, counted from 0; shape (m,)."""
+        """Positions of the atoms in the stream, counted from 0; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
+        array([0, 2])
+        """
         return self._snapshot("atom_rows_").atom_rows
 
     @property
     def weights_(self) -> Array:
-        """Weight of each atom in the axes; shape (m,)."""
+        """Weight of each atom in the axes; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
+        array([0.375, 0.   ])
+        """
         return self._snapshot("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
-        """Atoms that projections use; shape (m,)."""
+        """Atoms that projections use; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.active_
+        array([ True, False])
+        """
         return self._snapshot("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
-        """Number of atoms that projections use."""
+        """Number of atoms that projections use.
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.n_active_
+        1
+        """
         return int(np.count_nonzero(self._snapshot("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
-        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None where no likelihood was asked."""
+        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None where no likelihood was asked.
+
+        Examples
+        --------
+        Left to the model, it is the eigenvalue after those of the axes:
+
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> round(model.noise_variance_, 3)
+        0.5
+        """
         return self._snapshot("noise_variance_").noise_variance
 
     @property
@@ -101,12 +153,29 @@ class SnapshotEstimator(Estimator):
         other possibility, up to rounding: 1e-9 of the mean of k(x, x), and more where atoms nearly depend on each
         other, by the account that is kept of it. They are tight while the span of the atoms stays what it is; every
         atom that is swapped for another widens them.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> StreamingKernelPCA(1, kernel="linear", noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
+        array([[2.667, 2.667]])
+        >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
+        array([[2.667, 3.333]])
         """
         return self._snapshot("eigenvalue_bounds_").eigenvalue_bounds
 
     @property
     def unexplained_energy_ratio_(self) -> float:
-        """Share of the stream's energy that is not recorded in the basis."""
+        """Share of the stream's energy that is not recorded in the basis.
+
+        Examples
+        --------
+        >>> from streamkpca import ApproximateKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
+        0.2
+        """
         return self._snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
 
     def _snapshot(self, request: str) -> Snapshot:

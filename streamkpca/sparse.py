@@ -120,6 +120,13 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         TypeError, ValueError
             X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
             the call.
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.atoms_[model.active_]
+        array([[2., 0.]])
         """
         del y
         where = "SparseKernelPCA.fit"

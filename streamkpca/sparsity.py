@@ -54,6 +54,17 @@ class SparsityPath:
     mean_reconstruction_errors : ndarray of shape (n,)
         Mean squared distance of the data to that span.
     converged : ndarray of bool, shape (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import SparseKernelPCA
+    >>> from streamkpca.kernels import RBF
+    >>> model = SparseKernelPCA(2, kernel=RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
+    >>> path = model.sparsity_path()
+    >>> sparse_enough = path.n_active <= 5
+    >>> round(float(path.noise_variances[sparse_enough].min()), 3)  # the least noise that leaves 5 rows
+    0.071
     """
 
     noise_variances: Array

@@ -42,6 +42,16 @@ class StoredEstimator(StreamEstimator):
         goes on as if it had never been stopped, bit for bit, and the same state makes the same bytes. Functions are
         never stored: a kernel with functions of the caller must be passed to `load` again. Rows that came since the
         last block are saved too.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import StreamingKernelPCA, load
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 3})
+        ...     load(pathlib.Path(folder, "plant.npz")).extra_
+        {'offset': 3}
         """
         write = self._writer("save", extra)
         write_durably(path, write)
@@ -62,6 +72,13 @@ class StoredEstimator(StreamEstimator):
         ------
         TypeError, ValueError
             As `save`.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> data = StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes()
+        >>> StreamingKernelPCA.from_bytes(data).n_samples_seen_
+        2
         """
         return checkpoint_bytes(self._writer("to_bytes", extra))
 
@@ -92,6 +109,22 @@ class StoredEstimator(StreamEstimator):
         A file from a stranger does no harm: nothing is unpickled or evaluated, no more memory is taken than the file is
         long, and what was read is checked for meaning: that the factor is that of the atoms' kernel matrix, that the
         moments are those of some rows, and so on.
+
+        Examples
+        --------
+        A file whose bytes have changed on the way is refused:
+
+        >>> import pathlib, tempfile
+        >>> from streamkpca import StreamingKernelPCA
+        >>> data = bytearray(StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes())
+        >>> data[len(data) // 2] ^= 1
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "plant.npz")
+        ...     n_bytes = path.write_bytes(data)
+        ...     StreamingKernelPCA.load(path)
+        Traceback (most recent call last):
+            ...
+        streamkpca.errors.CheckpointError: load: ...plant.npz: it is damaged: ...
         """
         with open(path, "rb") as file:
             return cls._read(file, f"load: {os.fspath(path)!s}", kernel)
@@ -114,6 +147,17 @@ class StoredEstimator(StreamEstimator):
         ------
         CheckpointError
             As `load`.
+
+        Examples
+        --------
+        A kernel with a function of the caller must be given again:
+
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import Custom
+        >>> kernel = Custom(lambda X, Y: X @ Y.T)
+        >>> data = StreamingKernelPCA(1, kernel=kernel).partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes()
+        >>> StreamingKernelPCA.from_bytes(data, kernel=kernel).eigenvalues_.round(3)
+        array([8.])
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 

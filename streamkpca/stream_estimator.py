@@ -61,6 +61,18 @@ class StreamEstimator(SnapshotEstimator):
         ----------
         .. [1] I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", Journal of the
            Royal Statistical Society B 86, 2024.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> rows = np.random.default_rng(0).normal(size=(5000, 2))
+        >>> model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=16).partial_fit(rows)
+        >>> low, high = model.captured_energy()
+        >>> truth = 1.0 - model.reconstruction_error(rows).mean()
+        >>> bool(low < truth < high)
+        True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
         snapshot, summary = self._sampled("captured_energy")
@@ -90,6 +102,17 @@ class StreamEstimator(SnapshotEstimator):
         Notes
         -----
         A split-conformal level from the random sample, atoms left out: they are explained by themselves.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> random = np.random.default_rng(0)
+        >>> model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=16).partial_fit(random.normal(size=(5000, 2)))
+        >>> errors = model.reconstruction_error(random.normal(size=(5000, 2)))  # of rows to come
+        >>> round(float((errors < model.novelty_threshold(0.95)).mean()), 2)
+        0.95
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
         snapshot, summary = self._sampled("novelty_threshold")
@@ -97,12 +120,27 @@ class StreamEstimator(SnapshotEstimator):
 
     @property
     def n_samples_seen_(self) -> int:
-        """Rows given, those after the last refit included, and those that were rejected."""
+        """Rows given, those after the last refit included, and those that were rejected.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]).partial_fit([[3.0]]).n_samples_seen_
+        3
+        """
         return self._given("n_samples_seen_").n_rows
 
     @property
     def n_rows_rejected_(self) -> int:
-        """Rows left out because of NaN or infinity; see `on_bad_rows`."""
+        """Rows left out because of NaN or infinity; see `on_bad_rows`.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, on_bad_rows="skip").partial_fit([[1.0], [float("nan")], [3.0]])
+        >>> model.n_rows_rejected_, model.n_samples_seen_
+        (1, 3)
+        """
         return self._given("n_rows_rejected_").n_rejected
 
     @property
@@ -111,19 +149,58 @@ class StreamEstimator(SnapshotEstimator):
 
         Page's cumulative sum of what blocks leave unexplained before they are searched for atoms, in units of the
         level at which it signals. Blocks below `tolerance` are as good as explained.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> random = np.random.default_rng(0)
+        >>> model = StreamingKernelPCA(2, kernel=RBF(0.1), max_atoms=16, block_size=64)
+        >>> model = model.partial_fit(random.normal(size=(6400, 2)))
+        >>> round(model.residual_trend_, 2)
+        0.0
+        >>> round(model.partial_fit(random.normal(scale=4.0, size=(64, 2))).residual_trend_, 2)
+        0.35
         """
         summary = self._given("residual_trend_").summary
         return 0.0 if summary is None else summary.trend.strength
 
     @property
     def drift_detected_(self) -> bool:
-        """Whether a drift was signalled and the stream's new level is not known yet, which takes eight blocks."""
+        """Whether a drift was signalled and the stream's new level is not known yet, which takes eight blocks.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> random = np.random.default_rng(0)
+        >>> model = StreamingKernelPCA(2, kernel=RBF(0.1), max_atoms=16, block_size=64)
+        >>> model = model.partial_fit(random.normal(size=(6400, 2)))
+        >>> model.drift_detected_
+        False
+        >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).drift_detected_
+        True
+        """
         summary = self._given("drift_detected_").summary
         return summary is not None and summary.trend.is_fresh
 
     @property
     def last_drift_row_(self) -> int | None:
-        """Number of rows given when a drift was signalled last; None for never."""
+        """Number of rows given when a drift was signalled last; None for never.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> random = np.random.default_rng(0)
+        >>> model = StreamingKernelPCA(2, kernel=RBF(0.1), max_atoms=16, block_size=64)
+        >>> model = model.partial_fit(random.normal(size=(6400, 2)))
+        >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).last_drift_row_  # three blocks later
+        6592
+        """
         summary = self._given("last_drift_row_").summary
         return None if summary is None else summary.last_drift
 

@@ -41,6 +41,15 @@ class StreamWriter(StoredEstimator):
         -----
         Rows of a block that is not full yet are taken into a copy of the summary, so that the stream goes on as if
         nobody had asked.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> rows = np.random.default_rng(0).normal(size=(1200, 2))
+        >>> model = StreamingKernelPCA(2, block_size=256).partial_fit(rows)
+        >>> model.total_weight_, model.refit().total_weight_
+        (1024.0, 1200.0)
         """
         settings = self._settings(f"{type(self).__name__}.refit")
         with self._writing(), one_blas_thread():
@@ -70,6 +79,15 @@ class StreamWriter(StoredEstimator):
         Notes
         -----
         Calls add up: k times 1/2 is 2^-k. Where that would leave less than any row can weigh, shares stay as they are.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit(np.full((1000, 1), 1.0))
+        >>> model = model.forget(0.5).partial_fit(np.full((100, 1), 2.0)).refit()
+        >>> model.total_weight_
+        600.0
         """
         factor = check_real(
             "factor", factor, least=0.0, most=1.0, open_below=True, where=f"{type(self).__name__}.forget"
@@ -110,6 +128,17 @@ class StreamWriter(StoredEstimator):
 
         Let shards agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. While neither
         has filled a block, merging a scale that is not settled appends the other's rows.
+
+        Examples
+        --------
+        Shards that agree on a kernel make one model; without a budget, that of all rows:
+
+        >>> from streamkpca import KernelPCA, StreamingKernelPCA
+        >>> east = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0]])
+        >>> west = StreamingKernelPCA(1, kernel="linear").fit([[0.0, -1.0], [0.0, 1.0]])
+        >>> exact = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> east.merge(west).eigenvalues_.round(3), exact.eigenvalues_.round(3)
+        (array([2.667]), array([2.667]))
         """
         with self._writing():
             stream, settings = self._merged_with([other], f"{type(self).__name__}.merge")

@@ -202,6 +202,19 @@ class StreamingKernelPCA(StreamWriter):
         Notes
         -----
         The result depends on the rows and their order, not on how calls cut them.
+
+        Examples
+        --------
+        However calls cut the stream, it is the same model, to the byte:
+
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> rows = np.random.default_rng(0).normal(size=(1200, 2))
+        >>> whole, pieces = StreamingKernelPCA(2).partial_fit(rows), StreamingKernelPCA(2)
+        >>> for piece in np.split(rows, [1, 500, 1199]):
+        ...     pieces = pieces.partial_fit(piece)
+        >>> whole.to_bytes() == pieces.to_bytes()
+        True
         """
         del y
         where = "StreamingKernelPCA.partial_fit"
@@ -256,6 +269,16 @@ class StreamingKernelPCA(StreamWriter):
         Notes
         -----
         The first pass chooses the atoms as a stream does, the second records every row in their final basis.
+
+        Examples
+        --------
+        Start with rows at hand, and go on with those to come:
+
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> rows = np.random.default_rng(0).normal(size=(1200, 2))
+        >>> StreamingKernelPCA(2).fit(rows[:1000]).partial_fit(rows[1000:]).n_samples_seen_
+        1200
         """
         del y
         where = "StreamingKernelPCA.fit"

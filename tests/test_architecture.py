@@ -53,7 +53,7 @@ FLOORS = {
     3: ["preimages", "basis", "moments", "candidate_gram", "weight_optimisers"],
     4: ["block", "search_pace", "residual_gram", "exchange", "selection", "pursuit", "spectrum", "likelihood"],
     5: ["lookahead", "summary", "snapshot", "sparsity"],
-    6: ["weighting", "parameterized", "containers", "estimator", "certificates"],
+    6: ["weighting", "parameterized", "containers", "learned", "estimator", "certificates"],
     7: ["refit", "snapshot_estimator", "stream_settings"],
     8: ["stream"],
     9: ["checkpoints.records", "checkpoints.requirements", "checkpoints.agreement", "checkpoints.soundness"],
@@ -157,7 +157,8 @@ DOORS = {
     ("kernels", "kernels.views"),
     ("kernels.expressions", "kernels"),
     # Estimators: parameters, then what they can be asked.
-    ("estimator", "parameterized"),
+    ("learned", "parameterized"),
+    ("estimator", "learned"),
     ("estimator", "containers"),
     # Coordinate ascent sees the candidates through their inner products with few.
     ("weight_optimisers", "candidate_gram"),

@@ -23,16 +23,6 @@ ESTIMATORS = [
     pytest.param(lambda: SparseKernelPCA(3, kernel=kernels.RBF(0.5)), id="SparseKernelPCA"),
     pytest.param(lambda: ApproximateKernelPCA(3, kernel=kernels.RBF(0.5)), id="ApproximateKernelPCA"),
 ]
-ATTRIBUTES = [
-    "eigenvalues_",
-    "explained_variance_ratio_",
-    "atoms_",
-    "n_atoms_",
-    "kernel_",
-    "total_weight_",
-    "n_features_in_",
-    "feature_names_in_",
-]
 X = np.random.default_rng(0).normal(size=(24, 2))
 
 
@@ -47,13 +37,6 @@ def test_queries_of_an_unfitted_model_name_the_remedy(model):
             NotFittedError, match=rf"needs a fitted {type(model).__name__}.*call 'fit' or 'partial_fit' first"
         ):
             query(X)
-
-
-def test_attributes_of_an_unfitted_model_do_not_exist(model):
-    for attribute in ATTRIBUTES:
-        assert not hasattr(model, attribute)
-        with pytest.raises(NotFittedError, match=f"{attribute} needs a fitted {type(model).__name__}"):
-            getattr(model, attribute)
 
 
 def test_an_unfitted_model_has_no_output_names(model):
@@ -136,21 +119,6 @@ def test_other_names_or_another_order_are_refused(model):
         table = pd.DataFrame(np.ones((2, len(columns))), columns=columns)
         with pytest.raises(ValueError, match=rf"{type(model).__name__}\.transform: The feature names .*{message}"):
             model.transform(table)
-
-
-def test_names_are_no_matter_to_a_model_without_them(model):
-    model.fit(X)
-    assert not hasattr(model, "feature_names_in_")
-    with pytest.raises(AttributeError, match="no feature_names_in_: its first rows came without column names"):
-        _ = model.feature_names_in_
-    np.testing.assert_array_equal(model.transform(pd.DataFrame(X, columns=["a", "b"])), model.transform(X))
-
-
-def test_answers_cannot_be_written_into_the_model(model):
-    model.fit(X)
-    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_"):
-        with pytest.raises(ValueError, match="read-only"):
-            getattr(model, name)[0] = 1.0
 
 
 def test_pickling_keeps_every_answer(model):

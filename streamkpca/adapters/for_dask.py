@@ -27,6 +27,10 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_dask needs {error.name}; pip install "streamkpca[dask]"') from error
 
+__all__ = [
+    "StreamingKernelPCA",
+]
+
 
 class StreamingKernelPCA(_StreamingKernelPCA):
     """`streamkpca.StreamingKernelPCA` that takes dask collections too.
@@ -98,6 +102,16 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         rows took 4.1 s, later ones 0.14 s. More streams than cores pay for more searches, fewer leave cores idle; where
         one process can read all rows, its `partial_fit` may be as fast. A worker that dies costs what was learned of
         the runs whose last summary it held.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> half = da.full(4000, 0.5, chunks=1000)
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X, sample_weight=half)
+        >>> model.total_weight_
+        2000.0
         """
         if not is_dask_collection(X):
             return super().fit(X, y, sample_weight)
@@ -144,6 +158,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             X is a dask collection.
         ValueError
             As `streamkpca.StreamingKernelPCA.partial_fit`.
+
+        Examples
+        --------
+        >>> import dask.array as da, numpy as np
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> model.partial_fit(np.zeros((500, 3))).n_samples_seen_
+        4500
         """
         if is_dask_collection(X):
             raise TypeError(
@@ -168,6 +191,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         ------
         NotFittedError, TypeError, ValueError
             As `streamkpca.StreamingKernelPCA.transform`; some of it when rows are computed.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> Y = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X).transform(X)
+        >>> Y.shape, Y[:5].compute().shape  # nothing is projected before it is asked for
+        ((4000, 2), (5, 2))
         """
         if not is_dask_collection(X):
             return super().transform(X)
@@ -189,6 +221,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         ------
         NotFittedError, TypeError, ValueError
             As `streamkpca.StreamingKernelPCA.inverse_transform`; some of it when rows are computed.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> model.inverse_transform(model.transform(X)).chunks
+        ((1000, 1000, 1000, 1000), (3,))
         """
         if not is_dask_collection(X):
             return super().inverse_transform(X)
@@ -215,6 +256,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         ------
         NotFittedError, TypeError, ValueError
             As `streamkpca.StreamingKernelPCA.reconstruction_error`; some of it when rows are computed.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> bool((model.reconstruction_error(X) > model.novelty_threshold(0.99)).mean().compute() < 0.03)
+        True
         """
         if not is_dask_collection(X):
             return super().reconstruction_error(X, n_components, active_only=active_only)
@@ -240,6 +290,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         ------
         NotFittedError, TypeError, ValueError
             As `reconstruction_error`.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> bool((model.score_samples(X) == -model.reconstruction_error(X)).all().compute())
+        True
         """
         if not is_dask_collection(X):
             return super().score_samples(X)
@@ -267,6 +326,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             X is a dask collection.
         NotFittedError, ValueError
             As `streamkpca.StreamingKernelPCA.score`.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 2), chunks=(1000, 2))
+        >>> model = StreamingKernelPCA(n_components=1, kernel="linear").fit(X * [2.0, 1.0])
+        >>> round(model.score((X * [2.0, 1.0])[:1000].compute()), 1)  # 4 of 5
+        0.8
         """
         if is_dask_collection(X):
             raise TypeError(

@@ -35,6 +35,11 @@ from streamkpca.streaming import StreamingKernelPCA
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "score_batches",
+    "summarise_batches",
+]
+
 
 def summarise_batches(template: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Learn a partition that comes as batches of Arrow.
@@ -57,6 +62,17 @@ def summarise_batches(template: StreamingKernelPCA, batches: Iterable["pa.Record
         pyarrow is not installed.
     TypeError, ValueError
         As `StreamingKernelPCA.partial_fit`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters import for_spark, partitions
+    >>> template = partitions.template_of(StreamingKernelPCA(1, kernel="linear"))
+    >>> batches = [pa.record_batch({"load": [0.5, 0.7], "heat": [20.0, 21.0]})]
+    >>> (summary,) = for_spark.summarise_batches(template, batches)
+    >>> summary.schema.names, StreamingKernelPCA.from_bytes(summary["summary"][0].as_py()).n_samples_seen_
+    (['summary'], 2)
     """
     summary = summarise(template, ((_rows(batch), None) for batch in batches))
     pyarrow = _pyarrow()
@@ -84,6 +100,17 @@ def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]
         pyarrow is not installed.
     TypeError, ValueError
         As `StreamingKernelPCA.reconstruction_error`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters import for_spark
+    >>> from streamkpca.kernels import RBF
+    >>> model = StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
+    >>> (scores,) = for_spark.score_batches(model, [pa.record_batch({"load": [0.0, 30.0]})])
+    >>> scores["novelty"].to_numpy().round(3)
+    array([0., 1.])
     """
     for batch in batches:
         novelty = model.reconstruction_error(_rows(batch)) if batch.num_rows else np.empty(0)

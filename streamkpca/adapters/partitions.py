@@ -17,6 +17,16 @@ from streamkpca.kernels import Kernel
 from streamkpca.merging import merge
 from streamkpca.streaming import StreamingKernelPCA
 
+__all__ = [
+    "NamedRows",
+    "finish",
+    "merge_summaries",
+    "rows_of_records",
+    "runs_of",
+    "summarise",
+    "template_of",
+]
+
 Array = npt.NDArray[np.float64]
 
 # Summaries are not asked for axes, so they make few, and seldom.
@@ -31,6 +41,14 @@ class NamedRows:
     names : sequence of str
         Of the columns.
     rows : ndarray of shape (n, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters.partitions import NamedRows
+    >>> StreamingKernelPCA(1).partial_fit(NamedRows(["load", "heat"], np.eye(2))).feature_names_in_
+    array(['load', 'heat'], dtype=object)
     """
 
     def __init__(self, names: Sequence[str], rows: npt.NDArray[Any]) -> None:
@@ -42,7 +60,16 @@ class NamedRows:
         return int(self.shape[0])
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """Return the rows without names."""
+        """Return the rows without names.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.adapters.partitions import NamedRows
+        >>> NamedRows(["load", "heat"], np.eye(2)).to_numpy()
+        array([[1., 0.],
+               [0., 1.]])
+        """
         return self._rows
 
 
@@ -67,6 +94,14 @@ def template_of(model: StreamingKernelPCA, first_rows: Any = None, sample_weight
     ------
     TypeError, ValueError
         A parameter makes no sense, or the scale is not settled and there are no rows to settle it on.
+
+    Examples
+    --------
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters.partitions import template_of
+    >>> from streamkpca.kernels import RBF
+    >>> template_of(StreamingKernelPCA(5, kernel=RBF("scale")), [[1.0], [3.0]]).kernel
+    RBF(gamma=1.0)
     """
     where = "template_of"
     settings = model._settings(where)
@@ -185,6 +220,15 @@ def merge_summaries(template: StreamingKernelPCA, summaries: Sequence[bytes]) ->
     ------
     CheckpointError
         One is damaged.
+
+    Examples
+    --------
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters.partitions import merge_summaries, summarise, template_of
+    >>> template = template_of(StreamingKernelPCA(1, kernel="linear"))
+    >>> parts = [summarise(template, [([[x], [2.0 * x]], None)]) for x in (1.0, 2.0, 4.0)]
+    >>> StreamingKernelPCA.from_bytes(merge_summaries(template, parts)).n_samples_seen_
+    6
     """
     models = [_read(template, summary) for summary in summaries]
     if template.half_life is not None:
@@ -219,6 +263,20 @@ def finish(model: StreamingKernelPCA, template: StreamingKernelPCA, summary: byt
     ------
     ValueError
         There were no rows, or none that counts.
+
+    Examples
+    --------
+    The three steps, as any framework may spread them:
+
+    >>> from streamkpca import KernelPCA, StreamingKernelPCA
+    >>> from streamkpca.adapters.partitions import finish, merge_summaries, summarise, template_of
+    >>> model = StreamingKernelPCA(1, kernel="linear")
+    >>> template = template_of(model)
+    >>> parts = [summarise(template, [(rows, None)]) for rows in ([[-2.0, 0.0], [2.0, 0.0]], [[0.0, -1.0], [0.0, 1.0]])]
+    >>> finish(model, template, merge_summaries(template, parts)).eigenvalues_.round(3)
+    array([2.667])
+    >>> KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]).eigenvalues_.round(3)
+    array([2.667])
     """
     whole = StreamingKernelPCA(**(model.get_params(deep=False) | {"kernel": template.kernel}))
     whole.merge(_read(template, summary))
@@ -251,6 +309,14 @@ def rows_of_records(records: Iterable[Any], names: Sequence[str] | None = None) 
     ------
     ValueError
         A dict has other features.
+
+    Examples
+    --------
+    >>> from streamkpca.adapters.partitions import rows_of_records
+    >>> rows = rows_of_records([{"load": 0.5, "heat": 20.0}, {"heat": 21.0}])
+    >>> rows.columns, rows.to_numpy()
+    (['load', 'heat'], array([[ 0.5, 20. ],
+           [ nan, 21. ]]))
     """
     given = list(records)
     if not given or not isinstance(given[0], Mapping):

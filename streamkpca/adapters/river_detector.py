@@ -141,6 +141,16 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         ------
         TypeError, ValueError
             A feature is no finite number.
+
+        Examples
+        --------
+        >>> from streamkpca.adapters.for_river import KernelPCADetector
+        >>> from streamkpca.kernels import RBF
+        >>> detector = KernelPCADetector(kernel=RBF(1.0))
+        >>> for i in range(100):
+        ...     detector.learn_one({"load": i % 7})
+        >>> round(detector.score_one({"load": 3}), 3), round(detector.score_one({"load": 30}), 3)
+        (0.0, 1.0)
         """
         if not self._features:
             return 0.0
@@ -164,6 +174,18 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         ------
         TypeError, ValueError
             A feature is no finite number.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from streamkpca.adapters.for_river import KernelPCADetector
+        >>> from streamkpca.kernels import RBF
+        >>> detector = KernelPCADetector(kernel=RBF(1.0))
+        >>> detector.learn_many(pd.DataFrame({"load": range(7)}))
+        >>> detector.score_many(pd.DataFrame({"load": [3, 30]}, index=["mon", "tue"])).round(3)
+        mon    0.0
+        tue    1.0
+        Name: score, dtype: float64
         """
         frame = dataframe.into_frame(X)
         if self._features and len(frame):

@@ -46,12 +46,31 @@ class Learner:
 
     @property
     def kernel_pca(self) -> StreamingKernelPCA:
-        """The model that learns, for all other questions: certificates, drift, atoms, saving."""
+        """The model that learns, for all other questions: certificates, drift, atoms, saving.
+
+        Examples
+        --------
+        >>> from streamkpca.adapters.for_river import KernelPCADetector
+        >>> detector = KernelPCADetector()
+        >>> for i in range(100):
+        ...     detector.learn_one({"load": i % 7})
+        >>> detector.kernel_pca.n_atoms_  # for seven different rows
+        7
+        """
         return self._model
 
     @property
     def features_(self) -> list[Any]:
-        """Names of the features, in the order of the model's columns; empty before the first row."""
+        """Names of the features, in the order of the model's columns; empty before the first row.
+
+        Examples
+        --------
+        >>> from streamkpca.adapters.for_river import KernelPCATransformer
+        >>> model = KernelPCATransformer(2)
+        >>> model.learn_one({"load": 0.5, "heat": 20.0})
+        >>> model.features_
+        ['heat', 'load']
+        """
         return list(self._features)
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
@@ -66,6 +85,15 @@ class Learner:
         ------
         TypeError, ValueError
             A feature is no finite number. Nothing is learned then.
+
+        Examples
+        --------
+        >>> from streamkpca.adapters.for_river import KernelPCATransformer
+        >>> model = KernelPCATransformer(2)
+        >>> model.learn_one({"load": 0.5, "heat": 20.0})
+        >>> model.learn_one({"load": 0.7})  # no heat: 0
+        >>> model.kernel_pca.n_samples_seen_
+        2
         """
         if features := self._features or _in_order(x):
             self._learn(self._row(x, features, "learn_one"), features)
@@ -82,6 +110,15 @@ class Learner:
         ------
         TypeError, ValueError
             A feature is no finite number. Nothing is learned then.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from streamkpca.adapters.for_river import KernelPCATransformer
+        >>> model = KernelPCATransformer(2)
+        >>> model.learn_many(pd.DataFrame({"load": [0.5, 0.7], "heat": [20.0, 21.0]}))
+        >>> model.kernel_pca.n_samples_seen_
+        2
         """
         frame = dataframe.into_frame(X)
         if len(frame) and (features := self._features or _in_order(frame.columns)):

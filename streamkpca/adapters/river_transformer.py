@@ -150,6 +150,15 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         ------
         TypeError, ValueError
             A feature is no finite number.
+
+        Examples
+        --------
+        >>> from streamkpca.adapters.for_river import KernelPCATransformer
+        >>> model = KernelPCATransformer(1, kernel="linear", center=False)
+        >>> for i in range(5):
+        ...     model.learn_one({"load": 3.0 * i, "heat": 4.0 * i})
+        >>> {name: round(value, 3) for name, value in model.transform_one({"load": 3.0, "heat": 4.0}).items()}
+        {0: 5.0}
         """
         if not self._features:
             return {}
@@ -172,6 +181,19 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         ------
         TypeError, ValueError
             A feature is no finite number.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from streamkpca.adapters.for_river import KernelPCATransformer
+        >>> rows = pd.DataFrame({"load": [3.0, 6.0, 9.0], "heat": [4.0, 8.0, 12.0]})
+        >>> model = KernelPCATransformer(1, kernel="linear", center=False)
+        >>> model.learn_many(rows)
+        >>> model.transform_many(rows).round(3)
+              0
+        0   5.0
+        1  10.0
+        2  15.0
         """
         frame = dataframe.into_frame(X)
         if not self._features:

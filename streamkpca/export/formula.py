@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from streamkpca.batch import KernelPCA
 from streamkpca.errors import not_fitted
-from streamkpca.estimator import Answers, Estimator
+from streamkpca.estimator import Estimator
 from streamkpca.factor import solve_factor
 from streamkpca.kernels import Kernel
+from streamkpca.learned import Answers
 from streamkpca.snapshot_estimator import SnapshotEstimator
 
 Array = npt.NDArray[np.float64]

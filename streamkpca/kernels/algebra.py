@@ -23,6 +23,16 @@ class Kernel(KernelValue):
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
     ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
     2004, propositions 3.22 and 3.24). A new combination compiles nothing.
+
+    Examples
+    --------
+    >>> from streamkpca.kernels import RBF, Kernel, Linear
+    >>> kernel = 0.5 * RBF(gamma=0.1) + Linear() ** 2
+    >>> kernel, isinstance(kernel, Kernel)
+    (0.5 * RBF(gamma=0.1) + Linear() ** 2, True)
+    >>> kernel.matrix([[0.0], [1.0]]).round(3)
+    array([[0.5  , 0.452],
+           [0.452, 1.5  ]])
     """
 
     _binding: ClassVar[int] = _ATOM

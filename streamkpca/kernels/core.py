@@ -185,19 +185,41 @@ class KernelValue(ABC):
 
     @cached_property
     def is_settled(self) -> bool:
-        """Whether all parameters are numbers."""
+        """Whether all parameters are numbers.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> kernel = RBF(gamma="scale")
+        >>> kernel.is_settled, kernel.settled([[1.0], [3.0]]).is_settled
+        (False, True)
+        """
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         return not any(isinstance(value, str) for value in values) and all(part.is_settled for part in self._parts())
 
     @cached_property
     def is_stationary(self) -> bool:
-        """Whether values are known to depend on x - y alone."""
+        """Whether values are known to depend on x - y alone.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Linear, Matern
+        >>> (RBF(1.0) + Matern(1.5)).is_stationary, (RBF(1.0) * Linear()).is_stationary
+        (True, False)
+        """
         parts = self._parts()
         return all(part.is_stationary for part in parts) if parts else self._stationary
 
     @property
     def is_positive_definite(self) -> bool:
-        """Whether values are known to be inner products, whatever the rows."""
+        """Whether values are known to be inner products, whatever the rows.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Sigmoid
+        >>> RBF(1.0).is_positive_definite, (RBF(1.0) + Sigmoid(gamma=1.0)).is_positive_definite
+        (True, False)
+        """
         parts = self._parts()
         return all(part.is_positive_definite for part in parts) if parts else self._positive_definite
 
@@ -208,7 +230,14 @@ class KernelValue(ABC):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether no function of the caller is asked, which may not be made for many threads."""
+        """Whether no function of the caller is asked, which may not be made for many threads.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Custom
+        >>> RBF(1.0).is_compiled, (RBF(1.0) + Custom(lambda X, Y: X @ Y.T)).is_compiled
+        (True, False)
+        """
         return self._compiled and all(part.is_compiled for part in self._parts())
 
     @cached_property
@@ -219,6 +248,15 @@ class KernelValue(ABC):
         ------
         ValueError
             The kernel is not settled.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> program = (2.0 * RBF(0.5)).program
+        >>> program.gram(np.array([[0.0], [2.0]])).round(3)
+        array([[2.   , 0.271],
+               [0.271, 2.   ]])
         """
         if not self.is_settled:
             raise ValueError(
@@ -269,6 +307,14 @@ class KernelValue(ABC):
         ------
         ValueError
             A column is missing.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).on([0, 4]).check_width(3, "partial_fit")
+        Traceback (most recent call last):
+            ...
+        ValueError: partial_fit: the kernel RBF(gamma=1.0).on((0, 4)) uses column 4 but got rows with 3 ...
         """
         for part in self._parts():
             part.check_width(d, where)

@@ -1,0 +1,150 @@
+"""Every public name shows how it is used, in an example that runs."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import streamkpca
+from streamkpca._cached import cached_property
+
+ROOT = Path(__file__).parents[1]
+# Gathers names for the command alone; nobody is told to import it.
+INTERNAL = {"streamkpca.tables"}
+
+
+def declares_names(path: Path) -> bool:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def public_modules() -> list[str]:
+    """Name the modules that say what they offer, without importing any that does not."""
+    found = pkgutil.walk_packages(streamkpca.__path__, "streamkpca.", onerror=lambda name: None)
+    names = ["streamkpca", *(module.name for module in found if "._" not in module.name)]
+    paths = {name: ROOT.joinpath(*name.split(".")) for name in names}
+    files = {name: path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for name, path in paths.items()}
+    return [name for name in names if declares_names(files[name])]
+
+
+MODULES = [name for name in public_modules() if name not in INTERNAL]
+
+
+@cache
+def examples_of(module: str) -> dict[str, doctest.DocTest]:
+    found = doctest.DocTestFinder().find(importlib.import_module(module))
+    return {test.name: test for test in found if test.examples}
+
+
+def is_documented_member(value: Any) -> bool:
+    return inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property | cached_property)
+
+
+def members_of(owner: type) -> Iterator[tuple[type, str]]:
+    """List public methods and properties, each with the class that defines it last."""
+    seen = set()
+    for base in owner.__mro__:
+        for name, value in vars(base).items():
+            if name in seen or name.startswith("_"):
+                continue
+            seen.add(name)
+            if base.__module__.startswith("streamkpca") and is_documented_member(value):
+                yield base, name
+
+
+def public_names() -> dict[str, Any]:
+    """List all that a user may call: names offered by modules, and members of classes, by where they are defined."""
+    names = {}
+    for module_name in MODULES:
+        module = importlib.import_module(module_name)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if isinstance(value, ModuleType | str):
+                continue
+            names[f"{value.__module__}.{value.__qualname__}"] = value
+            if inspect.isclass(value):
+                for base, member in members_of(value):
+                    names[f"{base.__module__}.{base.__qualname__}.{member}"] = vars(base)[member]
+    return names
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    for library in ("dask", "matplotlib", "onnx", "pandas", "pyarrow", "river", "sklearn"):
+        pytest.importorskip(library, reason="public names of all doors are read; needs the extra test")
+    return public_names()
+
+
+def has_example(place: str, value: Any) -> bool:
+    """Tell whether doctest finds an example, or this file runs it."""
+    if isinstance(value, cached_property):
+        return ">>> " in (value.__doc__ or "")
+    owner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+    return place in examples_of(owner.__module__)
+
+
+def test_all_doors_are_known() -> None:
+    # The walk finds what is there; these show that it walks.
+    assert {"streamkpca", "streamkpca.kernels", "streamkpca.plots", "streamkpca.export"} <= set(MODULES)
+    listed = re.findall(r"^(\w+) :", str(importlib.import_module("streamkpca.adapters").__doc__), re.MULTILINE)
+    assert listed
+    assert {f"streamkpca.adapters.{name}" for name in listed} <= set(MODULES)
+    imported = re.findall(r"^ *from (streamkpca[\w.]*) import", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert set(imported) <= set(MODULES)
+    assert set(public_modules()) - set(MODULES) == INTERNAL
+
+
+def test_every_public_name_has_an_example_that_runs(names: dict[str, Any]) -> None:
+    assert len(names) > 100
+    assert {place for place, value in names.items() if not has_example(place, value)} == set()
+
+
+def test_examples_of_cached_properties_run(names: dict[str, Any]) -> None:
+    # doctest looks into functions, classes and properties of the standard library's kinds only.
+    cached = {place: value for place, value in names.items() if isinstance(value, cached_property)}
+    assert cached
+    for place, value in cached.items():
+        test = doctest.DocTestParser().get_doctest(str(value.__doc__), {}, place, None, None)
+        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
+
+
+def test_examples_show_something(names: dict[str, Any]) -> None:
+    """An example expects an answer: one that prints nothing would show that nothing breaks, and no more."""
+    for place, value in names.items():
+        test = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, place, None, None)
+        assert any(example.want or example.exc_msg for example in test.examples), place
+
+
+def parameters_of(documented: Any) -> set[str]:
+    """Read the names in the Parameters section."""
+    section = (inspect.getdoc(documented) or "").partition("Parameters\n----------\n")[2]
+    section = re.split(r"\n\n\w[\w ]*\n-{3,}\n", section)[0]
+    return {
+        name for line in re.findall(r"^(\S.*?)(?: : .*)?$", section, re.MULTILINE) for name in re.findall(r"\w+", line)
+    }
+
+
+def test_parameters_are_documented(names: dict[str, Any]) -> None:
+    """Every argument is named in the Parameters section, of the function, or of its class or one that this one is."""
+    missing = {}
+    for place, value in names.items():
+        function = getattr(value, "__func__", value)
+        is_error = inspect.isclass(value) and issubclass(value, Exception)
+        if is_error or not (inspect.isfunction(function) or inspect.isclass(function)):
+            continue
+        wanted = set(inspect.signature(function).parameters) - {"self", "cls", "args", "kwargs"}
+        listed = set().union(*map(parameters_of, value.__mro__ if inspect.isclass(value) else [value]))
+        if not wanted <= listed:
+            missing[place] = wanted - listed
+    assert missing == {}
