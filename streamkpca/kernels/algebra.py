@@ -95,8 +95,7 @@ class Kernel(KernelValue):
         Examples
         --------
         >>> from streamkpca.kernels import Linear, RBF
-        >>> kernel = RBF(1.0).on([0, 1]) * Linear().on(2)
-        >>> kernel.diagonal([[5.0, 6.0, 7.0]])
+        >>> (RBF(1.0).on([0, 1]) * Linear().on(2)).diagonal([[5.0, 6.0, 7.0]])
         array([49.])
         """
         return OnColumns(self, checked_columns(columns))
