@@ -225,7 +225,14 @@ class KernelValue(ABC):
 
     @cached_property
     def has_units(self) -> bool:
-        """Whether some part sees rows in units."""
+        """Whether some part sees rows in units.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).has_units, RBF(1.0).in_units([100.0, 0.5]).has_units
+        (False, True)
+        """
         return self._divides or any(part.has_units for part in self._parts())
 
     @property
@@ -333,6 +340,15 @@ class KernelValue(ABC):
         ------
         ValueError
             Rows that are divided by their units are too large to be squared.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).in_units([1e-100]).check_range(np.array([[1e60]]), "partial_fit")
+        Traceback (most recent call last):
+            ...
+        ValueError: partial_fit: ...
         """
         if self.has_units:
             for part in self._parts():
