@@ -5,6 +5,8 @@ import itertools
 import os
 import signal
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ import pandas as pd
 
 from streamkpca import KernelPCA, NotFittedError, kernels, merge
 from streamkpca import StreamingKernelPCA as Plain
+from streamkpca.adapters import dask_blocks, partitions
 from streamkpca.adapters.for_dask import StreamingKernelPCA
 
 X = np.random.default_rng(0).normal(size=(1000, 3))
@@ -144,6 +147,74 @@ def test_a_worker_that_dies_in_the_middle_changes_no_byte(two_processes, tmp_pat
         assert marker.exists()
         two_processes.wait_for_workers(2, timeout=60)
         assert set(two_processes.run(os.getpid).values()) != before
+
+
+@pytest.mark.parametrize("n_streams", [1, 2, 3])
+def test_no_more_partitions_are_loaded_than_are_learned(monkeypatch, n_streams):
+    """A collection may be larger than memory; schedulers would load all of it while the first steps learn."""
+    lock, loaded, learned, waiting = threading.Lock(), 0, 0, []
+
+    def load(block):
+        nonlocal loaded
+        with lock:
+            loaded += block.shape[1] / 3
+            waiting.append(loaded - learned)
+        return block
+
+    def summarise(*arguments, **options):
+        nonlocal learned
+        time.sleep(0.01)
+        summary = partitions.summarise(*arguments, **options)
+        with lock:
+            learned += 1
+        return summary
+
+    monkeypatch.setattr(dask_blocks, "summarise", summarise)
+    model, rows = StreamingKernelPCA(**(SMALL | {"kernel": RBF})), array(40)
+    expected, nothing = model.fit(rows, n_streams=n_streams).to_bytes(), np.empty((0, 0))
+    loaded = learned = 0
+    for loads in (rows.map_blocks(load, meta=nothing), rows.rechunk((40, 3)).map_blocks(load, meta=nothing) + 0.0):
+        waiting.clear()
+        with dask.config.set(scheduler="threads", num_workers=6):
+            assert model.fit(loads, n_streams=n_streams).to_bytes() == expected
+        assert len(waiting) >= 25
+        assert max(waiting) < n_streams + 0.01
+
+
+def test_what_partitions_share_is_made_once():
+    calls = []
+
+    def spread(block):
+        calls.append(len(block))
+        return block
+
+    rows = array(500).map_blocks(spread, meta=np.empty((0, 0))).rechunk((100, 3))
+    calls.clear()
+    assert fitted(rows, kernel=RBF).to_bytes() == fitted(array(100), kernel=RBF).to_bytes()
+    assert len(calls) == 4  # two blocks of rows by two of features
+
+
+def test_shuffled_rows_are_learned_in_their_new_partitions(two_processes):
+    with dask.config.set(scheduler=None):
+        # Of the cluster's own kind, whose tasks must stay what they are.
+        between = frame().assign(e=frame().a * 2.0).set_index("a")
+        through_workers = fitted(between, kernel=RBF)
+        parts = [part.to_numpy() for part in dask.compute(*between.to_delayed())]
+    known = da.from_array(np.concatenate(parts), chunks=(tuple(map(len, parts)), 3))
+    np.testing.assert_array_equal(through_workers.atoms_, fitted(known, kernel=RBF).atoms_)
+    on_disk = frame().shuffle("a", shuffle_method="disk")
+    assert fitted(on_disk, kernel=RBF).n_samples_seen_ == 1000
+
+
+def test_rows_that_workers_hold_are_learned_there(two_processes):
+    with dask.config.set(scheduler=None):
+        held = array().persist()
+        pieces = [two_processes.submit(np.add, part, 1.0) for part in np.split(X, 4)]
+        submitted = da.concatenate([da.from_delayed(piece, (250, 3), dtype=float) for piece in pieces])
+        from_held = [fitted(rows, kernel=RBF).to_bytes() for rows in (held, held + 1.0, submitted, submitted - 1.0)]
+    quarters = da.from_array(X, chunks=(250, 3))
+    expected = (array(), array() + 1.0, quarters + 1.0, quarters + 1.0 - 1.0)
+    assert from_held == [fitted(rows, kernel=RBF).to_bytes() for rows in expected]
 
 
 def test_collections_of_the_same_rows_and_partitions_teach_the_same():

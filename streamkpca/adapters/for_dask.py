@@ -103,6 +103,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         one process can read all rows, its `partial_fit` may be as fast. A worker that dies costs what was learned of
         the runs whose last summary it held.
 
+        A partition is loaded in the task that learns it, unless other partitions need the same tasks. So no more of
+        them are in memory than are being learned, and what makes them uses no more cores than there are streams.
+
         Examples
         --------
         >>> import dask.array as da
