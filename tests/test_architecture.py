@@ -105,13 +105,13 @@ FLOORS = {
         "command.detection",
         "command.results",
         "command.terminal",
-        "command.options",
     ],
-    16: ["adapters.for_river", "plots", "command.reports"],
-    17: ["command.demo", "command.runs"],
-    18: ["command.models"],
-    19: ["cli"],
-    20: ["__main__"],
+    16: ["adapters.for_river", "plots", "command.inputs", "command.models", "command.options"],
+    17: ["command.demo", "command.pictures", "command.reports"],
+    18: ["command.runs"],
+    19: ["command.asking", "command.drawing", "command.keeping", "command.learning"],
+    20: ["cli"],
+    21: ["__main__"],
 }
 # Doors between rooms of one floor, each (who imports, what).
 DOORS = {
@@ -240,7 +240,14 @@ DOORS = {
     ("export", "export.onnx_graph"),
 }
 # Rooms that are only entered by the command, and may load its libraries at once.
-COMMAND = {"__main__", "cli", "command.options", "command.runs", "command.reports", "command.terminal"}
+COMMAND = (
+    {"__main__", "cli"}
+    | {
+        f"command.{name}"
+        for name in ("asking", "drawing", "inputs", "keeping", "learning", "models", "options", "pictures", "reports")
+    }
+    | {"command.runs", "command.terminal"}
+)
 # Doors to other libraries: who imports one wants its library, and may load no other at once.
 ADAPTERS = {
     "adapters.for_dask": {"dask"},

@@ -234,7 +234,7 @@ def test_bad_rows_are_refused_in_one_line(text, parts):
         (["x.npy", "--max-atoms", "few"], ["--max-atoms", "neither a whole number nor 'none'"]),
         (["x.npy", "--noise-variance", "low"], ["--noise-variance", "neither a number nor 'auto' or 'none'"]),
         (["x.npy", "--tolerance", "nan"], ["tolerance"]),
-        (["x.npy", "--save", "out.txt"], [".parquet or .csv"]),
+        (["x.npy", "--save", "out.txt"], ["written as .csv, .jsonl, .parquet"]),
         (["named.csv", "--save", "named.csv"], ["is read as input", "another name"]),
         (["x.npy", "--save", "absent/out.csv"], ["absent/out.csv", "No such file"]),
         (["-", "-"], ["only once"]),
@@ -274,7 +274,7 @@ def test_a_warm_up_says_what_it_did_and_where_the_cache_is():
 
 def test_version_and_help():
     assert __version__ in run("--version").stdout
-    for command in ([], ["demo"], ["fit"], ["score"], ["transform"], ["info"], ["merge"], ["export"], ["warmup"]):
+    for command in ([], ["demo"], ["fit"], ["score"], ["transform"], ["info"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout
@@ -511,7 +511,12 @@ def test_merged_models_are_one(files, X):
         (["score", "x.npy", "--model", "x.npy"], ["x.npy", "it is no checkpoint"]),
         (["score", "x.npy", "--model", "absent.npz"], ["absent.npz", "No such file"]),
         (["score", "narrow.csv", "--model", "plant.npz"], ["expected 4 columns, as plant.npz has learned, but got 2"]),
-        (["transform", "x.npy", "--model", "plant.npz"], ["expected --save FILE.parquet or FILE.csv"]),
+        (["score", "x.npy", "--model", "plant.npz", "--max-atoms", "9"], ["has its parameters already", "--max-atoms"]),
+        (["score", "x.npy", "--model", "plant.npz", "--quantile", "1"], ["quantile", "1.0"]),
+        (["score", "x.npy", "--model", "plant.npz", "--format", "csv"], ["--format is that of the results"]),
+        (["transform", "x.npy", "--model", "plant.npz", "--format", "parquet"], ["parquet can only be read when"]),
+        (["transform", "x.npy", "--model", "plant.npz", "--format", "csv", "--json"], ["--format csv is none"]),
+        (["transform", "-", "--model", "plant.npz"], ["standard input: the file is empty"]),
         (["transform", "x.npy", "--save", "o.csv"], ["--model"]),
         (["fit", "x.npy", "--resume"], ["name it with --model FILE"]),
         (["fit", "narrow.csv", "--model", "plant.npz", "--resume"], ["expected 4 columns, as plant.npz has learned"]),
@@ -519,7 +524,7 @@ def test_merged_models_are_one(files, X):
         (["fit", "x.npy", "--model", "absent/m.npz"], ["expected the name of a file in a folder that is there"]),
         (["fit", "x.npy", "--model", "."], ["expected the name of a file"]),
         (["info", "x.parquet"], ["x.parquet", "it is no checkpoint"]),
-        (["info", "empty.npz"], ["this model has seen no rows yet"]),
+        (["score", "x.npy", "--model", "empty.npz"], ["this model has seen no rows yet"]),
         (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz", "is compressed; checkpoints are not"]),
         (["merge", "plant.npz"], ["--out"]),
         (["export", "plant.npz", "plant.txt"], [".onnx or .c"]),

@@ -102,9 +102,9 @@ def refused(*parts):
 
 def test_the_command_refuses_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "blocked"))
-    monkeypatch.setattr("streamkpca.cli.cache_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("streamkpca.command.keeping.cache_folder", lambda: tmp_path / "elsewhere")
     refused(f"NUMBA_CACHE_DIR={tmp_path / 'blocked'}: expected a folder that can be written to", "set NUMBA_CACHE_DIR")
-    monkeypatch.setattr("streamkpca.cli.cache_folder", lambda: None)
+    monkeypatch.setattr("streamkpca.command.keeping.cache_folder", lambda: None)
     refused("expected a folder for compiled loops but none can be written to", "set NUMBA_CACHE_DIR")
 
 
@@ -120,6 +120,6 @@ def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
 
 def test_the_command_says_what_was_not_saved(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr("streamkpca.cli.cache_folder", lambda: tmp_path)
-    monkeypatch.setattr("streamkpca.cli.warmup", lambda: Warmth(30, 20, 3, tmp_path))
+    monkeypatch.setattr("streamkpca.command.keeping.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("streamkpca.command.keeping.warmup", lambda: Warmth(30, 20, 3, tmp_path))
     refused(str(tmp_path), "3 of 20 compiled loops could not be saved")

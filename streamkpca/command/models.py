@@ -1,16 +1,176 @@
 """Models in files: what the commands do with checkpoints."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamkpca.checkpoints.files import write_durably
-from streamkpca.command.runs import one_line
-from streamkpca.command.terminal import BadInput
-from streamkpca.tables import Table
+from streamkpca.command.terminal import BadInput, one_line
+from streamkpca.tables import Chunk, Table
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA
+
+# Where the command keeps its own notes in a model's `extra_`.
+NOTES: Final = "command"
+
+
+class Pace(NamedTuple):
+    """How often a model is saved while it learns.
+
+    Parameters
+    ----------
+    rows : int or None
+    seconds : float or None
+    """
+
+    rows: int | None = None
+    seconds: float | None = None
+
+
+class ModelKeeper:
+    """A model's file while it learns: what is noted beside it, and when to write it.
+
+    The file is replaced at once by the next whole one, so that whoever reads it meanwhile finds a model.
+
+    Parameters
+    ----------
+    path : str or None
+        Where the model goes; None for nowhere.
+    pace : Pace
+        How often it is saved before the end.
+    before : object
+        The `extra_` of the model that it goes on from; kept, the command's own notes excepted.
+
+    Raises
+    ------
+    BadInput
+        `before` is no dictionary, so that nothing can be added to it.
+    """
+
+    def __init__(self, path: str | None, pace: Pace, before: Any = None) -> None:
+        if not isinstance(before, dict | None):
+            raise BadInput(
+                f"{path}: expected what was saved beside the model (extra) to be a dictionary, to which columns can be "
+                f"added, but got {before!r}; save it anew from Python with another one"
+            )
+        self.path = path
+        self._pace = pace
+        self._extra: dict[str, Any] = dict(before or {})
+        self._notes: dict[str, Any] = dict(own_notes(before))
+        self._saved_rows, self._saved_at = 0, time.monotonic()
+
+    @property
+    def columns(self) -> list[str] | None:
+        """Names of the columns that were learned, where a file has named them."""
+        return self._notes.get("columns")
+
+    def note(self, table: Table, chunk: Chunk) -> None:
+        """Take down what has been learned.
+
+        Parameters
+        ----------
+        table : Table
+            Where rows come from.
+        chunk : Chunk
+            Its last rows that were learned.
+        """
+        del chunk
+        names = table.columns.feature_names
+        if self.columns is None and table.columns.named and len(set(names)) == len(names):
+            self._notes["columns"] = list(names)
+
+    def save(self, model: "StreamingKernelPCA") -> None:
+        """Save the model, in place of what may be there; its `extra_` is then what is beside it.
+
+        Parameters
+        ----------
+        model : StreamingKernelPCA
+
+        Raises
+        ------
+        BadInput
+            The file cannot be written; what was there is untouched.
+        """
+        model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
+        if self.path is not None:
+            with one_line():
+                model.save(self.path, model.extra_)
+        self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
+
+    def save_if_due(self, model: "StreamingKernelPCA") -> None:
+        """Save the model when so many rows have come since the last time, or any rows and so many seconds.
+
+        Parameters
+        ----------
+        model : StreamingKernelPCA
+
+        Raises
+        ------
+        BadInput
+            As `save`.
+        """
+        new = model.n_samples_seen_ - self._saved_rows
+        many = self._pace.rows is not None and new >= self._pace.rows
+        late = self._pace.seconds is not None and time.monotonic() - self._saved_at >= self._pace.seconds
+        if many or (late and new):
+            self.save(model)
+
+
+def own_notes(extra: Any) -> dict[str, Any]:
+    """Find the command's notes in what was saved beside a model, which anybody may have written.
+
+    Parameters
+    ----------
+    extra : object
+        A model's `extra_`.
+
+    Returns
+    -------
+    dict
+        ``columns``: names of the columns that were learned. Only what has the right form.
+    """
+    notes = extra.get(NOTES) if isinstance(extra, dict) else None
+    found: dict[str, Any] = {}
+    if isinstance(notes, dict):
+        columns = notes.get("columns")
+        if isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns):
+            found["columns"] = columns
+    return found
+
+
+def learned_columns(model: "StreamingKernelPCA") -> list[str] | None:
+    """Name the columns that a model has learned.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted.
+
+    Returns
+    -------
+    list of str or None
+        As the command noted them, or else as the first DataFrame named them; None where nothing has.
+    """
+    noted = own_notes(model.extra_).get("columns")
+    names = getattr(model, "feature_names_in_", noted)
+    return None if names is None or len(names) != model.n_features_in_ else list(names)
+
+
+def n_learned(model: "StreamingKernelPCA") -> int:
+    """Count the rows that a model has seen; 0 before the first.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted or not.
+
+    Returns
+    -------
+    int
+    """
+    return int(getattr(model, "n_samples_seen_", 0))
 
 
 def read_model(path: str) -> "StreamingKernelPCA":
@@ -59,23 +219,6 @@ def read_fitted(path: str) -> "StreamingKernelPCA":
     return model
 
 
-def save_model(model: "StreamingKernelPCA", path: str) -> None:
-    """Save a model, in place of what may be there.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-    path : str
-
-    Raises
-    ------
-    BadInput
-        The file cannot be written; what was there is untouched.
-    """
-    with one_line():
-        model.save(path)
-
-
 def check_writable(path: str, inputs: Sequence[str]) -> None:
     """Refuse a place for a model before the work begins, and not after.
 
@@ -113,7 +256,7 @@ def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
     BadInput
         Another number of columns.
     """
-    found = len(table.columns.wanted)
+    found = len(table.columns.features)
     if found != model.n_features_in_:
         raise BadInput(
             f"{table.source}: expected {model.n_features_in_} columns, as {path} has learned, but got {found}; "
@@ -121,7 +264,7 @@ def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
         )
 
 
-def merge_models(paths: Sequence[str]) -> "StreamingKernelPCA":
+def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, Any]]:
     """Read models and merge them.
 
     Parameters
@@ -130,18 +273,29 @@ def merge_models(paths: Sequence[str]) -> "StreamingKernelPCA":
 
     Returns
     -------
-    StreamingKernelPCA
+    model : StreamingKernelPCA
+    extra : dict
+        To be saved beside it: the columns, where all models agree on them.
 
     Raises
     ------
     BadInput
-        One cannot be read, or they do not go together.
+        One cannot be read, they have learned columns of other names, or they do not go together.
     """
     from streamkpca.merging import merge
 
     models = [read_fitted(path) for path in paths]
+    named = [(path, names) for path, model in zip(paths, models, strict=True) if (names := learned_columns(model))]
+    for path, names in named[1:]:
+        first, expected = named[0]
+        if names != expected and len(names) == len(expected):
+            j = next(j for j, (a, b) in enumerate(zip(expected, names, strict=True)) if a != b)
+            raise BadInput(
+                f"{path}: expected column {expected[j]!r} in place {j}, as {first} has learned, but got {names[j]!r}; "
+                "merge models of the same columns in the same order"
+            )
     with one_line():
-        return merge(*models)
+        return merge(*models), {NOTES: {"columns": named[0][1]}} if named else {}
 
 
 def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: str, quantile: float | None) -> None:
@@ -170,10 +324,7 @@ def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: 
     suffix = Path(path).suffix.lower()
     with one_line():
         if suffix == ".onnx":
-            try:
-                graph = to_onnx(model, dtype="float64" if double else "float32")
-            except ImportError as error:
-                raise BadInput(str(error)) from None
+            graph = to_onnx(model, dtype="float64" if double else "float32")
             contents = graph.SerializeToString(deterministic=True)
         elif suffix == ".c":
             threshold = None if quantile is None else model.novelty_threshold(quantile)

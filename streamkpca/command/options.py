@@ -1,12 +1,15 @@
-"""Options that several commands share."""
+"""Options that several commands share, and help that shows them in named sections."""
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-Command = Callable[..., Any]
+from streamkpca.command.results import FORMATS
+
+Decorated = Callable[..., Any]
 
 # Options that a model begins with, and keeps.
 MODEL_PARAMETERS = {
@@ -14,8 +17,88 @@ MODEL_PARAMETERS = {
     "no_center",
 }  # fmt: skip
 
+INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", "Picture", "Results", "Other"
+FILE = click.Path(allow_dash=True)
 
-def grouped(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+# Names that a shell completes.
+_KERNELS = ("rbf", "linear", "poly", "laplacian", "matern", "rational_quadratic", "cosine", "sigmoid")
+
+_OPTION_SECTIONS = (INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER)
+_EXIT_CODES = (
+    ("0", "Done."),
+    ("2", "Wrong use or bad input: one line on standard error says where, what, and what to do."),
+    ("130, 143", "Stopped by Ctrl-C or SIGTERM. Neither breaks off in the middle of a chunk; a second one does."),
+    ("141", "Nobody reads standard output any more."),
+)
+
+
+class SectionOption(click.Option):
+    """An option with its place in a section of the help.
+
+    Parameters
+    ----------
+    *args, **more
+        As click has them.
+    section : str
+        Heading that it stands below.
+    """
+
+    def __init__(self, *args: Any, section: str = OTHER, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.section = section
+
+
+class Command(click.Command):
+    """A command whose help is a manual page: options in sections, examples, streams and exit codes.
+
+    Parameters
+    ----------
+    *args, **more
+        As click has them.
+    examples : sequence of (str, str)
+        Command lines without the command's own name, and what each does.
+    streams : str
+        What goes to standard output and standard error.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), streams: str = "", **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.examples = examples
+        self.streams = streams
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _OPTION_SECTIONS}
+        for parameter in self.get_params(ctx):
+            # The first line shows the arguments.
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if record:
+                sections.setdefault(getattr(parameter, "section", OTHER), []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples, streams and exit codes."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line, meaning in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+                    formatter.indent()
+                    formatter.write_text(meaning)
+                    formatter.dedent()
+        if self.streams:
+            with formatter.section("Standard output and error"):
+                formatter.write_text(self.streams)
+        with formatter.section("Exit codes"):
+            formatter.write_dl(_EXIT_CODES)
+
+
+option = partial(click.option, cls=SectionOption)
+
+
+def grouped(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
     """Make one decorator of several options.
 
     Parameters
@@ -27,7 +110,29 @@ def grouped(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
     -------
     callable
     """
-    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
+    return lambda command: reduce(lambda inner, one: one(inner), reversed(options), command)
+
+
+def named_on_the_line(names: set[str]) -> list[str]:
+    """Pick those of some options that the user has written, not their defaults.
+
+    Parameters
+    ----------
+    names : set of str
+        Parameter names.
+
+    Returns
+    -------
+    list of str
+        As they are written, ``--max-atoms``.
+    """
+    context = click.get_current_context()
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
 
 
 def _atoms(context: click.Context, option: click.Parameter, value: str) -> int | None:
@@ -52,59 +157,127 @@ def _split(context: click.Context, option: click.Parameter, values: Sequence[str
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
+def _kernel_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    del context, parameter
+    return [CompletionItem(name) for name in _KERNELS if name.startswith(incomplete)]
+
+
 model_options = grouped(
-    click.option("--components", default=10, show_default=True, metavar="N", help="Number of principal components."),
-    click.option(
+    option("--components", default=10, show_default=True, metavar="N", section=LEARNING, help="Principal components."),
+    option(
         "--kernel",
         default="rbf",
         show_default=True,
+        metavar="KERNEL",
+        section=LEARNING,
+        shell_complete=_kernel_names,
         help="A name, or an expression: 'RBF(gamma=0.5) + Linear()'.",
     ),
-    click.option(
+    option(
         "--max-atoms",
         default="256",
         show_default=True,
         callback=_atoms,
+        metavar="N|none",
+        section=LEARNING,
         help="Most rows kept; 'none' for no limit.",
     ),
-    click.option("--tolerance", default=1e-3, show_default=True, help="Share of the energy that may stay unexplained."),
-    click.option(
+    option(
+        "--tolerance",
+        default=1e-3,
+        show_default=True,
+        section=LEARNING,
+        help="Share of the energy that may stay unexplained.",
+    ),
+    option(
         "--noise-variance",
         default="auto",
         show_default=True,
         callback=_noise,
+        metavar="NUMBER|auto|none",
+        section=LEARNING,
         help="Sparsity of the projections: 'auto', a number (larger: fewer atoms), or 'none' for all atoms.",
     ),
-    click.option("--block-size", default=512, show_default=True, metavar="ROWS", help="Rows learned at a time."),
-    click.option(
-        "--refit-every", type=int, metavar="ROWS", help="Rows between two refits.  [default: 128 an atom, or 16384]"
+    option(
+        "--block-size",
+        default=512,
+        show_default=True,
+        metavar="ROWS",
+        section=LEARNING,
+        help="Rows learned at a time.",
     ),
-    click.option(
-        "--half-life", type=float, metavar="ROWS", help="Rows after which a row counts half.  [default: never]"
+    option(
+        "--refit-every",
+        type=int,
+        metavar="ROWS",
+        section=LEARNING,
+        help="Rows between two refits.  [default: 128 an atom, or 16384]",
     ),
-    click.option("--no-center", is_flag=True, help="Do not subtract the mean in feature space."),
+    option(
+        "--half-life",
+        type=float,
+        metavar="ROWS",
+        section=LEARNING,
+        help="Rows after which a row counts half.  [default: never]",
+    ),
+    option("--no-center", is_flag=True, section=LEARNING, help="Do not subtract the mean in feature space."),
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
-model_option = click.option("--model", metavar="FILE", help="A model that was saved.")
+json_option = option(
+    "--json", "as_json", is_flag=True, section=RESULTS, help="Standard output is JSON for machines, and nothing else."
+)
+model_option = option("--model", required=True, type=FILE, metavar="FILE", section=MODEL, help="A saved model.")
+save_option = option(
+    "--save",
+    type=FILE,
+    metavar="FILE",
+    section=RESULTS,
+    help="Write a line of results for every row to FILE, whose ending tells the format: "
+    ".csv, .jsonl, .parquet, .arrow (file) or .arrows (stream); - is standard output.",
+)
+format_option = option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    section=RESULTS,
+    help="Format of the results.  [default: by the ending; csv on standard output]",
+)
 table_options = grouped(
-    click.option("--array", metavar="NAME", help="Array of an npz file; needed if it holds several tables."),
-    click.option(
-        "--columns", multiple=True, callback=_split, help="Columns to read: names or positions from 0, a,b,c."
+    option("--array", metavar="NAME", section=INPUT, help="Array of an npz file; needed if it holds several tables."),
+    option(
+        "--columns",
+        multiple=True,
+        callback=_split,
+        metavar="A,B,...",
+        section=INPUT,
+        help="Columns to read, by name or position from 0.  [default: those that the model has learned, or all]",
     ),
-    click.option("--drop", multiple=True, callback=_split, help="Columns to leave out, such as timestamps."),
-    click.option("--header/--no-header", default=None, help="CSV: whether line one holds names.  [default: look]"),
-    click.option("--delimiter", metavar="CHAR", help="CSV: what separates fields.  [default: comma; tab for .tsv]"),
-    click.option(
+    option(
+        "--drop",
+        multiple=True,
+        callback=_split,
+        metavar="A,B,...",
+        section=INPUT,
+        help="Columns to leave out.",
+    ),
+    option(
+        "--header/--no-header",
+        default=None,
+        section=INPUT,
+        help="CSV: whether line one holds names.  [default: look]",
+    ),
+    option(
+        "--delimiter",
+        metavar="CHAR",
+        section=INPUT,
+        help="CSV: what separates fields.  [default: comma; tab for .tsv]",
+    ),
+    option(
         "--chunk-rows",
         default=4096,
         show_default=True,
+        metavar="ROWS",
         type=click.IntRange(min=1),
+        section=INPUT,
         help="Most rows read at a time.",
-    ),
-    click.option(
-        "--save",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Write results to FILE.parquet or FILE.csv.",
     ),
 )

@@ -2,23 +2,27 @@
 
 import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.command.detection import auroc, average_precision
+from streamkpca.command.models import NOTES, learned_columns
 from streamkpca.command.terminal import print_facts, print_table
 from streamkpca.kernels import Kernel
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA
 
+_SHOWN_NAMES = 8
+
 Array = npt.NDArray[np.float64]
 
 
 class Scores:
-    """Novelty scores of a stream: the highest of them and, with labels, how well they find anomalies.
+    """Novelty scores of a stream: the highest of them, alarms and, with labels, how well they find anomalies.
 
     Parameters
     ----------
@@ -26,24 +30,26 @@ class Scores:
         How many of the most novel rows to remember.
     labelled : bool
         Whether every chunk brings labels; all scores are kept then.
+    threshold : float or None
+        Scores above it are alarms.
 
     Attributes
     ----------
-    n_rows : int
-        Rows taken.
+    n_rows, n_alarms : int
+        Rows taken, and those above the threshold.
     """
 
-    def __init__(self, top: int, *, labelled: bool) -> None:
-        self.n_rows = 0
+    def __init__(self, top: int, *, labelled: bool, threshold: float | None = None) -> None:
+        self.n_rows = self.n_alarms = 0
+        self.threshold = threshold
         self._top = top
         self._labelled = labelled
-        self._rows = np.empty(0, dtype=np.int64)
-        self._highest = np.empty(0)
+        self._highest: list[tuple[float, int, Any]] = []
         self._all: list[Array] = []
         self._labels: list[npt.NDArray[np.bool_]] = []
         self._sum = 0.0
 
-    def take(self, novelty: Array, labels: Array | None) -> None:
+    def take(self, novelty: Array, labels: Array | None, times: Sequence[Any] | None = None) -> list[dict[str, Any]]:
         """Take in the next rows' scores.
 
         Parameters
@@ -52,16 +58,27 @@ class Scores:
             Scores.
         labels : ndarray of shape (n,), or None
             Anything but 0 is anomalous.
+        times : sequence of length n, optional
+            When the rows came.
+
+        Returns
+        -------
+        list of dict
+            The alarms among them: row, time where known, and novelty.
         """
-        rows = np.concatenate((self._rows, np.arange(self.n_rows, self.n_rows + len(novelty))))
-        scores = np.concatenate((self._highest, novelty))
-        best = np.argsort(-scores, kind="stable")[: self._top]
-        self._rows, self._highest = rows[best], scores[best]
+        when = [None] * len(novelty) if times is None else times
+        best = np.argsort(-novelty, kind="stable")[: self._top].tolist()
+        self._highest += [(float(novelty[i]), self.n_rows + i, when[i]) for i in best]
+        self._highest = sorted(self._highest, key=lambda one: (-one[0], one[1]))[: self._top]
+        alarms = [] if self.threshold is None else np.flatnonzero(novelty > self.threshold).tolist()
+        found = [_score_line(self.n_rows + i, when[i], float(novelty[i])) for i in alarms]
         self._sum += float(novelty.sum())
         self.n_rows += len(novelty)
+        self.n_alarms += len(found)
         if self._labelled and labels is not None:
             self._all.append(novelty)
             self._labels.append(labels != 0)
+        return found
 
     def facts(self) -> dict[str, Any]:
         """Gather what was found, of what JSON knows.
@@ -73,9 +90,9 @@ class Scores:
         found: dict[str, Any] = {
             "rows": self.n_rows,
             "mean_novelty": self._sum / self.n_rows if self.n_rows else None,
-            "most_novel": [
-                {"row": int(row), "novelty": float(value)} for row, value in zip(self._rows, self._highest, strict=True)
-            ],
+            "threshold": self.threshold,
+            "alarms": None if self.threshold is None else self.n_alarms,
+            "most_novel": [_score_line(row, when, value) for value, row, when in self._highest],
         }
         if self._all:
             labels, scores = np.concatenate(self._labels), np.concatenate(self._all)
@@ -97,6 +114,9 @@ class Scores:
         shown = [("rows scored", f"{self.n_rows:,}")]
         if self.n_rows:
             shown.append(("mean novelty", f"{found['mean_novelty']:.4g}"))
+        if self.threshold is not None and self.n_rows:
+            share = self.n_alarms / self.n_rows
+            shown.append(("alarms", f"{self.n_alarms:,} ({share:.2%}), above {self.threshold:.4g}"))
         if self._all:
             share = found["anomalous_rows"] / self.n_rows
             shown.append(("anomalous rows", f"{found['anomalous_rows']:,} ({share:.2%})"))
@@ -104,9 +124,15 @@ class Scores:
                 shown.append(("area under ROC curve", f"{found['area_under_roc_curve']:.3f}"))
                 shown.append(("average precision", f"{found['average_precision']:.3f} (chance {share:.3f})"))
         print_facts(f"Novelty of {source}", shown)
-        cells = [(f"{line['row']}", f"{line['novelty']:.4g}") for line in found["most_novel"]]
+        lines = found["most_novel"]
+        header = [name for name in ("row", "time", "novelty") if lines and name in lines[0]]
+        cells = [[f"{line[name]:.4g}" if name == "novelty" else str(line[name]) for name in header] for line in lines]
         if cells:
-            print_table("Most novel rows (counted from 0)", ("row", "novelty"), cells)
+            print_table("Most novel rows (counted from 0)", header, cells)
+
+
+def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
+    return {"row": row} | ({} if when is None else {"time": when}) | {"novelty": novelty}
 
 
 def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> None:
@@ -125,6 +151,7 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> Non
     shown = [
         ("rows", f"{facts['rows']:,}" + (f", {facts['rows_rejected']:,} rejected" if facts["rows_rejected"] else "")),
         ("columns", f"{facts['columns']}"),
+        *([("their names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
         ("kernel", facts["kernel"]),
         ("atoms", f"{facts['atoms']}" + ("" if limit is None else f" of at most {limit}")),
         ("active atoms", f"{facts['active_atoms']}"),
@@ -134,8 +161,11 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> Non
         shown.append(("half-life", f"{model.half_life:,.0f} rows"))
     if facts["last_drift_row"] is not None:
         shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
-    if facts["extra"] is not None:
-        shown.append(("saved beside it", json.dumps(facts["extra"])))
+    beside = facts["extra"]
+    if isinstance(beside, dict):
+        beside = {name: value for name, value in beside.items() if name != NOTES} or None
+    if beside is not None:
+        shown.append(("saved beside it", json.dumps(beside)))
     if seconds is not None:
         shown.append(("time", f"{seconds:.2f} s, {facts['rows'] / max(seconds, 1e-9):,.0f} rows/s"))
     print_facts("Learned", shown)
@@ -145,6 +175,10 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> Non
         if not math.isclose(value, 0.0, abs_tol=1e-300)
     ]
     print_table("Components", ("component", "variance", "explained", "together"), cells)
+
+
+def _shortened(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
 
 
 def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
@@ -159,12 +193,11 @@ def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
     -------
     dict
     """
-    names = getattr(model, "feature_names_in_", None)
     return {
         "rows": model.n_samples_seen_,
         "rows_rejected": model.n_rows_rejected_,
         "columns": model.n_features_in_,
-        "column_names": None if names is None else list(names),
+        "column_names": learned_columns(model),
         "kernel": repr(model.kernel_),
         "atoms": model.n_atoms_,
         "active_atoms": model.n_active_,
@@ -176,9 +209,22 @@ def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
         "unexplained_energy_ratio": model.unexplained_energy_ratio_,
         "drift_detected": model.drift_detected_,
         "last_drift_row": model.last_drift_row_,
-        "parameters": {
-            name: repr(value) if isinstance(value, Kernel) else value
-            for name, value in model.get_params(deep=False).items()
-        },
+        "parameters": parameter_facts(model),
         "extra": model.extra_,
     }
+
+
+def parameter_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
+    """Gather a model's parameters, of what JSON knows.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted or not.
+
+    Returns
+    -------
+    dict
+    """
+    parameters = model.get_params(deep=False)
+    return {name: repr(value) if isinstance(value, Kernel) else value for name, value in parameters.items()}

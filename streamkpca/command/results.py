@@ -1,100 +1,180 @@
-"""Projections and scores written to a parquet or CSV file as they come."""
+"""Projections and scores, written row by row as they come: to a file or to standard output."""
 
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-_SUFFIXES = (".parquet", ".csv")
+FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
+STANDARD_OUTPUT: Final = "-"
+
+# These can be read before they are complete, and so may grow for ever.
+_ENDLESS = ("csv", "jsonl", "arrows")
 
 
 class ResultWriter:
-    """One row of results for every row of input: position, label, novelty, projections.
+    """One row of results for every row of input: position, time, label, novelty, projections.
 
-    The file appears under its name when it is complete; until then it has ``.part`` appended, and an error in
-    between removes it. Memory is one chunk.
+    A file appears under its name when it is complete; until then it has ``.part`` appended, and an error in
+    between removes it. With `live`, and on standard output, rows can be read as soon as they are written. Memory is
+    one chunk.
 
     Parameters
     ----------
     path : str or Path
-        Ends in ``.parquet`` or ``.csv``.
+        ``-`` is standard output.
+    form : str, optional
+        One of `FORMATS`; None goes by the ending, and is CSV on standard output.
+    live : bool, default=False
+        Write under the file's own name from the start, and push out every chunk.
+    time_name : str, optional
+        What the column of times is called; None for none.
 
     Raises
     ------
     ValueError
-        Another ending.
+        Another ending, or a format that can only be read when it is complete where somebody reads meanwhile.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with ResultWriter(Path(folder) / "a.csv") as writer:
-    ...         writer.write(np.zeros((2, 1)), np.array([0.5, 0.25]))
+    ...         writer.write(np.array([0.5, 0.25]), np.zeros((2, 1)))
     ...     print((Path(folder) / "a.csv").read_text())
     "row","novelty","component_0"
     0,0.5,0
     1,0.25,0
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(
+        self, path: str | Path, *, form: str | None = None, live: bool = False, time_name: str | None = None
+    ) -> None:
         self.path = Path(path)
-        if self.path.suffix.lower() not in _SUFFIXES:
-            raise ValueError(f"{self.path}: results are written as {' or '.join(_SUFFIXES)}; end the name so")
+        self.is_output = str(path) == STANDARD_OUTPUT
+        suffix = "csv" if self.is_output else self.path.suffix.lower().removeprefix(".")
+        self.form = form or suffix
+        if self.form not in FORMATS:
+            known = ", ".join(f".{name}" for name in FORMATS)
+            raise ValueError(f"{path}: results are written as {known}; end the name so, or say --format")
+        self._is_live = live or self.is_output
+        if self._is_live and self.form not in _ENDLESS:
+            raise ValueError(
+                f"{path}: {self.form} can only be read when it is complete; rows that are read as they come are "
+                f"written as {', '.join(_ENDLESS)}"
+            )
         self.n_rows = 0
-        self._part = self.path.with_name(self.path.name + ".part")
-        self._file: Any = None
+        self._time_name = time_name
+        self._part = self.path if self._is_live else self.path.with_name(self.path.name + ".part")
+        self._file: IO[bytes] | None = None
         self._writer: Any = None
 
     def __enter__(self) -> Self:
         # Opened before anything is learned: a folder that cannot be written must not cost an hour first.
-        self._file = self._part.open("wb")
+        if not self.is_output:
+            self._file = self._part.open("wb")
+        elif sys.stdout is None:
+            raise ValueError("-: standard output is closed; name a file to --save")
+        else:
+            self._file = sys.stdout.buffer
         return self
 
-    def write(self, projections: Array, novelty: Array, labels: npt.ArrayLike | None = None) -> None:
+    def write(
+        self,
+        novelty: Array,
+        projections: Array | None = None,
+        *,
+        times: Sequence[Any] | npt.NDArray[Any] | None = None,
+        labels: npt.ArrayLike | None = None,
+    ) -> None:
         """Append rows.
 
         Parameters
         ----------
-        projections : ndarray of shape (n, q)
-            q is the same in every call.
         novelty : ndarray of shape (n,)
             Scores.
+        projections : ndarray of shape (n, q), optional
+            q is the same in every call.
+        times : sequence of length n, optional
+            When the rows came. Times, projections and labels are given in every call or in none.
         labels : array-like of shape (n,), optional
-            Given in every call or in none.
         """
         import pyarrow
 
+        assert self._file is not None
         columns: dict[str, Any] = {"row": np.arange(self.n_rows, self.n_rows + len(novelty))}
+        if times is not None:
+            columns[self._time_name or "time"] = times
         if labels is not None:
             columns["label"] = np.asarray(labels)
         columns["novelty"] = novelty
-        columns |= {f"component_{i}": projections[:, i] for i in range(projections.shape[1])}
+        if projections is not None:
+            columns |= {f"component_{i}": projections[:, i] for i in range(projections.shape[1])}
         table = pyarrow.table(columns)
         if self._writer is None:
-            self._writer = self._make_writer(table.schema)
+            self._writer = _make_writer(self.form, self._file, table.schema)
         self._writer.write_table(table)
+        if self._is_live:
+            self._file.flush()
         self.n_rows += len(novelty)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._file.close()
-        if kind is None and self._writer is not None:
-            self._part.replace(self.path)
-        else:
-            self._part.unlink()
+        assert self._file is not None
+        is_complete = False
+        try:
+            # What ends a file that nobody can write to would only fail again.
+            if self._writer is not None and not (self.is_output and kind is not None):
+                self._writer.close()
+            if not self.is_output:
+                self._file.close()
+            is_complete = kind is None and self._writer is not None
+        finally:
+            self._writer = None
+            if not self._is_live and is_complete:
+                self._part.replace(self.path)
+            elif not self._is_live:
+                self._part.unlink()
 
-    def _make_writer(self, schema: Any) -> Any:
-        if self.path.suffix.lower() == ".csv":
-            from pyarrow import csv
 
-            return csv.CSVWriter(self._file, schema)
+class _JsonLines:
+    """A writer of one JSON object a row, with the methods of pyarrow's writers."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write_table(self, table: Any) -> None:
+        for row in table.to_pylist():
+            # Times of other kinds than text and numbers are written as text; numbers that JSON lacks as null.
+            known = {
+                name: None if isinstance(value, float) and not np.isfinite(value) else value
+                for name, value in row.items()
+            }
+            self._file.write(json.dumps(known, default=str, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Leave the file to its owner."""
+
+
+def _make_writer(form: str, file: IO[bytes], schema: Any) -> Any:
+    if form == "jsonl":
+        return _JsonLines(file)
+    if form == "csv":
+        from pyarrow import csv
+
+        return csv.CSVWriter(file, schema)
+    if form == "parquet":
         from pyarrow import parquet
 
-        return parquet.ParquetWriter(self._file, schema)
+        return parquet.ParquetWriter(file, schema)
+    from pyarrow import ipc
+
+    return ipc.new_file(file, schema) if form == "arrow" else ipc.new_stream(file, schema)

@@ -1,5 +1,6 @@
-"""What the command shows and how it stops: progress, tables, one-line errors, Ctrl-C at a safe moment."""
+"""What the command shows and how it stops: progress, tables, one-line errors, signals at a safe moment."""
 
+import json
 import os
 import signal
 import sys
@@ -23,6 +24,9 @@ READER_LEFT = 141
 
 Report = Callable[[int, int, int], None]
 
+# What stops a command, and what Python does about it unless somebody asks for something else.
+_STOPS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+
 
 class BadInput(click.ClickException):
     """Raised for input that cannot be used; its message names the place and the remedy."""
@@ -30,10 +34,38 @@ class BadInput(click.ClickException):
     exit_code = WRONG_USE
 
 
-class OneLineErrors(click.Group):
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn bad input, wherever it shows, into the command's one-line error.
+
+    Raises
+    ------
+    BadInput
+        For ValueError, for libraries that are missing and for what the operating system refuses.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise BadInput(_refusal(error, "check the path and your rights to it")) from None
+    except (ImportError, ValueError) as error:
+        raise BadInput(str(error)) from None
+
+
+class Ordered(click.Group):
+    """A group that lists its commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands' names."""
+        del ctx
+        return list(self.commands)
+
+
+class OneLineErrors(Ordered):
     """A group of commands whose every failure is one line on standard error and an exit code.
 
-    Exit codes: 0 fine, 2 wrong usage or bad input, 130 stopped by Ctrl-C, 141 nobody reads the output.
+    Exit codes: 0 fine, 2 wrong usage or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 nobody reads the output.
     """
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
@@ -51,6 +83,10 @@ class OneLineErrors(click.Group):
         except (click.Abort, KeyboardInterrupt):
             click.echo("streamkpca: interrupted", err=True)
             code = INTERRUPTED
+        except OSError as error:
+            _forget_output()
+            click.echo(f"streamkpca: {_refusal(error, 'is there room where standard output goes?')}", err=True)
+            code = WRONG_USE
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -59,59 +95,67 @@ class OneLineErrors(click.Group):
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 result = super().invoke(ctx)
-            sys.stdout.flush()
+            # Without standard output (>&-) Python has none either.
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except BrokenPipeError:
-            # What is still buffered has no reader: without this the interpreter complains as it leaves.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_output()
             ctx.exit(READER_LEFT)
         return result
 
 
 class Interruption:
-    """Ctrl-C that waits while a model changes, and stops at once while rows are awaited.
+    """Ctrl-C and SIGTERM that wait while a model changes, and stop at once while rows are awaited.
 
-    A model half-way through a block must not be asked what it has learned. Inside `shielded` Ctrl-C is
+    A model half-way through a block must not be asked what it has learned. Inside `shielded` a signal is
     remembered and raised at the end; a second one gives up at once, results and all.
+
+    Attributes
+    ----------
+    exit_code : int
+        Of a command that was stopped: 130 after Ctrl-C, 143 after SIGTERM.
     """
 
     def __init__(self) -> None:
+        self.exit_code = INTERRUPTED
         self._shields = 0
         self._pending = False
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        """Take over Ctrl-C; give it back at the end."""
-        before = signal.getsignal(signal.SIGINT)
-        if before is not signal.default_int_handler:
-            # Ignored (a background job) or somebody else's: leave it so.
-            yield
-            return
-        signal.signal(signal.SIGINT, self.receive)
+        """Take over Ctrl-C and SIGTERM; give them back at the end."""
+        taken = []
         try:
+            for signum, default in _STOPS:
+                # Ignored (a background job) or somebody else's: leave it so.
+                if (before := signal.getsignal(signum)) == default:
+                    signal.signal(signum, self.receive)
+                    taken.append((signum, before))
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for signum, before in taken:
+                signal.signal(signum, before)
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Hold Ctrl-C back until the work inside is done.
+        """Hold signals back until the work inside is done.
 
         Raises
         ------
         KeyboardInterrupt
-            At the end, if Ctrl-C came in between.
+            At the end, if one came in between.
         """
         self._shields += 1
         try:
             yield
         finally:
             self._shields -= 1
-        if self._pending:
+        if self._pending and not self._shields:
             self._pending = False
             raise KeyboardInterrupt
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
-        """Take one press of Ctrl-C.
+        """Take a signal that asks to stop.
 
         Parameters
         ----------
@@ -123,17 +167,29 @@ class Interruption:
         KeyboardInterrupt
             Outside `shielded`.
         click.Abort
-            At the second press inside.
+            At the second one inside.
         """
+        self.exit_code = 128 + signum
         if not self._shields:
             raise KeyboardInterrupt
         if self._pending:
             raise click.Abort
         self._pending = True
 
+    def leave(self, how_far: str) -> NoReturn:
+        """Say how far a command got that was stopped, and leave it.
+
+        Parameters
+        ----------
+        how_far : str
+            Said on standard error.
+        """
+        click.echo(f"streamkpca: {how_far}", err=True)
+        click.get_current_context().exit(self.exit_code)
+
 
 @contextmanager
-def show_progress(what: str, total: int | None) -> Iterator[Report]:
+def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Iterator[Report]:
     """Show a progress bar with rows a second on standard error, if that is a terminal.
 
     Parameters
@@ -142,6 +198,8 @@ def show_progress(what: str, total: int | None) -> Iterator[Report]:
         Said in front of the bar.
     total : int or None
         Position that is the end; None where it is unknown.
+    quiet : bool, default=False
+        Show nothing.
 
     Yields
     ------
@@ -156,7 +214,7 @@ def show_progress(what: str, total: int | None) -> Iterator[Report]:
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
         console=console,
-        disable=not console.is_terminal,
+        disable=quiet or not console.is_terminal or console.is_dumb_terminal,
         transient=True,
     )
     start = time.perf_counter()
@@ -168,6 +226,17 @@ def show_progress(what: str, total: int | None) -> Iterator[Report]:
 
     with bar:
         yield report
+
+
+def print_json(found: dict[str, Any]) -> None:
+    """Print an object on one line of standard output.
+
+    Parameters
+    ----------
+    found : dict
+        Of what JSON knows.
+    """
+    click.echo(json.dumps(found, allow_nan=False))
 
 
 def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
@@ -215,6 +284,16 @@ def _print(title: str, table: Table) -> None:
         console.print(table)
     # Through click, not rich: rich answers a closed pipe by leaving the process with a code of its own.
     click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").splitlines()) + "\n")
+
+
+def _forget_output() -> None:
+    """Let go of what cannot be written: without this the interpreter complains as it leaves."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refusal(error: OSError, remedy: str) -> str:
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}; {remedy}"
 
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:

@@ -35,6 +35,7 @@ def open_table(
     drop: Sequence[str] = (),
     labels: str | None = None,
     time: str | None = None,
+    learned: Sequence[str] = (),
     on_bad_rows: str = "raise",
     follow: bool = False,
 ) -> Table:
@@ -60,6 +61,9 @@ def open_table(
     time : str, optional
         Column that is kept beside the rows, as it stands; for npz also the name of an array with one value a row.
         It is one of the numbers only if `columns` names it too.
+    learned : sequence of str
+        Names of the columns to read, in this order, from a file that names its own; where `columns` asks for others, or
+        the file has no names, they are not looked at.
     on_bad_rows : "raise" or "skip"
         What becomes of a row that cannot be read as finite numbers: an error, or it is left out and counted in
         `Table.n_skipped`.
@@ -105,7 +109,7 @@ def open_table(
     """
     if on_bad_rows not in ON_BAD_ROWS:
         raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}")
-    skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time)
+    skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned)
     origin = Source(source, stream, follow=follow)
     magic = origin.peek(lambda head: len(_begun(head)) >= MAGIC_BYTES or b"\n" in _begun(head))
     if array is not None and not _ZIP.match(magic):

@@ -22,12 +22,15 @@ class Choice:
         Column that is no feature but tells which rows are anomalous.
     time : str, optional
         Column that is kept beside the rows, as it stands. It is a feature only if `columns` names it too.
+    learned : sequence of str
+        Names of the columns to read, in this order, from a file that names its own, where `columns` asks for none.
     """
 
     columns: Sequence[str] = ()
     drop: Sequence[str] = ()
     labels: str | None = None
     time: str | None = None
+    learned: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,14 @@ def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: 
     time = None if choice.time is None else _find_column(source, names, choice.time)
     if choice.columns:
         chosen = [_find_column(source, names, wanted) for wanted in choice.columns]
+    elif choice.learned and named:
+        missing = next((name for name in choice.learned if name not in names), None)
+        if missing is not None:
+            raise TableError(
+                f"{source}: expected the columns that were learned but there is no {missing!r}; it has {len(names)}: "
+                f"{_list_names(names)}; name the {len(choice.learned)} to read, in the learned order, with --columns"
+            )
+        chosen = [_find_column(source, names, wanted) for wanted in choice.learned]
     else:
         chosen = [j for j in range(len(names)) if j != time]
     features = tuple(j for j in dict.fromkeys(chosen) if j not in dropped and j != label)

@@ -1,0 +1,435 @@
+"""Models and results between commands: columns by name, formats, pipes, signals, full disks, completion."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+from pyarrow import csv, feather, ipc, parquet
+
+import streamkpca
+from streamkpca import StreamingKernelPCA, load
+from streamkpca.cli import cli
+from streamkpca.command.models import ModelKeeper, Pace
+from streamkpca.command.options import _KERNELS
+from streamkpca.command.terminal import BadInput, Interruption
+from streamkpca.kernels.expressions import parse_kernel
+
+COMMAND = [sys.executable, "-m", "streamkpca"]
+SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
+PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(1)
+    return np.round(np.tanh(rng.normal(size=(800, 2)) @ rng.normal(size=(2, 3))), 6)
+
+
+def write_csv(path, names, rows):
+    np.savetxt(path, rows, delimiter=",", fmt="%.6f", header=",".join(names), comments="")
+
+
+@pytest.fixture
+def folder(tmp_path, X, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # For processes that start here.
+    monkeypatch.setenv("PYTHONPATH", str(Path(streamkpca.__file__).parents[1]))
+    write_csv("old.csv", NAMES, X[:600])
+    write_csv("new.csv", NAMES, X[600:])
+    assert run("fit", "old.csv", *SMALL, "--model", "m.npz").exit_code == 0
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def expected(X):
+    return StreamingKernelPCA(3, **PARAMETERS).partial_fit(X[:600]).refit()
+
+
+def run(*args, stdin=None):
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def shell(*args, **options):
+    return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, timeout=120, **options)
+
+
+def refused(result, *parts):
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    for part in parts:
+        assert part in line
+
+
+# Columns by name
+
+
+def test_a_model_finds_its_columns_by_name(folder, X, expected):
+    rows = np.column_stack([np.arange(200), X[600:, 2], X[600:, 0], np.ones(200), X[600:, 1]])
+    write_csv("more.csv", ["row", "c", "a", "bad", "b"], rows)
+    assert run("transform", "more.csv", "--model", "m.npz", "--save", "o.parquet").exit_code == 0
+    np.testing.assert_allclose(
+        parquet.read_table("o.parquet")["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9
+    )
+    scored = run("score", "more.csv", "--model", "m.npz", "--labels", "bad", "--json")
+    assert json.loads(scored.stdout)["scores"]["anomalous_rows"] == 200
+    result = run("fit", "more.csv", "--model", "m.npz", "--resume", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["model"]["column_names"] == NAMES
+    whole = StreamingKernelPCA(3, **PARAMETERS).partial_fit(X).refit()
+    np.testing.assert_allclose(load("m.npz").transform(X), whole.transform(X), rtol=1e-9, atol=1e-12)
+
+
+def test_a_missing_column_is_named(folder, X):
+    write_csv("fewer.csv", ["a", "c", "x"], X)
+    for command in (["score"], ["transform"], ["fit", "--resume"]):
+        refused(
+            run(*command, "fewer.csv", "--model", "m.npz"),
+            "fewer.csv",
+            "the columns that were learned but there is no 'b'",
+        )
+    assert run("score", "fewer.csv", "--model", "m.npz", "--columns", "a,x,c").exit_code == 0
+
+
+def test_files_without_names_are_taken_by_position(folder, X, expected):
+    np.save("new.npy", X[600:])
+    result = run("transform", "new.npy", "--model", "m.npz")
+    found = csv.read_csv(io.BytesIO(result.stdout.encode()))
+    np.testing.assert_allclose(found["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9)
+
+
+def test_names_that_python_learned_count_too(folder, X):
+    pandas = pytest.importorskip("pandas")
+    StreamingKernelPCA(2).partial_fit(pandas.DataFrame(X, columns=["c", "b", "a"])).save("other.npz", {"offset": 3})
+    assert json.loads(run("info", "other.npz", "--json").stdout)["column_names"] == ["c", "b", "a"]
+    # Goes on with its names, and keeps what was beside it.
+    assert run("fit", "new.csv", "--model", "other.npz", "--resume").exit_code == 0
+    saved = load("other.npz")
+    assert saved.extra_ == {"offset": 3, "command": {"columns": ["c", "b", "a"]}}
+    whole = StreamingKernelPCA(2).partial_fit(np.concatenate([X, X[600:, ::-1]]))
+    np.testing.assert_allclose(saved.transform(X), whole.refit().transform(X), rtol=1e-9, atol=1e-12)
+
+
+def test_what_is_beside_a_model_is_never_lost(folder, X):
+    StreamingKernelPCA(2).partial_fit(X).save("other.npz", [1, 2])
+    refused(run("fit", "new.csv", "--model", "other.npz", "--resume"), "to be a dictionary", "[1, 2]")
+    assert load("other.npz").extra_ == [1, 2]
+    StreamingKernelPCA(2).partial_fit(X).save("other.npz", {"command": {"columns": [1, 2, 3]}})
+    assert run("score", "new.csv", "--model", "other.npz").exit_code == 0
+
+
+def test_merged_models_keep_their_names(folder, X):
+    for name, names in (("x", NAMES), ("y", NAMES), ("z", NAMES[::-1])):
+        write_csv(f"{name}.csv", names, X)
+        assert run("fit", f"{name}.csv", "--kernel", "RBF(gamma=0.5)", "--model", f"{name}.npz").exit_code == 0
+    assert json.loads(run("merge", "x.npz", "y.npz", "--out", "xy.npz", "--json").stdout)["column_names"] == NAMES
+    assert load("xy.npz").extra_ == {"command": {"columns": NAMES}}
+    refused(run("merge", "x.npz", "z.npz", "--out", "o.npz"), "z.npz: expected column 'a' in place 0", "got 'c'")
+
+
+# Results
+
+
+def read_results(form, contents):
+    if form == "jsonl":
+        return pa.Table.from_pylist([json.loads(line) for line in contents.splitlines()])
+    file = io.BytesIO(contents)
+    if form == "arrows":
+        return ipc.open_stream(file).read_all()
+    return {"csv": csv.read_csv, "parquet": parquet.read_table, "arrow": feather.read_table}[form](file)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "arrow", "arrows"])
+@pytest.mark.parametrize("by", ["ending", "option"])
+def test_results_are_written_in_every_format(folder, X, expected, form, by):
+    name, option = (f"o.{form}", []) if by == "ending" else ("o.out", ["--format", form])
+    result = run("transform", "new.csv", "--model", "m.npz", "--chunk-rows", "64", "--save", name, *option, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout) == {"rows": 200, "saved": name}
+    table = read_results(form, (folder / name).read_bytes())
+    assert table.column_names == ["row", "novelty", "component_0", "component_1", "component_2"]
+    np.testing.assert_array_equal(table["row"], np.arange(200))
+    np.testing.assert_allclose(table["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9)
+    np.testing.assert_allclose(table["component_2"], expected.transform(X[600:])[:, 2], rtol=1e-9, atol=1e-12)
+    assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "arrows"])
+@pytest.mark.parametrize("command", ["transform", "score"])
+def test_standard_output_takes_results_and_nothing_else(folder, X, expected, form, command):
+    done = shell(command, "new.csv", "--model", "m.npz", "--format", form, "--save", "-")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    np.testing.assert_allclose(
+        read_results(form, done.stdout)["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9
+    )
+
+
+def test_transform_for_machines_is_a_line_a_row(folder, X, expected):
+    lines = [json.loads(line) for line in run("transform", "new.csv", "--model", "m.npz", "--json").stdout.splitlines()]
+    np.testing.assert_allclose([line["novelty"] for line in lines], expected.reconstruction_error(X[600:]), rtol=1e-9)
+
+
+def test_alarms_are_counted(folder, X, expected):
+    found = json.loads(run("score", "new.csv", "--model", "m.npz", "--quantile", "0.8", "--json").stdout)["scores"]
+    assert found["threshold"] == pytest.approx(expected.novelty_threshold(0.8))
+    assert found["alarms"] == np.count_nonzero(expected.reconstruction_error(X[600:]) > found["threshold"])
+    assert f"{found['alarms']} (" in run("score", "new.csv", "--model", "m.npz", "--quantile", "0.8").stdout
+    StreamingKernelPCA(2, reservoir_size=0).partial_fit(X).save("none.npz")
+    assert json.loads(run("score", "new.csv", "--model", "none.npz", "--json").stdout)["scores"]["alarms"] is None
+    refused(run("score", "new.csv", "--model", "none.npz", "--quantile", "0.5"), "reservoir_size")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["demo", "--rows", "800", "--out", "d"],
+        ["fit", "old.csv"],
+        ["score", "new.csv", "--train", "old.csv"],
+        ["transform", "new.csv", "--model", "m.npz", "--save", "o.csv"],
+        ["info", "m.npz"],
+        ["info", "empty.npz"],
+        ["merge", "m.npz", "m.npz", "--out", "o.npz"],
+        ["export", "m.npz", "o.c"],
+        ["completion", "fish"],
+        ["warmup"],
+        ["plot", "spectrum", "--model", "m.npz", "--save", "o.png"],
+    ],
+)
+def test_every_command_speaks_json(folder, args):
+    StreamingKernelPCA(4).save("empty.npz")
+    result = run(*args, "--json")
+    assert result.exit_code == 0, result.stderr
+    (line,) = result.stdout.splitlines()
+    assert json.loads(line)
+
+
+def test_a_model_without_rows_tells_its_parameters(folder):
+    StreamingKernelPCA(4).save("empty.npz")
+    assert json.loads(run("info", "empty.npz", "--json").stdout)["parameters"]["n_components"] == 4
+    assert "seen no rows yet" in run("info", "empty.npz").stdout
+
+
+# What becomes of standard streams
+
+
+def test_a_reader_of_results_that_leaves_is_no_error(folder):
+    np.savetxt("long.csv", np.tile(np.loadtxt("old.csv", delimiter=",", skiprows=1), (200, 1)), delimiter=",")
+    for form in ("csv", "jsonl", "arrows"):
+        process = subprocess.Popen(
+            [*COMMAND, "transform", "long.csv", "--model", "m.npz", "--format", form],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout.read(20)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(timeout=60) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+@pytest.mark.parametrize("args", [["info", "m.npz"], ["transform", "new.csv", "--model", "m.npz"], ["--help"]])
+def test_a_full_disk_is_one_line(folder, args):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "No space left on device" in line
+
+
+@pytest.mark.parametrize("args", [["fit", "old.csv", *SMALL, "--model", "n.npz"], ["info", "m.npz"]])
+def test_work_is_done_without_standard_output(folder, args):
+    closed = f"{sys.executable} -m streamkpca {' '.join(args)} >&-"
+    done = subprocess.run(closed, shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    if "fit" in args:
+        assert load("n.npz").n_samples_seen_ == 600
+
+
+def test_what_needs_a_closed_stream_is_refused(folder):
+    for line, part in (
+        ("transform new.csv --model m.npz >&-", "standard output is closed"),
+        ("fit - <&-", "standard input is closed"),
+    ):
+        done = subprocess.run(
+            f"{sys.executable} -m streamkpca {line}", shell=True, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+        assert done.returncode == 2
+        (said,) = done.stderr.splitlines()
+        assert part in said
+
+
+# Signals, and models that are saved in between
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(folder, X, signum, code):
+    def reset():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    process = subprocess.Popen(
+        [*COMMAND, "fit", "-", *SMALL, "--model", "part.npz", "--save-every", "100"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=reset,
+    )  # fmt: skip
+    text = (folder / "old.csv").read_bytes().splitlines(keepends=True)
+    process.stdin.write(b"".join(text[:251]))
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not (folder / "part.npz").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signum)
+    process.wait(timeout=60)
+    said = process.stderr.read().decode()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        pipe.close()
+    assert (process.returncode, said) == (code, "streamkpca: interrupted after 250 rows\n")
+    assert load("part.npz").n_samples_seen_ == 250
+    rest = text[0] + b"".join(text[251:])
+    assert run("fit", "-", "--model", "part.npz", "--resume", stdin=rest).exit_code == 0
+    assert load("part.npz").to_bytes(load("part.npz").extra_) == load("m.npz").to_bytes(load("part.npz").extra_)
+
+
+def test_a_terminated_command_says_so_in_its_code():
+    hands = Interruption()
+    before = signal.getsignal(signal.SIGTERM)
+    with hands.armed():
+        assert signal.getsignal(signal.SIGTERM) == hands.receive
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert hands.exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("streamkpca.command.models.time", clock)
+    model = StreamingKernelPCA(2).partial_fit(X[:100])
+
+    def is_saved(keeper):
+        (folder / "k.npz").unlink(missing_ok=True)
+        keeper.save_if_due(model)
+        return (folder / "k.npz").exists()
+
+    by_rows, by_time = ModelKeeper("k.npz", Pace(rows=150)), ModelKeeper("k.npz", Pace(seconds=30.0))
+    assert not is_saved(by_rows)
+    assert not is_saved(by_time)
+    model.partial_fit(X[100:150])
+    assert is_saved(by_rows)
+    assert not is_saved(by_rows)
+    clock.now = 30.0
+    assert is_saved(by_time)
+    clock.now = 90.0
+    # Nothing is new.
+    assert not is_saved(by_time)
+    assert not is_saved(ModelKeeper("k.npz", Pace()))
+
+
+@pytest.mark.parametrize("pace", ["0", "-5", "1.5", "soon", "5 d", "0s"])
+def test_a_pace_that_makes_no_sense_is_refused(folder, pace):
+    refused(run("fit", "old.csv", "--model", "m.npz", "--save-every", pace), "neither a number of rows", "Try --help")
+
+
+def test_a_pace_needs_a_model(folder):
+    refused(run("fit", "old.csv", "--save-every", "5m"), "name a file for it with --model")
+
+
+def test_a_model_that_cannot_be_saved_is_told(folder, X):
+    keeper = ModelKeeper("absent/m.npz", Pace())
+    with pytest.raises(BadInput, match="absent"):
+        keeper.save(StreamingKernelPCA(2).partial_fit(X))
+
+
+# Completion and help
+
+
+def completions(*words):
+    complete = ShellComplete(cli, {}, "streamkpca", "_STREAMKPCA_COMPLETE")
+    return [item.value for item in complete.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_shells_complete_commands_options_and_values():
+    assert completions("p") == ["plot"]
+    assert completions("plot", "s") == ["spectrum", "sparsity"]
+    assert completions("fit", "--ker") == ["--kernel"]
+    assert completions("fit", "--kernel", "r") == ["rbf", "rational_quadratic"]
+    assert completions("transform", "--format", "a") == ["arrow", "arrows"]
+    complete = ShellComplete(cli, {}, "streamkpca", "_STREAMKPCA_COMPLETE")
+    for words in (["fit"], ["fit", "--model"], ["info"], ["plot", "novelty"], ["score", "--train"]):
+        assert [item.type for item in complete.get_completions(words, "")] == ["file"]
+
+
+def test_kernels_that_are_completed_are_known():
+    assert len({repr(parse_kernel(name)) for name in _KERNELS}) == len(_KERNELS)
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_a_script_for_completion_names_its_shell(name):
+    result = run("completion", name)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("# To install: ")
+    assert f"_STREAMKPCA_COMPLETE={name}_complete" in result.stdout
+    refused(run("completion", "cmd"), "cmd")
+
+
+def test_bash_completes_with_the_script(folder):
+    (folder / "bin").mkdir()
+    command = folder / "bin" / "streamkpca"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m streamkpca "$@"\n')
+    command.chmod(0o755)
+    ask = (
+        'eval "$(streamkpca completion bash)"; COMP_WORDS=(streamkpca plot nov); COMP_CWORD=2;'
+        ' _streamkpca_completion streamkpca nov plot; echo "${COMPREPLY[@]}"; complete -p streamkpca'
+    )
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", ask], capture_output=True, text=True, timeout=120, env=os.environ | {"PATH": path}
+    )
+    assert done.stderr == ""
+    found, registered = done.stdout.splitlines()
+    assert found == "novelty"
+    assert "_streamkpca_completion" in registered
+
+
+def every_command(command=cli, path=()):
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from every_command(inner, (*path, name))
+    else:
+        yield path, command
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*one, id=" ".join(one[0])) for one in every_command()])
+def test_every_help_is_a_manual_page(path, command):
+    result = run(*path, "--help")
+    assert result.exit_code == 0
+    for part in ("Usage:", "Results:", "Examples:", "Standard output and error:", "Exit codes:"):
+        assert part in result.stdout
+    # Examples can be typed: each names this command and options that there are.
+    options = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
+    assert command.examples
+    lines = [line for line, _ in command.examples if f"streamkpca {' '.join(path)}" in line]
+    assert lines
+    for line in lines:
+        words = line.partition(f"streamkpca {' '.join(path)}")[2].partition("|")[0].split()
+        assert {word for word in words if word.startswith("--")} <= options
