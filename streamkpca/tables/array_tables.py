@@ -95,9 +95,7 @@ class NpyTable(ArrayTable):
     _format = "npy"
 
     def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
-        self._mapped = source.rereadable and source.compression is None
-        # Kept open: what a pipe has given is gone.
-        self._file: IO[bytes] | None = None
+        self._mapped = source.on_disk
         if self._mapped:
             with blaming(source.name):
                 array = np.load(source.path, mmap_mode="r", allow_pickle=False)
@@ -106,8 +104,8 @@ class NpyTable(ArrayTable):
             with source.opened() as opening:
                 file = io.BufferedReader(opening)
                 self._header = header = _read_header(file)
-                if not source.rereadable:
-                    self._file = file
+                # Kept: what a pipe has given is gone.
+                self._file = None if source.rereadable else file
         super().__init__(source, source.name, header, choice=choice, skips=skips)
 
     def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
@@ -120,7 +118,7 @@ class NpyTable(ArrayTable):
             if file is None:
                 file = io.BufferedReader(opening)
                 _read_header(file)
-            yield from _array_blocks(file, self._header, n_rows, first)
+            yield from _array_blocks(file, self._header, n_rows, first, piped=self._file is not None)
 
 
 class NpzTable(ArrayTable):
@@ -146,7 +144,7 @@ class NpzTable(ArrayTable):
     _format = "npz"
 
     def __init__(self, source: Source, *, array: str | None, choice: Choice, skips: bool = False) -> None:
-        if not source.rereadable or source.compression is not None:
+        if not source.on_disk:
             raise TableError(f"{source.name}: an npz file is read from its end; write it to a file and name that")
         with blaming(source.name):
             headers = _npz_headers(source.name)
@@ -174,7 +172,6 @@ class NpzTable(ArrayTable):
                     f"{source.name}[{name}]: expected one value for each of the {self.total} rows of {array} "
                     f"but got shape {shape} of type {dtype}; name another array or a column with {option}"
                 )
-
         if self._labels is not None:
             self.columns = replace(
                 self.columns, labels=len(self.columns.names), names=(*self.columns.names, self._labels)
@@ -209,16 +206,26 @@ def _read_header(file: IO[bytes]) -> _Header:
     return header
 
 
-def _array_blocks(file: IO[bytes], header: _Header, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
+def _array_blocks(
+    file: Any, header: _Header, n_rows: int, first: int, *, piped: bool = False
+) -> Iterator[npt.NDArray[Any]]:
     """Read rows of an array that follows its header, from one on."""
     (n, d), column_major, dtype = header
     if column_major:
         columns = np.frombuffer(file.read(n * d * dtype.itemsize), dtype).reshape(d, n)
         yield from (columns[:, start : start + n_rows].T for start in range(first, n, n_rows))
         return
-    rest = first * d * dtype.itemsize
-    while rest and (piece := file.read(min(rest, READ_BYTES))):
-        rest -= len(piece)
-    for start in range(first, n, n_rows):
-        rows = min(n_rows, n - start)
-        yield np.frombuffer(file.read(rows * d * dtype.itemsize), dtype).reshape(rows, d)
+    size = d * dtype.itemsize
+    before = first * size
+    while before and (piece := file.read(min(before, READ_BYTES))):
+        before -= len(piece)
+    left, rest = n - first, b""
+    while left:
+        # Rows of a pipe are handed on as they come.
+        piece = (file.read1 if piped else file.read)(min(left, n_rows) * size - len(rest))
+        if not piece:
+            raise ValueError(f"it ends {left} rows early")
+        rest += piece
+        if whole := len(rest) // size:
+            yield np.frombuffer(rest[: whole * size], dtype).reshape(whole, d)
+            left, rest = left - whole, rest[whole * size :]

@@ -1,7 +1,7 @@
 """Parquet files and Arrow's files and streams, read batch by batch."""
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -38,44 +38,56 @@ class ArrowTable(Table):
     def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
         self.source, self._source, self.skips = source.name, source, skips
         self.rereadable, self._arrow = source.rereadable, need_pyarrow(source.name)
+        self.total = None
         head = source.peek(lambda head: len(head) >= len(_FILE_MAGIC))
         self._format = "Parquet" if head.startswith(b"PAR1") else "Arrow"
-        # Read as the stream within: batches of a stream need no table of contents at the end.
+        # An Arrow file that cannot be read from its end is read as the stream within.
         self._skipped = len(_FILE_MAGIC) if head.startswith(_FILE_MAGIC[:6]) else 0
-        self.total: int | None = None
-        self._stream: Any = None
-        with ExitStack() as stack:
-            schema = self._open_parquet(stack) if self._format == "Parquet" else self._open_stream(stack).schema
-        self.columns = choose_columns(source.name, schema.names, choice, named=True)
-        for j in self.columns.wanted:
-            if not self._holds_numbers(schema.types[j]):
-                name = schema.names[j]
-                raise TableError(
-                    f"{source.name}: column {name!r} holds {schema.types[j]} but numbers are required; "
-                    f"leave the column out (--drop {name}), or keep it beside the rows (--time {name})"
-                )
-
-    def _open_parquet(self, stack: ExitStack) -> Any:
-        """Read the schema and count the rows."""
-        if not self.rereadable or self._source.compression is not None:
+        self._mapped = bool(self._skipped) and source.on_disk
+        if self._format == "Parquet" and not source.on_disk:
             raise TableError(
                 f"{self.source}: a Parquet file is read from its end; write it to a file, uncompressed, and name that"
             )
-        stack.enter_context(blaming(self.source))
-        file = stack.enter_context(self._arrow.parquet.ParquetFile(self._source.path))
-        self.total = file.metadata.num_rows
-        return file.schema_arrow
+        self._stream: Any = None
+        with blaming(source.name), ExitStack() as stack:
+            schema = self._open(stack)
+            names, kinds = schema.names, schema.types
+        self.columns = choose_columns(source.name, names, choice, named=True)
+        for j in self.columns.wanted:
+            if not self._holds_numbers(kinds[j]):
+                name = names[j]
+                raise TableError(
+                    f"{source.name}: column {name!r} holds {kinds[j]} but numbers are required; "
+                    f"leave the column out (--drop {name}), or keep it beside the rows (--time {name})"
+                )
 
-    def _open_stream(self, stack: ExitStack) -> Any:
+    def _open(self, stack: ExitStack) -> Any:
+        """Read the schema, and how many rows there are where the file says so."""
+        if self._format == "Parquet":
+            parquet = stack.enter_context(self._arrow.parquet.ParquetFile(self._source.path))
+            self.total = parquet.metadata.num_rows
+            return parquet.schema_arrow
+        if self._mapped:
+            file = self._open_file(stack)
+            # Older versions of pyarrow cannot count without reading.
+            self.total = file.count_rows() if hasattr(file, "count_rows") else None
+            return file.schema
+        return self._open_stream(stack).schema
+
+    def _open_file(self, stack: ExitStack, options: Any = None) -> Any:
+        memory = stack.enter_context(self._arrow.memory_map(str(self._source.path)))
+        return stack.enter_context(self._arrow.ipc.open_file(memory, options=options))
+
+    def _open_stream(self, stack: ExitStack, options: Any = None) -> Any:
         """Open the stream of batches; that of a pipe stays open, for its schema cannot be read twice."""
-        if self._stream is None:
-            file = io.BufferedReader(stack.enter_context(self._source.opened()))
-            file.read(self._skipped)
-            stream = self._arrow.ipc.open_stream(file)
-            if self.rereadable:
-                return stream
+        if self._stream is not None:
+            return self._stream
+        file = io.BufferedReader(stack.enter_context(self._source.opened()))
+        file.read(self._skipped)
+        stream = self._arrow.ipc.open_stream(file, options=options)
+        if not self.rereadable:
             self._stream = stream
-        return self._stream
+        return stream
 
     def _holds_numbers(self, kind: Any) -> bool:
         types = self._arrow.types
@@ -83,44 +95,55 @@ class ArrowTable(Table):
             kind = kind.value_type
         return any(check(kind) for check in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
-    def _batches(self, n_rows: int, first: int) -> Iterator[Any]:
-        """Yield record batches from a row on, with the columns that are read alone where that saves work."""
-        if self._format == "Arrow":
-            with ExitStack() as stack:
-                for batch in self._open_stream(stack):
-                    rest = batch.slice(first)
-                    first = max(0, first - batch.num_rows)
-                    yield from (rest.slice(start, n_rows) for start in range(0, rest.num_rows, n_rows))
-            if first:
-                raise TableError(f"{self.source}: ends {first} rows before the place to go on at; name the same file")
-            return
-        columns = sorted({*self.columns.wanted, *([] if self.columns.time is None else [self.columns.time])})
-        with self._arrow.parquet.ParquetFile(self._source.path) as file:
+    def _batches(self, stack: ExitStack, n_rows: int, read: list[int], first: int) -> Iterator[Any]:
+        """Yield batches, the first of which begins at row `first` or earlier, with the columns to read."""
+        if self._format == "Parquet":
+            file = stack.enter_context(self._arrow.parquet.ParquetFile(self._source.path))
             groups = list(range(file.metadata.num_row_groups))
             while groups and first >= (size := file.metadata.row_group(groups[0]).num_rows):
                 groups, first = groups[1:], first - size
-            names = [self.columns.names[j] for j in columns]
-            for batch in file.iter_batches(batch_size=n_rows, columns=names, row_groups=groups):
-                rest = batch.slice(first)
-                first = max(0, first - batch.num_rows)
-                if rest.num_rows:
-                    yield rest
+            names = [self.columns.names[j] for j in read]
+            yield from self._late(file.iter_batches(batch_size=n_rows, columns=names, row_groups=groups), first)
+            return
+        options = self._arrow.ipc.IpcReadOptions(included_fields=read)
+        if self._mapped:
+            whole = self._open_file(stack, options)
+            yield from self._late((whole.get_batch(i) for i in range(whole.num_record_batches)), first)
+        else:
+            yield from self._late(self._open_stream(stack, options), first)
+
+    def _late(self, batches: Iterable[Any], first: int) -> Iterator[Any]:
+        """Pass over the first rows."""
+        for batch in batches:
+            if batch.num_rows > first:
+                yield batch.slice(first) if first else batch
+            first = max(0, first - batch.num_rows)
+        if first:
+            raise TableError(f"{self.source}: ends {first} rows before the place to go on at; name the same file")
 
     def _blocks(self, n_rows: int) -> Iterator[Block]:
-        start = self._first_row
+        start, (wanted, time) = self._first_row, (self.columns.wanted, self.columns.time)
         common = {"format": self._format, "names": list(self.columns.names)} if self.rereadable else None
-        with blaming(self.source):
-            for batch in self._batches(n_rows, start):
-                at = {name: j for j, name in enumerate(batch.schema.names)}
-                columns = [batch.column(at[self.columns.names[j]]) for j in self.columns.wanted]
-                values: Array = np.empty((batch.num_rows, len(columns)))
-                for j, column in enumerate(columns):
-                    values[:, j] = self._numbers(column)
-                times = None
-                if self.columns.time is not None:
-                    times = self._times(batch.column(at[self.columns.names[self.columns.time]]))
-                yield self._screened(values, start, times=times, common=common)
-                start += batch.num_rows
+        read = {*wanted, *([] if time is None else [time])}
+        if self._format == "Parquet":
+            # Asked for by name: those of the same name come too.
+            names = {self.columns.names[j] for j in read}
+            read = {j for j, name in enumerate(self.columns.names) if name in names}
+        ordered = sorted(read if self.rereadable else range(len(self.columns.names)))
+        at = {j: i for i, j in enumerate(ordered)}
+        with blaming(self.source), ExitStack() as stack:
+            for batch in self._batches(stack, n_rows, ordered, start):
+                # Arrow trusts what it reads: a damaged offset would point anywhere in memory.
+                for j in read:
+                    batch.column(at[j]).validate(full=True)
+                for first in range(0, batch.num_rows, n_rows):
+                    part = batch.slice(first, n_rows)
+                    values: Array = np.empty((part.num_rows, len(wanted)))
+                    for i, j in enumerate(wanted):
+                        values[:, i] = self._numbers(part.column(at[j]))
+                    times = None if time is None else self._times(part.column(at[time]))
+                    yield self._screened(values, start, times=times, common=common)
+                    start += part.num_rows
 
     def _numbers(self, column: Any) -> Any:
         if self._arrow.types.is_dictionary(column.type):
@@ -130,9 +153,15 @@ class ArrowTable(Table):
 
     def _times(self, column: Any) -> list[Time]:
         types = self._arrow.types
-        if types.is_timestamp(column.type) or types.is_date(column.type):
-            zone = "Z" if types.is_timestamp(column.type) and column.type.tz else ""
+        if types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        kind = column.type
+        if types.is_timestamp(kind) or types.is_date(kind):
+            # Those of a time zone are kept in UTC.
+            zone = "Z" if types.is_timestamp(kind) and kind.tz else ""
             return time_values(column.to_numpy(zero_copy_only=False), zone)
+        if types.is_time(kind):
+            column = column.cast(self._arrow.string())
         return [time if isinstance(time, str | int | float | None) else str(time) for time in column.to_pylist()]
 
     def _check_place(self, place: Mapping[str, Any]) -> None:

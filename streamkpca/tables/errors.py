@@ -1,13 +1,24 @@
 """How every table says what is wrong with its source: in one line, with a remedy."""
 
 import lzma
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-_UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tokenize.TokenError,
+)
 
 
 class TableError(ValueError):

@@ -88,9 +88,14 @@ class Source:
             )
 
     @property
+    def on_disk(self) -> bool:
+        """Whether it is a file that can be read from any byte, as it is."""
+        return self.rereadable and self.compression is None
+
+    @property
     def size(self) -> int | None:
         """Bytes by now, where they are those that are read."""
-        return self.path.stat().st_size if self.rereadable and self.compression is None else None
+        return self.path.stat().st_size if self.on_disk else None
 
     def peek(self, enough: Callable[[bytes], bool]) -> bytes:
         """Look at the beginning without taking it away.
