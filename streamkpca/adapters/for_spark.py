@@ -11,7 +11,8 @@ On the driver, with streamkpca installed there and on the executors::
     first = frame.limit(model.block_size).toPandas()
     template = partitions.template_of(model, first)
 
-    summaries = frame.mapInArrow(lambda batches: for_spark.summarise_batches(template, batches), "summary binary")
+    long = frame.coalesce(16)  # as many as cores: each partition is a young stream, which searches for its atoms
+    summaries = long.mapInArrow(lambda batches: for_spark.summarise_batches(template, batches), "summary binary")
     parts = [row.summary for row in summaries.collect()]  # in the order of the partitions, megabytes each
     model = partitions.finish(model, template, partitions.merge_summaries(template, parts))
 
