@@ -1,10 +1,12 @@
-"""One BLAS thread, and hypothesis profiles: HYPOTHESIS_PROFILE=nightly searches longer and at random."""
+"""One BLAS thread, every check of scikit-learn, and hypothesis profiles: HYPOTHESIS_PROFILE=nightly searches longer and at random."""
 
 import os
 
 # Before anything imports numpy: the tests' matrices are so small that a second thread costs time, and on a busy machine
 # a multiple of it. Child processes inherit it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Without it scikit-learn leaves out its check of arrays that are not numpy's.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 from hypothesis import HealthCheck, settings
 
