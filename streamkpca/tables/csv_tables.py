@@ -15,6 +15,7 @@ _MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _MISSING_SPELLINGS = sorted({spelling for text in _MISSING for spelling in (text, text.upper(), text.capitalize())})
 _SNIFFED = (",", "\t", ";")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_CONTROLS = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # A quotation mark that opens a field and is not closed within so many bytes is taken for a slip of its line alone.
 _LONGEST_QUOTED = 1 << 20
 
@@ -111,7 +112,7 @@ class CsvTable(TextTable):
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise TableError(f"{self.source}: is text in UTF-16; save it as UTF-8")
         line = head.partition(b"\n")[0]
-        if b"\0" in line:
+        if _CONTROLS.search(line):
             raise TableError(
                 f"{self.source}: is neither text nor any format known here; give a CSV, TSV, JSON lines, npy, npz, "
                 "Parquet or Arrow file"

@@ -24,8 +24,11 @@ _UNREADABLE = (
 class TableError(ValueError):
     """Raised when a file cannot be read as rows of numbers.
 
-    The message is one line: where, what is wrong, and what to do about it.
+    The message is one line, whatever the names in it: where, what is wrong, and what to do about it.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 @contextmanager

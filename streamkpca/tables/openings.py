@@ -128,8 +128,7 @@ class FollowedFile(Opening):
         super().__init__(self._read_on, lambda: self._file.close())
 
     def _begin(self, file: io.FileIO) -> None:
-        self._file, self._changed = file, 0
-        self._last = b""
+        self._file, self._last = file, b""
 
     def _read_on(self, size: int) -> bytes:
         piece = self._file.read(size) or b""
@@ -146,7 +145,7 @@ class FollowedFile(Opening):
                 named = None
             # Asked after the name was looked up: what was written before the file lost its name is read first.
             ours = os.fstat(self._file.fileno())
-            if ours.st_size < at or self._was_written_again(ours, at):
+            if ours.st_size < at or self._was_written_again(at):
                 self._file.seek(0)
                 self._last = b""
                 return Next.CUT
@@ -162,10 +161,7 @@ class FollowedFile(Opening):
                 return Next.ANEW
             time.sleep(self.poll_seconds)
 
-    def _was_written_again(self, ours: os.stat_result, at: int) -> bool:
-        if ours.st_mtime_ns == self._changed:
-            return False
-        self._changed = ours.st_mtime_ns
+    def _was_written_again(self, at: int) -> bool:
         self._file.seek(at - len(self._last))
         found = self._file.read(len(self._last))
         self._file.seek(at)
