@@ -1,0 +1,282 @@
+"""Rows that are no numbers are refused with their line and a remedy, or left out and counted."""
+
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyarrow import ipc, parquet
+
+from streamkpca.tables import TableError, open_table
+
+# Each with what is said of it.
+BAD = {
+    "csv": [
+        ("7", "expected 2 fields"),
+        ("7,8,9", "found 3"),
+        (",", "column 'x' has no value"),
+        ("7,n/a", "column 'y' has no value"),
+        ("nan,8", "column 'x' has no value"),
+        ("7,-inf", "column 'y' is infinite"),
+        ("1e400,8", "column 'x' is infinite"),
+        ("oops,8", r"column 'x' holds text \('oops'\)"),
+        ("7,1_0", r"column 'y' holds text \('1_0'\)"),
+        ("7,0x10", "column 'y' holds text"),
+        ("7 7,8", "column 'x' holds text"),
+        ("7,\0", "column 'y' holds text"),
+        ("7,é", "column 'y' holds text"),
+        ("x,y", "column 'x' holds text"),
+        ('"7,8",9,10', "found 3"),
+        ('"a\nb",8', "column 'x' holds text"),
+        ('7,"8"9"', "column 'y' holds text"),
+    ],
+    "jsonl": [
+        ('{"x": 7}', "column 'y' has no value"),
+        ('{"x": null, "y": 8}', "column 'x' has no value"),
+        ('{"x": "7", "y": 8}', r'column \'x\' holds text \("7"\)'),
+        ('{"x": 7, "y": [8]}', r"column 'y' holds an array \(\[\"8\"\]\)|column 'y' holds an array"),
+        ('{"x": 7, "y": {"z": 8}}', "column 'y' holds an object"),
+        ('{"x": 7, "y": NaN}', "column 'y' has no value"),
+        ('{"x": -Infinity, "y": 8}', "column 'x' is infinite"),
+        ('{"x": 7, "y": 1e400}', "column 'y' is infinite"),
+        ('{"x": 7, "y": 8, "y": 9}', "column 'y' is there twice"),
+        ('{"x": 7, "y": 8', "is no JSON"),
+        ('{"x": 7, "y": 8}{"x": 7, "y": 8}', "is no JSON"),
+        ('{"x": 7, "y": 08}', "is no JSON"),
+        ("[7, 8]", r"expected an object \(as in the first line\)"),
+        ("{}", "without values"),
+        ("null", "expected an object or an array"),
+        ("7", "expected an object or an array"),
+        ("x,y", "is no JSON"),
+        ("[" * 100_000, "is nested too deep|is no JSON"),
+    ],
+    "jsonl_bare": [
+        ("[7]", "expected 2 values .* found 1"),
+        ("[7, 8, 9]", "found 3"),
+        ("[7, null]", "column '1' has no value"),
+        ('["7", 8]', "column '0' holds text"),
+        ("[7, [8]]", "column '1' holds an array"),
+        ("[7, NaN]", "column '1' has no value"),
+        ("[7, 8], [7, 8]", "is no JSON"),
+        ("[7", "is no JSON"),
+        ("8]", "is no JSON"),
+        ('{"x": 7, "y": 8}', "expected an array"),
+        ("[]", "without values"),
+    ],
+}
+GOOD = {
+    "csv": ("x,y\n", lambda row: f"{row[0]!r},{row[1]!r}", ["", "  ", "\r"]),
+    "jsonl": ("", lambda row: f'{{"y": {row[1]!r}, "other": "é", "x": {row[0]!r}}}', ["", "  ", "\r"]),
+    "jsonl_bare": ("", lambda row: f"[{row[0]!r}, {row[1]!r}]", ["", "  ", "\r"]),
+}
+FIRST = {"csv": "1.0,2.0", "jsonl": '{"x": 1.0, "y": 2.0}', "jsonl_bare": "[1.0, 2.0]"}
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def texts(draw):
+    """Draw a format, its text, the good rows of it, and line and fault of the bad ones."""
+    kind = draw(st.sampled_from(list(GOOD)))
+    header, spell, blanks = GOOD[kind]
+    lines, rows, faults = [FIRST[kind]], [(1.0, 2.0)], []
+    line = 2 + header.count("\n")
+    what = st.tuples(st.sampled_from(["good", "bad", "blank"]), st.integers(0, 40))
+    # Long runs of good rows make the parsers' halving stop early, or late.
+    for choice, repeated in draw(st.lists(what, max_size=12)):
+        for _ in range(repeated):
+            if choice == "good":
+                rows.append(draw(st.sampled_from([(0.5, -3.0), (1e300, 5e-324)])))
+                lines.append(spell(rows[-1]))
+            elif choice == "bad":
+                text, fault = draw(st.sampled_from(BAD[kind]))
+                faults.append((line, fault))
+                lines.append(text)
+            else:
+                lines.append(draw(st.sampled_from(blanks)))
+            line += 1 + lines[-1].count("\n")
+    newline = draw(st.sampled_from(["", "\n", "\r\n"]))
+    return kind, (header + "\n".join(lines) + newline).encode(), rows, faults
+
+
+@settings(max_examples=100)
+@given(written=texts(), n_rows=st.integers(5, 50))
+def test_bad_rows_are_left_out_and_counted_wherever_reading_begins(written, n_rows):
+    _, text, rows, faults = written
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "text")
+        path.write_bytes(text)
+        table, got = open_table(str(path), on_bad_rows="skip"), []
+        for chunk in table.chunks(n_rows):
+            got += chunk.rows.tolist()
+            later = open_table(str(path), on_bad_rows="skip")
+            later.go_on(chunk.place)
+            rest = [row for part in later.chunks(7) for row in part.rows.tolist()]
+            assert got + rest == [list(row) for row in rows]
+            assert table.n_skipped + later.n_skipped == len(faults)
+    assert got == [list(row) for row in rows]
+    assert table.n_skipped == len(faults)
+    assert (table.first_skipped is None) is (not faults)
+
+
+@given(written=texts())
+@example(written=("csv", b"x,y\n1,2\n", [(1.0, 2.0)], []))
+def test_the_first_bad_row_is_named_with_its_line(written):
+    _, text, rows, faults = written
+    if not faults:
+        table = open_table("<text>", stream=io.BytesIO(text))
+        assert [tuple(row) for chunk in table.chunks(7) for row in chunk.rows.tolist()] == rows
+        return
+    line, fault = faults[0]
+    with pytest.raises(TableError, match=rf"^<text>, line {line}: .*({fault})") as caught:
+        list(open_table("<text>", stream=io.BytesIO(text)).chunks(7))
+    assert "--on-bad-rows skip" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    table = open_table("<text>", stream=io.BytesIO(text), on_bad_rows="skip")
+    list(table.chunks(7))
+    assert str(caught.value).startswith(table.first_skipped)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npy_gz", "npz", "parquet", "arrow"])
+@given(
+    bad=st.lists(st.sampled_from([0.0, np.nan, np.inf, -np.inf]), min_size=1, max_size=30), n_rows=st.integers(1, 40)
+)
+@settings(max_examples=20)
+def test_rows_with_nan_or_infinity_are_left_out_of_arrays(kind, bad, n_rows):
+    X = np.column_stack([np.arange(len(bad)), bad])
+    good, n_bad = X[np.isfinite(X[:, 1])], int((~np.isfinite(X)).sum())
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), kind, X)
+        first = f"row {int(np.argmin(np.isfinite(X[:, 1])))} \\(from 0\\): column '(1|y)' is (missing|infinite)"
+        table = open_table(path, on_bad_rows="skip", time="when" if kind == "npz" else None)
+        if not len(good):
+            with pytest.raises(TableError, match=rf"no rows of numbers in it \({n_bad} skipped, the first: .*{first}"):
+                list(table.chunks(n_rows))
+            return
+        done = 0
+        for chunk in table.chunks(n_rows):
+            np.testing.assert_array_equal(chunk.rows, good[done : done + len(chunk.rows)])
+            if kind == "npz":
+                assert chunk.times == [f"t{int(row[0])}" for row in chunk.rows]
+            done += len(chunk.rows)
+            later = open_table(path, on_bad_rows="skip")
+            later.go_on(chunk.place)
+            rest = [row for part in later.chunks(7) for row in part.rows.tolist()]
+            assert rest == good[done:].tolist()
+            assert table.n_skipped + later.n_skipped == n_bad
+        assert table.n_skipped == n_bad
+        if n_bad:
+            with pytest.raises(TableError, match=first):
+                list(open_table(path).chunks(n_rows))
+
+
+def save(folder, kind, X):
+    path = folder / f"x.{kind}"
+    if kind.startswith("npy"):
+        sink = io.BytesIO()
+        np.save(sink, X)
+        with pa.output_stream(path, compression="gzip" if kind == "npy_gz" else None) as file:
+            file.write(sink.getvalue())
+    elif kind == "npz":
+        with path.open("wb") as file:
+            np.savez(file, rows=X, when=[f"t{i}" for i in range(len(X))])
+    else:
+        table = pa.table({"x": X[:, 0], "y": pa.array(X[:, 1], from_pandas=True)})
+        if kind == "parquet":
+            parquet.write_table(table, path, row_group_size=4)
+        else:
+            with ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=4)
+    return str(path)
+
+
+def test_labels_that_are_missing_make_bad_rows_too(tmp_path):
+    np.savez(tmp_path / "x.npz", rows=np.arange(6.0).reshape(3, 2), label=[0, np.nan, 1])
+    table = open_table(str(tmp_path / "x.npz"), labels="label", on_bad_rows="skip")
+    (chunk,) = table.chunks(10)
+    assert chunk.rows.tolist() == [[0, 1], [4, 5]]
+    assert chunk.labels.tolist() == [0, 1]
+    assert table.first_skipped.endswith("row 1 (from 0): column 'label' is missing (NaN)")
+
+
+def test_a_quotation_mark_that_is_never_closed_costs_its_own_line_alone(tmp_path):
+    lines = [f"{i},a\n" for i in range(200_000)]
+    lines[1000] = '1000,"a\n'
+    table = open_table("<text>", stream=io.BytesIO("".join(lines).encode()), columns=["0"], on_bad_rows="skip")
+    assert sum(len(chunk.rows) for chunk in table.chunks(4096)) == 199_999
+    assert table.first_skipped == "<text>, line 1001: a quotation mark opens a field and is never closed"
+
+
+def test_lines_are_counted_on_after_going_on(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('x,note\n1,"a\nb"\n\n2,c\nthree,d\n')
+    place = next(open_table(str(path), drop=["note"], on_bad_rows="skip").chunks(1)).place
+    table = open_table(str(path), drop=["note"])
+    table.go_on(place)
+    with pytest.raises(TableError, match="line 6: column 'x' holds text"):
+        list(table.chunks(10))
+
+
+def test_an_unknown_way_with_bad_rows_is_refused():
+    with pytest.raises(TableError, match="expected 'raise' or 'skip' but got 'ignore'"):
+        open_table("x.csv", on_bad_rows="ignore")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[:20], "it has only 20 bytes"),
+        (lambda text: text.replace(b"x,y", b"x,z"), "it begins otherwise"),
+        (lambda text: b"[1, 2]\n" * 100, "it is JSON lines, not CSV"),
+        (lambda text: b"", "the file is empty"),
+    ],
+)
+def test_a_place_of_another_file_is_refused(tmp_path, change, message):
+    path = tmp_path / "x.csv"
+    path.write_bytes(text := b"x,y\n" + b"1.5,2.5\n" * 50)
+    *_, last = open_table(str(path)).chunks(10)
+    path.write_bytes(change(text))
+    with pytest.raises(TableError, match=message):
+        open_table(str(path)).go_on(last.place)
+
+
+def test_a_last_line_that_has_grown_since_is_noticed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("x\n1\n12")
+    *_, last = open_table(str(path)).chunks(10)
+    for more, expected in (("", []), ("\n", []), ("\n4\n", [[4]]), ("\r\n4\n", [[4]])):
+        path.write_text("x\n1\n12" + more)
+        table = open_table(str(path))
+        table.go_on(last.place)
+        assert [row for chunk in table.chunks(5) for row in chunk.rows.tolist()] == expected
+    path.write_text("x\n1\n123\n4\n")
+    with pytest.raises(TableError, match="the last line read, 3, has grown since"):
+        open_table(str(path)).go_on(last.place)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "arrow"])
+def test_a_row_that_an_array_no_longer_has_cannot_be_gone_on_from(tmp_path, kind):
+    X = np.arange(20.0).reshape(10, 2)
+    *_, last = open_table(save(tmp_path, kind, X)).chunks(4)
+    with pytest.raises(TableError, match="expected at least the 10 rows that were read of it earlier but it has 9"):
+        open_table(save(tmp_path, kind, X[:9])).go_on(last.place)
+    (tmp_path / f"x.{kind}").write_text("x,y\n1,2\n")
+    with pytest.raises(TableError, match=r"it is CSV, not|expected a place as Chunk.place"):
+        open_table(str(tmp_path / f"x.{kind}")).go_on(last.place)
+
+
+@pytest.mark.parametrize("place", [{}, {"format": "CSV"}, {"format": "CSV", "head": 3, "byte": "a", "line": 1}, 7])
+def test_what_is_no_place_is_refused(tmp_path, place):
+    (tmp_path / "x.csv").write_text("x\n1\n")
+    with pytest.raises(TableError, match=r"expected a place as Chunk.place gives it but got"):
+        open_table(str(tmp_path / "x.csv")).go_on(place)
+
+
+def test_a_stream_has_no_places(tmp_path):
+    table = open_table("<pipe>", stream=io.BytesIO(b"x\n1\n"))
+    assert next(table.chunks(1)).place is None
+    with pytest.raises(TableError, match="a stream cannot go on at an earlier place; name a file"):
+        table.go_on({"format": "CSV", "byte": 2, "line": 2, "head": [2, 0]})
