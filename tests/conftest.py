@@ -1,4 +1,4 @@
-"""One BLAS thread, every check of scikit-learn, and hypothesis profiles: HYPOTHESIS_PROFILE=nightly searches longer and at random."""
+"""One BLAS thread, every check of scikit-learn, hypothesis profiles: HYPOTHESIS_PROFILE=nightly searches longer."""
 
 import os
 
