@@ -46,6 +46,7 @@ COMBINED: list[Kernel] = [
     Cosine() * Cosine().on([0, 1]) + 0.25 * Cosine() ** 5,
     RBF(0.4).in_units([0.7, 1.3, 3.1]),
     Laplacian(0.3).in_units([0.7, 1.3, 3.1]) + 0.1 * Linear().in_units([1.3, 0.7]).on([2, 0]),
+    Linear().in_units([0.3]).on(0),
     Cosine().in_units([0.7, 1.3, 3.1]) * Matern(1.5).on([1, 2]).in_units("range") + RBF(0.2),
 ]
 EXPORTABLE = [*PRIMITIVES, *COMBINED]
@@ -106,7 +107,13 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
         st.builds(lambda p, gamma: Polynomial(p, gamma=gamma), st.integers(1, 4), widths),
     )
     columns = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
-    placed = st.one_of(parts, st.builds(lambda kernel, chosen: kernel.on(chosen), parts, columns))
+    units = st.lists(st.sampled_from([0.3, 1.0, 1.7]), min_size=3, max_size=3)
+    placed = st.one_of(
+        parts,
+        st.builds(lambda kernel, chosen: kernel.on(chosen), parts, columns),
+        st.builds(lambda kernel, chosen: kernel.in_units(chosen), parts, units),
+        st.builds(lambda kernel, chosen, own: kernel.in_units(own[: len(chosen)]).on(chosen), parts, columns, units),
+    )
     return st.recursive(
         placed,
         lambda inner: st.one_of(

@@ -28,6 +28,13 @@ from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomia
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 COMPILER_OF_CPP = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
+FAR_AWAY = [
+    RBF(0.4),
+    Matern(0.5, length_scale=1.7),
+    Laplacian(0.4).on([1, 0]),
+    RBF(0.4).in_units([0.7, 1.3, 3.1]),
+    Laplacian(0.4).in_units([0.7, 1.3]).on([1, 0]),
+]
 NUMBERS = {"double": np.float64, "float": np.float32}
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")
@@ -159,7 +166,7 @@ def test_the_error_is_as_exact_as_the_models_own_where_atoms_nearly_depend_on_ea
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("kernel", [RBF(0.4), Matern(0.5, length_scale=1.7), Laplacian(0.4).on([1, 0])], ids=repr)
+@pytest.mark.parametrize("kernel", FAR_AWAY, ids=repr)
 def test_large_offsets_do_no_harm(kernel, dtype, build):
     rows = (drawn_rows(0) + np.array([1e5, -3e5, 0.0])).astype(np.float32).astype(np.float64)
     model = streamed(kernel, rows)
@@ -169,7 +176,13 @@ def test_large_offsets_do_no_harm(kernel, dtype, build):
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_nan_stays_nan_and_counts_as_novel(dtype, build):
-    for kernel in (RBF(0.4), Matern(2.5, length_scale=1.0), Cosine(), Polynomial(2, gamma=1.0)):
+    for kernel in (
+        RBF(0.4),
+        Matern(2.5, length_scale=1.0),
+        Cosine(),
+        Polynomial(2, gamma=1.0),
+        Linear().in_units([1.0, 2.0, 3.0]),
+    ):
         compiled = build(streamed(kernel), dtype=dtype, threshold=1e30)
         rows = np.array([[0.5, np.nan, 0.1], [np.nan] * 3, [0.5, 0.2, 0.1]])
         projections, errors = compiled.answers(rows)
@@ -228,7 +241,7 @@ def test_sanitizers_find_nothing(tmp_path):
     )
     if probe.returncode or subprocess.run([tmp_path / "empty"], capture_output=True, check=False).returncode:
         pytest.skip("this compiler has no address and undefined behaviour sanitizers")
-    models = [streamed(kernel) for kernel in EXPORTABLE[-4:]] + [streamed(RBF(0.4)), streamed(Linear())]
+    models = [streamed(kernel) for kernel in EXPORTABLE[-8:]] + [streamed(RBF(0.4)), streamed(Linear())]
     for model in models:
         q, rows = len(model.eigenvalues_), np.concatenate([probing_rows(model), np.full((1, 3), 1e100)])
         source, program = tmp_path / "kpca.c", tmp_path / "kpca"
@@ -307,3 +320,17 @@ def test_numbers_beyond_single_precision_are_refused(kernel, size):
     with pytest.raises(ValueError, match=r'to_c: expected numbers of single precision .* or use dtype="double"'):
         to_c(model, dtype="float")
     assert to_c(model)
+
+
+@pytest.mark.parametrize("unit", [1e-60, 1e60])
+def test_units_beyond_single_precision_are_refused(unit):
+    model = streamed(RBF(0.4).in_units([unit, 1.0, 1.0]), drawn_rows(0) * [unit, 1.0, 1.0])
+    with pytest.raises(ValueError, match=r"to_c: expected numbers of single precision .* or use dtype=\"double\""):
+        to_c(model, dtype="float")
+    assert to_c(model)
+
+
+def test_a_row_is_divided_once_and_not_for_each_atom():
+    text = to_c(streamed(RBF(0.4).in_units([0.7, 1.3, 3.1])), name="kpca")
+    assert text.count("/ kpca_units0[k]") == 1
+    assert "static void kpca_divided0(const double *x, double *u)" in text

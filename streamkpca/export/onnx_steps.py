@@ -122,7 +122,9 @@ def _plane(graph: Graph, plane: Plane, rows: str, atoms: Array) -> str:
     rows = _taken(graph, plane, rows)
     atoms = plane.view.of(atoms)
     if plane.base is Base.INNER:
-        return graph.node("MatMul", rows, graph.constant(atoms.T))
+        # Of one column, a unit is one number for all of them: see `kernel_values` on what beside a product of matrices
+        # is lost then.
+        return graph.node("MatMul" if atoms.shape[1] > 1 else "Mul", rows, graph.constant(atoms.T))
     if plane.base is Base.COSINE:
         scaled = graph.node("Div", rows, _not_zero(graph, _largest(graph, rows, keepdims=1)))
         squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
