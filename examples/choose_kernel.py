@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.ticker import LogLocator
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 
@@ -36,21 +37,35 @@ def read_rows(path: Path | None) -> Array:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)]
 
 
+def name_of(params: dict[str, Any], default: float) -> str:
+    """Name a candidate, with few digits."""
+    if "kernel__gamma" not in params:
+        return repr(params["kernel"])
+    gamma = params["kernel__gamma"]
+    return f"RBF(gamma={gamma:.2g})" + (", 'spread'" if np.isclose(gamma, default) else "")
+
+
 def save_picture(path: Path, results: dict[str, Any], default: float) -> None:
-    """Draw the scores of RBF kernels over gamma, and the other kernels as lines across."""
-    figure = plots.make_figure(width=8, height=4.5)
+    """Draw for each kernel the share of the variance that is not found again, best on top."""
+    order = np.argsort(results["mean_test_score"])
+    params = [results["params"][place] for place in order]
+    missed, deviation = 1.0 - results["mean_test_score"][order], results["std_test_score"][order]
+    is_rbf = np.array(["kernel__gamma" in candidate for candidate in params])
+    figure = plots.make_figure(width=8, height=0.5 + 0.32 * len(order))
     axes = figure.add_subplot()
-    found = list(zip(results["params"], results["mean_test_score"], results["std_test_score"], strict=True))
-    widths = [(params["kernel__gamma"], mean, std) for params, mean, std in found if "kernel__gamma" in params]
-    gamma, mean, spread = np.array(sorted(widths)).T
-    axes.errorbar(gamma, mean, spread, marker="o", color="#0072B2", label="RBF", capsize=3)
-    others = [(params["kernel"], mean) for params, mean, _ in found if "kernel__gamma" not in params]
-    colors = ("#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
-    for (kernel, mean), color in zip(others, colors, strict=False):
-        axes.axhline(mean, color=color, linewidth=1.2, linestyle="--", label=repr(kernel))
-    axes.axvline(default, color="#999999", linewidth=0.8, linestyle=":", label="gamma='spread'")
-    axes.set(xscale="log", xlabel="gamma", ylabel="R^2 of rows found again", title="cross-validated score of kernels")
-    axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    # Whiskers of a fit that misses nothing would end below zero, which no logarithm has.
+    down = np.minimum(deviation, 0.9 * missed)
+    for chosen, label, color in [(is_rbf, "RBF, five widths", "#0072B2"), (~is_rbf, "other kernels", "#D55E00")]:
+        places, ends = np.flatnonzero(chosen), np.array([down[chosen], deviation[chosen]])
+        axes.errorbar(missed[chosen], places, xerr=ends, fmt="o", color=color, capsize=3, label=label)
+    axes.set_yticks(range(len(order)), [name_of(candidate, default) for candidate in params])
+    axes.set(xscale="log", xlabel="variance not found again, 1 - R^2: mean, deviation")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.grid(axis="x", which="both", linewidth=0.4, color="#cccccc")
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
 

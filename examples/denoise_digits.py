@@ -35,7 +35,7 @@ def share_found(clean: Array, found: Array) -> float:
 
 def save_picture(path: Path, images: dict[str, Array]) -> None:
     """Draw one digit of each class, a line for each method."""
-    figure = plots.make_figure(width=10, height=1.1 * len(images))
+    figure = plots.make_figure(width=10, height=0.9 * len(images))
     grid = figure.subplots(len(images), 10, squeeze=False)
     for line, (name, rows) in zip(grid, images.items(), strict=True):
         for axes, row in zip(line, rows, strict=True):

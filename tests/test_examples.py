@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib", reason="the examples draw; needs the extra plo
 pytest.importorskip("sklearn", reason="the examples compare with scikit-learn; needs the extra sklearn")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+PICTURES = EXAMPLES / "pictures"
 SERVERS = Path(__file__).parents[2] / "shared" / "data" / "smd"
 
 
@@ -110,6 +111,24 @@ def test_kernels_are_chosen_by_cross_validation(tmp_path: Path) -> None:
     # Rows on a line: the linear kernel misses nothing.
     assert scores[0] > 0.999
     assert (tmp_path / "pictures" / "choose_kernel.png").exists()
+
+
+def test_pictures_of_the_readme_are_what_the_examples_draw(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    done = run(tmp_path, "make_pictures.py", "three_clusters", "--out", "pictures")
+    assert done.returncode == 0, done.stderr
+    drawn, stored = imread(tmp_path / "pictures" / "three_clusters.png"), imread(PICTURES / "three_clusters.png")
+    assert drawn.shape == stored.shape
+    # Another version of matplotlib sets letters otherwise; another draw of the rows differs by .02.
+    assert np.abs(drawn - stored).mean() < 0.01
+
+
+def test_pictures_that_no_example_draws_are_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "make_pictures.py", "sunset", "--out", "pictures")
+    assert done.returncode == 2
+    assert "expected names of pictures but got sunset; known: choose_kernel, demo," in done.stderr
+    assert not (tmp_path / "pictures").exists()
 
 
 def save_machine(path: Path, rng: np.random.Generator, n: int = 3000) -> None:
