@@ -67,6 +67,22 @@ class Columns:
         """Names of the chosen columns."""
         return tuple(self.names[j] for j in self.features)
 
+    def option(self, j: int) -> str:
+        """Write a column as an option of the command would name it.
+
+        Parameters
+        ----------
+        j : int
+            The column.
+
+        Returns
+        -------
+        str
+            Its name, or its position where the name is blank, there twice, or would be cut at a comma.
+        """
+        name = self.names[j]
+        return str(j) if not name.strip() or "," in name or self.names.count(name) > 1 else name
+
 
 def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: bool) -> Columns:
     """Settle which columns of a table are read.

@@ -1,23 +1,19 @@
 """CSV and its kin: one row a line, fields separated by a comma, a tab or a semicolon, quoted or not."""
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
 from streamkpca.tables.chunks import Array, Counts, Time
 from streamkpca.tables.columns import Choice, choose_columns
 from streamkpca.tables.errors import TableError, need_pyarrow
+from streamkpca.tables.fields import MISSING, is_number, quoted_ends, sniff_delimiter, split_fields
 from streamkpca.tables.sources import Source
 from streamkpca.tables.text_tables import BOM, BadRecord, Parsed, Records, TextTable, decode
 
-_MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
-_MISSING_SPELLINGS = sorted({spelling for text in _MISSING for spelling in (text, text.upper(), text.capitalize())})
-_SNIFFED = (",", "\t", ";")
+_MISSING_SPELLINGS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize())})
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# A quotation mark that opens a field and is not closed within so many bytes is taken for a slip of its line alone.
-_LONGEST_QUOTED = 1 << 20
 
 
 class CsvTable(TextTable):
@@ -33,8 +29,8 @@ class CsvTable(TextTable):
         Whether the first line holds names. None finds out: a first line of numbers alone is a row; one with
         text holds names, unless it has numbers too and the second line has its text in the same columns.
     delimiter : str, optional
-        What separates fields; None is a tab for a file named ``.tsv``, else what cuts the first line into most fields
-        of comma, tab and semicolon.
+        What separates fields; None is a tab for a file named ``.tsv``, a blank where the first line is numbers between
+        blanks, else what cuts the first line into most fields of comma, tab and semicolon.
     skips : bool
         Whether bad rows are left out.
 
@@ -73,9 +69,12 @@ class CsvTable(TextTable):
         names = self._names(head, header, final=True)
         assert names is not None, "the end decides"
         self._first = names
-        if not self._header:
+        if self._header:
+            # numpy.savetxt writes names as a comment.
+            names = [name.strip() for name in (names[0].lstrip("# "), *names[1:])]
+        else:
             names = [str(j) for j in range(len(names))]
-        self.columns = choose_columns(source.name, [name.strip() for name in names], choice, named=bool(self._header))
+        self.columns = choose_columns(source.name, names, choice, named=bool(self._header))
 
     def _names(self, head: bytes, header: bool | None, *, final: bool) -> list[str] | None:
         """Return the fields of the first line, once it is certain whether they are names."""
@@ -83,9 +82,13 @@ class CsvTable(TextTable):
         if b"\n" not in head and not final:
             return None
         self._check_text(head)
-        if not head.partition(b"\n")[0].strip():
+        first = head.partition(b"\n")[0]
+        if not first.strip():
             raise TableError(f"{self.source}: the file is empty or begins with an empty line; give a table with rows")
-        given, self._delimiter = self._delimiter, self._delimiter or self._sniffed(head)
+        given, self._delimiter = (
+            self._delimiter,
+            self._delimiter or sniff_delimiter(decode(first).rstrip("\r")),
+        )
         records, _, _ = self._records(head, line=1, final=final)
         lines = [self._fields(records.one(i)) for i in range(min(2, len(records)))]
         self._header = None if not lines else self._looks_named(lines, final=final) if header is None else header
@@ -96,17 +99,13 @@ class CsvTable(TextTable):
 
     def _looks_named(self, lines: list[list[str]], *, final: bool) -> bool | None:
         first = lines[0]
-        text = [not _is_number(field) for field in first]
+        text = [not is_number(field) for field in first]
         if all(text) or not any(text):
             return any(text)
         if len(lines) == 1:
             return True if final else None
         second = lines[1]
-        return len(second) != len(first) or any(t and _is_number(field) for t, field in zip(text, second, strict=True))
-
-    def _sniffed(self, head: bytes) -> str:
-        line = decode(head.partition(b"\n")[0])
-        return max(_SNIFFED, key=lambda delimiter: len(split_fields(line, delimiter) or ()))
+        return len(second) != len(first) or any(t and is_number(field) for t, field in zip(text, second, strict=True))
 
     def _check_text(self, head: bytes) -> None:
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -129,7 +128,7 @@ class CsvTable(TextTable):
         if not self._header:
             return 0
         first = self._fields(records.one(0))
-        if first != self._first and not (len(first) == len(self._first) and all(map(_is_number, first))):
+        if first != self._first and not (len(first) == len(self._first) and all(map(is_number, first))):
             raise TableError(
                 f"{self.source}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but got "
                 f"{records.one(0)[:80]!r}; read files of other columns for themselves"
@@ -147,36 +146,14 @@ class CsvTable(TextTable):
         odd = np.bincount(np.searchsorted(newlines, marks), minlength=1) % 2
         if not odd[: len(ends)].any() and not (final and odd[len(ends) :].any()):
             return ends
-        return np.array(list(self._quoted_ends(text, ends, final=final)), dtype=np.int64)
-
-    def _quoted_ends(self, text: bytes, ends: Counts, *, final: bool) -> Iterator[int]:
-        """Yield the ends of records whose fields may hold line ends between quotation marks."""
-        delimiter, edges = self._delimiter.encode(), [0, *map(int, ends)]
-        if final and edges[-1] < len(text):
-            edges.append(len(text))
-        begin, alone = 0, 0
-        while begin < len(edges) - 1:
-            inside, line = False, begin
-            while line < len(edges) - 1:
-                inside = _ends_inside(text, edges[line], edges[line + 1], delimiter, inside)
-                line += 1
-                if not inside or begin < alone or edges[line] - edges[begin] > _LONGEST_QUOTED:
-                    break
-            else:
-                if inside and not final:
-                    return
-            if inside:
-                # Nothing closes it: its line stands alone, and so do those that were looked through in vain.
-                alone, line = max(alone, line), begin + 1
-            begin = line
-            yield edges[begin]
+        return np.array(list(quoted_ends(text, ends, self._delimiter, final=final)), dtype=np.int64)
 
     def _parse_fast(self, records: Records) -> Parsed | None:
         arrow = need_pyarrow(self.source)
         block, wanted = records.joined, [str(j) for j in self.columns.wanted]
         time = None if self.columns.time is None else str(self.columns.time)
         # One type for all numbers: an integer-looking column may turn fractional a million rows later.
-        types = dict.fromkeys(wanted, arrow.float64()) | ({} if time is None else {time: arrow.string()})
+        types = dict.fromkeys(wanted, arrow.float64()) | ({} if time is None else {time: arrow.binary()})
         try:
             table = arrow.csv.read_csv(
                 arrow.BufferReader(block),
@@ -192,11 +169,16 @@ class CsvTable(TextTable):
             )
             values: Array = np.empty((table.num_rows, len(wanted)))
             for j, name in enumerate(wanted):
+                column = table.column(name)
                 # A time that is a number as well was read as text.
-                values[:, j] = table.column(name).cast(arrow.float64()).to_numpy()
+                values[:, j] = (
+                    column.cast(arrow.string()).cast(arrow.float64()) if name == time else column
+                ).to_numpy()
         except arrow.ArrowInvalid:
             return None
-        return self._screen_fast(values, None if time is None else table.column(time).to_pylist(), records)
+        # Bytes are decoded here, as all text is: none must stop the numbers.
+        times: list[Time] | None = None if time is None else [decode(text) for text in table.column(time).to_pylist()]
+        return self._screen_fast(values, times, records)
 
     def _parse_one(self, record: str) -> tuple[list[float], Time]:
         fields, names = split_fields(record, self._delimiter), self.columns.names
@@ -204,90 +186,22 @@ class CsvTable(TextTable):
             raise BadRecord("a quotation mark opens a field and is never closed")
         if len(fields) != len(names):
             raise BadRecord(f"expected {len(names)} fields (as in the first line) but found {len(fields)}")
-        numbers = [self._number(fields[j], names[j]) for j in self.columns.wanted]
+        numbers = [self._number(fields[j], j) for j in self.columns.wanted]
         return numbers, None if self.columns.time is None else fields[self.columns.time]
 
-    def _number(self, field: str, name: str) -> float:
-        text = field.strip()
-        if text.lower() in _MISSING:
-            raise BadRecord(f"column {name!r} has no value ({field!r})", name)
-        if not _is_number(text):
+    def _number(self, field: str, j: int) -> float:
+        text, name, option = field.strip(), self.columns.names[j], self.columns.option(j)
+        if text.lower() in MISSING:
+            raise BadRecord(f"column {name!r} has no value ({field!r})", option)
+        if not is_number(text):
             hint = "" if self._header else "; if the first line holds names, say --header"
+            if len(self.columns.names) == 1:
+                hint = "; if something else separates fields, say so with --delimiter"
             if _DECIMAL_COMMA.fullmatch(text):
                 hint = "; if this is a decimal comma, write a point"
-            raise BadRecord(
-                f"column {name!r} holds text ({field[:40]!r}) but numbers are required", name, text=True, hint=hint
-            )
+            what = f"column {name!r} holds text ({field[:40]!r}) but numbers are required"
+            raise BadRecord(what, option, text=True, hint=hint)
         number = float(text)
         if not np.isfinite(number):
-            raise BadRecord(f"column {name!r} is infinite", name)
+            raise BadRecord(f"column {name!r} is infinite", option)
         return number
-
-
-def split_fields(line: str, delimiter: str) -> list[str] | None:
-    """Cut a record into fields.
-
-    Parameters
-    ----------
-    line : str
-        The record, without its line's end.
-    delimiter : str
-        One character.
-
-    Returns
-    -------
-    list of str or None
-        None where a quotation mark opens a field and is never closed.
-
-    Examples
-    --------
-    >>> split_fields('1,"a ""b"", c",2', ",")
-    ['1', 'a "b", c', '2']
-    """
-    if '"' not in line:
-        return line.split(delimiter)
-    fields, at = [], 0
-    while True:
-        field = ""
-        if line.startswith('"', at):
-            at += 1
-            while (closing := line.find('"', at)) >= 0 and line.startswith('"', closing + 1):
-                field += line[at : closing + 1]
-                at = closing + 2
-            if closing < 0:
-                return None
-            field += line[at:closing]
-            at = closing + 1
-        end = line.find(delimiter, at)
-        fields.append(field + line[at : end if end >= 0 else None])
-        if end < 0:
-            return fields
-        at = end + 1
-
-
-def _ends_inside(text: bytes, at: int, end: int, delimiter: bytes, inside: bool) -> bool:
-    """Say whether a line ends inside quotation marks; `inside` tells that it begins there."""
-    if text.find(b'"', at, end) < 0:
-        return inside
-    while True:
-        if inside or text.startswith(b'"', at, end):
-            at += not inside
-            while (closing := text.find(b'"', at, end)) >= 0 and text.startswith(b'"', closing + 1, end):
-                at = closing + 2
-            if closing < 0:
-                return True
-            inside, at = False, closing + 1
-        at = text.find(delimiter, at, end) + 1
-        if not at:
-            return False
-
-
-def _is_number(field: str) -> bool:
-    """Say whether a field is a number or a missing one."""
-    if field.strip().lower() in _MISSING:
-        return True
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return "_" not in field

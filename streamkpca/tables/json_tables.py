@@ -71,7 +71,7 @@ class JsonTable(TextTable):
                     if not self.skips:
                         raise TableError(
                             f"{self.source}, line {records.lines[i]}: {bad.what}; "
-                            "give one object or array of numbers a line"
+                            "give one object or array of numbers a line, or say --header or --no-header if this is CSV"
                         ) from None
             return False
 
@@ -135,9 +135,12 @@ class JsonTable(TextTable):
             if len(row) != len(names):
                 raise BadRecord(f"expected {len(names)} values (as in the first line) but found {len(row)}")
             row = dict(zip(names, row, strict=True))
-        numbers = [_number(row.get(names[j]), names[j]) for j in self.columns.wanted]
+        numbers = [_number(row.get(names[j]), names[j], self.columns.option(j)) for j in self.columns.wanted]
         time = None if self.columns.time is None else row.get(names[self.columns.time])
-        return numbers, time if time is None else str(time) if isinstance(time, str) else json.dumps(time)
+        if time is not None:
+            # Half a surrogate pair is an escape that JSON knows and no text can hold.
+            time = (time if isinstance(time, str) else json.dumps(time)).encode("utf-8", "replace").decode()
+        return numbers, time
 
 
 def _row(record: str) -> dict[str, Any] | list[Any]:
@@ -153,6 +156,8 @@ def _row(record: str) -> dict[str, Any] | list[Any]:
         raise BadRecord(f"expected an object or an array but found {record[:40]!r}")
     if not row:
         raise BadRecord("an object or array without values")
+    if any("\ud800" <= letter <= "\udfff" for key in row if isinstance(key, str) for letter in key):
+        raise BadRecord("has half a surrogate pair in a key")
     return row
 
 
@@ -172,19 +177,19 @@ def _framed(records: Records, marks: bytes) -> bool:
     return bool((codes[records.starts] == marks[0]).all() and (codes[ends - 1] == marks[1]).all())
 
 
-def _number(value: Any, name: str) -> float:
+def _number(value: Any, name: str, option: str) -> float:
     if value is _TWICE:
-        raise BadRecord(f"column {name!r} is there twice", name)
+        raise BadRecord(f"column {name!r} is there twice", option)
     if value is None or (isinstance(value, _Spelled) and value == "NaN"):
-        raise BadRecord(f"column {name!r} has no value", name)
+        raise BadRecord(f"column {name!r} has no value", option)
     if isinstance(value, bool):
         return float(value)
     if not isinstance(value, _Spelled):
         what = "text" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
         raise BadRecord(
-            f"column {name!r} holds {what} ({json.dumps(value)[:40]}) but numbers are required", name, text=True
+            f"column {name!r} holds {what} ({json.dumps(value)[:40]}) but numbers are required", option, text=True
         )
     number = float(value)
     if not np.isfinite(number):
-        raise BadRecord(f"column {name!r} is infinite", name)
+        raise BadRecord(f"column {name!r} is infinite", option)
     return number

@@ -134,7 +134,7 @@ class Table(ABC):
             what = "is missing (NaN)" if np.isnan(values[row, j]) else "is infinite"
             reason = f"{self.source}, row {first_row + row} (from 0): column {name!r} {what}"
             if not self.skips:
-                raise TableError(f"{reason}; {remedy_for_row(name)}")
+                raise TableError(f"{reason}; {remedy_for_row(self.columns.option(self.columns.wanted[j]))}")
             good = np.asarray(finite.all(axis=1))
             bad = np.cumsum(good, dtype=np.int64)[~good]
             values, ends = values[good], ends[good]
@@ -171,7 +171,7 @@ def remedy_for_row(column: str | None = None, *, text: bool = False) -> str:
     Parameters
     ----------
     column : str, optional
-        The column at fault.
+        The column at fault, as an option names it.
     text : bool
         Whether it holds text, which may be the time.
 
