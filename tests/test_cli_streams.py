@@ -119,7 +119,8 @@ def test_names_that_python_learned_count_too(folder, X):
     # Goes on with its names, and keeps what was beside it.
     assert run("fit", "new.csv", "--model", "other.npz", "--resume").exit_code == 0
     saved = load("other.npz")
-    assert saved.extra_ == {"offset": 3, "command": {"columns": ["c", "b", "a"]}}
+    assert saved.extra_["offset"] == 3
+    assert saved.extra_["command"]["columns"] == ["c", "b", "a"]
     whole = StreamingKernelPCA(2).partial_fit(np.concatenate([X, X[600:, ::-1]]))
     np.testing.assert_allclose(saved.transform(X), whole.refit().transform(X), rtol=1e-9, atol=1e-12)
 
@@ -159,7 +160,7 @@ def test_results_are_written_in_every_format(folder, X, expected, form, by):
     name, option = (f"o.{form}", []) if by == "ending" else ("o.out", ["--format", form])
     result = run("transform", "new.csv", "--model", "m.npz", "--chunk-rows", "64", "--save", name, *option, "--json")
     assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout) == {"rows": 200, "saved": name}
+    assert json.loads(result.stdout) == {"rows": 200, "saved": name, "rows_skipped": 0, "first_skipped": None}
     table = read_results(form, (folder / name).read_bytes())
     assert table.column_names == ["row", "novelty", "component_0", "component_1", "component_2"]
     np.testing.assert_array_equal(table["row"], np.arange(200))

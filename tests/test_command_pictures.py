@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -120,6 +121,45 @@ def test_classes_get_colours_of_their_own(folder, figures, X):
     np.savetxt("classes.csv", rows, delimiter=",", header="a,b,c,d,kind", comments="")
     axes = drawn(figures, "projections", "classes.csv", "--labels", "kind")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1", "2"]
+
+
+def write_times(X, times):
+    lines = [",".join(map(repr, row)) + f",{when}" for row, when in zip(X[600:].tolist(), times, strict=True)]
+    with open("timed.csv", "w") as file:
+        file.write("\n".join(["a,b,c,d,when", *lines]))
+
+
+def test_times_are_the_axis(folder, figures, X):
+    days = np.datetime64("2024-05-01T00:00") + 600 * np.arange(300)
+    write_times(X, days)
+    axes = drawn(figures, "novelty", "timed.csv", "--time", "when")
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), days)
+    assert axes.get_xlabel() == "time"
+    figures[-1].canvas.draw()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    # The same moments, said with a zone.
+    write_times(X, [f"{day + 120}:00+02:00" for day in days])
+    axes = drawn(figures, "novelty", "timed.csv", "--time", "when")
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), days)
+    write_times(X, np.arange(300) / 4)
+    axes = drawn(figures, "novelty", "timed.csv", "--time", "when")
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), np.arange(300) / 4)
+    axes = drawn(figures, "projections", "timed.csv", "--time", "when")
+    np.testing.assert_array_equal(axes.collections[0].get_array(), np.arange(300) / 4)
+    assert figures[-1].axes[1].get_ylabel() == "time"
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [(lambda t: [*t[:5], "soon", *t[6:]], "row 5 (from 0) has 'soon'"), (lambda t: t[::-1], "row 1 (from 0) has 298")],
+)
+def test_times_that_make_no_axis_are_refused(folder, X, change, part):
+    write_times(X, change(list(range(300))))
+    result = run("novelty", "timed.csv", "--time", "when", "--model", "m.npz", "--save", "p.png")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert part in result.stderr
+    assert "leave --time out" in result.stderr
 
 
 def test_contours_are_over_the_columns_asked_for(folder, figures, X):

@@ -1,11 +1,21 @@
 """The commands that ask a model about rows: score, transform."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+import numpy.typing as npt
 
-from streamkpca.command.inputs import open_pair, open_tables, reading_options
+from streamkpca.command.inputs import (
+    open_pair,
+    open_tables,
+    reading_options,
+    skipped_facts,
+    tell_skipped,
+    time_name,
+)
 from streamkpca.command.models import check_columns, learned_columns, n_learned, read_fitted
 from streamkpca.command.options import (
     FILE,
@@ -14,6 +24,7 @@ from streamkpca.command.options import (
     MODEL_PARAMETERS,
     RESULTS,
     Command,
+    follow_option,
     format_option,
     json_option,
     model_option,
@@ -24,11 +35,15 @@ from streamkpca.command.options import (
     table_options,
 )
 from streamkpca.command.reports import Scores, model_facts, show_model
+from streamkpca.command.results import STANDARD_OUTPUT, ResultWriter
 from streamkpca.command.runs import learn, make_model, make_writer, project, results_form
 from streamkpca.command.terminal import BadInput, Interruption, one_line, print_json
+from streamkpca.tables import Chunk
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA
+
+Array = npt.NDArray[np.float64]
 
 
 @click.command(
@@ -38,6 +53,7 @@ if TYPE_CHECKING:
         ("streamkpca score today.csv --model plant.npz", "The most novel rows, and how many are alarms."),
         ("streamkpca score new.csv --train old.csv --labels fault", "Learn first; how well novelty finds faults."),
         ("streamkpca score today.csv --model plant.npz --save scores.csv", "A line for every row."),
+        ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms, as they come."),
     ],
     streams="Standard output: what was found; results, with --save -. Standard error: progress, on terminals; "
     "warnings and errors, a line each.",
@@ -70,6 +86,7 @@ if TYPE_CHECKING:
     section=RESULTS,
     help="Most novel rows to show.",
 )
+@follow_option
 @table_options
 @model_options
 @save_option
@@ -87,6 +104,7 @@ def score(
     chunk_rows: int,
     save: str | None,
     form: str | None,
+    follow: bool,
     **options: Any,
 ) -> None:
     """Learn --train, or take a --model that was saved, then tell how novel each row of FILE is.
@@ -94,6 +112,8 @@ def score(
     The novelty of a row is its reconstruction error: the squared distance, in feature space, to what was
     learned. Alarms are rows above a threshold that a share --quantile of rows like those learned stays below.
     FILE may be - for standard input.
+
+    With --follow, alarms are printed as they come: row, time (with --time) and novelty.
 
     A model chooses the columns that it has learned by name, where FILE has names.
 
@@ -103,8 +123,9 @@ def score(
     if (train is None) == (model is None):
         raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before; Try --help")
     form, hands = results_form(save, form, as_json=as_json), Interruption()
+    reading = reading_options(options) | {"follow": follow}
     if train is not None:
-        target, source = open_pair(file, train, labels, train_array, reading_options(options))
+        target, source = open_pair(file, train, labels, train_array, reading)
         learner = make_model(options)
     else:
         named = named_on_the_line(MODEL_PARAMETERS | {"train_array"})
@@ -113,24 +134,30 @@ def score(
         learner = read_fitted(str(model))
         (target,) = open_tables(
             [file],
-            reading_options(options) | {"labels": labels},
+            reading | {"labels": labels},
             learned=learned_columns(learner),
         )
         check_columns(learner, str(model), target)
     result: Scores | None = None
+    writer: ResultWriter | None = None
     scored, seconds, learned = False, None, True
     with hands.armed(), one_line(), ExitStack() as stack:
-        writer = stack.enter_context(make_writer(save, [file, str(train or model)], form=form)) if save else None
+        if save:
+            named_times = time_name(target, options["time"])
+            writer = make_writer(save, [file, str(train or model)], form=form, live=follow, time_name=named_times)
+            stack.enter_context(writer)
         if train is not None:
             seconds, learned = learn(learner, [source], chunk_rows, hands)
         if learned:
             threshold = _threshold(learner, quantile)
-            result = Scores(top, labelled=labels is not None, threshold=threshold)
-            scored = project(learner, [target], chunk_rows, hands, writer=writer, scores=result)
+            result = Scores(top, threshold=threshold)
+            take = _alarm_printer(result, as_json=as_json) if follow and save != STANDARD_OUTPUT else result.take
+            scored = project(learner, [target], chunk_rows, hands, writer=writer, takers=[take])
+    tell_skipped([target])
     if not (writer and writer.is_output):
         if as_json:
             found = {"model": model_facts(learner) if n_learned(learner) else None}
-            print_json(found | {"scores": result.facts() if result else None})
+            print_json(found | {"scores": result.facts() | skipped_facts([target]) if result else None})
         else:
             if n_learned(learner):
                 show_model(learner, seconds)
@@ -149,13 +176,14 @@ def score(
     examples=[
         ("streamkpca transform today.csv --model plant.npz | head", "CSV on standard output."),
         ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one of results."),
-        ("streamkpca transform today.csv --model plant.npz --json", "A JSON object for every row."),
+        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every row that comes."),
     ],
     streams="Standard output: results, unless --save names a file; where they went, if it does. Standard error: "
     "progress, on terminals; warnings and errors, a line each.",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @model_option
+@follow_option
 @table_options
 @save_option
 @format_option
@@ -167,6 +195,7 @@ def transform(
     save: str | None,
     form: str | None,
     as_json: bool,
+    follow: bool,
     **options: Any,
 ) -> None:
     """Project the rows of FILE... with a model that was saved: row, novelty and projections of each.
@@ -176,17 +205,35 @@ def transform(
     target = save or "-"
     form, hands = results_form(target, form, as_json=as_json), Interruption()
     learner = read_fitted(model)
-    tables = open_tables(files, reading_options(options), learned=learned_columns(learner))
+    reading = reading_options(options) | {"follow": follow}
+    tables = open_tables(files, reading, learned=learned_columns(learner))
     for table in tables:
         check_columns(learner, model, table)
-    with hands.armed(), one_line(), make_writer(target, [*files, model], form=form) as writer:
+    named_times = time_name(tables[0], options["time"])
+    writer = make_writer(target, [*files, model], form=form, live=follow, time_name=named_times)
+    with hands.armed(), one_line(), writer:
         done = project(learner, tables, chunk_rows, hands, writer=writer)
+    tell_skipped(tables)
     if as_json and not writer.is_output:
-        print_json({"rows": writer.n_rows, "saved": str(writer.path)})
+        print_json({"rows": writer.n_rows, "saved": str(writer.path)} | skipped_facts(tables))
     elif not writer.is_output:
         click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not done:
         hands.leave(f"interrupted after {writer.n_rows:,} rows")
+
+
+def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array], None]:
+    """Make what takes in scores, and prints the alarms among them at once."""
+
+    def take(chunk: Chunk, novelty: Array) -> None:
+        for alarm in scores.take(chunk, novelty):
+            if as_json:
+                print_json({"alarm": alarm})
+            else:
+                when = f", time {alarm['time']}" if "time" in alarm else ""
+                click.echo(f"alarm: row {alarm['row']}{when}, novelty {alarm['novelty']:.4g}")
+
+    return take
 
 
 def _threshold(model: "StreamingKernelPCA", quantile: float) -> float | None:

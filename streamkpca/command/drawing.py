@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamkpca.command.inputs import open_tables, reading_options
+from streamkpca.command.inputs import open_tables, reading_options, tell_skipped
 from streamkpca.command.models import check_columns, learned_columns, read_fitted
 from streamkpca.command.options import (
     FILE,
@@ -25,6 +25,7 @@ from streamkpca.command.pictures import (
     check_picture,
     column_position,
     drift_looks,
+    label_dates,
     make_axes,
     save_picture,
 )
@@ -206,7 +207,7 @@ def drift(models: tuple[str, ...], save: str, size: tuple[float, float], as_json
     cls=Command,
     short_help="How novel rows are, and which are alarms.",
     examples=[
-        ("streamkpca plot novelty today.csv --model plant.npz --save novelty.png", "Scores and alarms, row by row."),
+        ("streamkpca plot novelty today.csv --time when --model plant.npz --save novelty.png", "Scores and alarms."),
         ("streamkpca plot novelty day.npz --array test --labels label --model m.npz --save n.svg", "Known anomalies."),
     ],
     streams=_STREAMS,
@@ -241,7 +242,10 @@ def novelty(
         threshold = learner.novelty_threshold(quantile) if learner.reservoir_size else None
     rows = _collect(learner, model, file, options | {"labels": labels}, Collected(learner))
     figure, axes = make_axes(size)
-    draw_novelty(rows.novelty, threshold=threshold, labels=rows.labels, ax=axes)
+    when = rows.time_axis(file)
+    draw_novelty(rows.novelty, time=when, threshold=threshold, labels=rows.labels, ax=axes)
+    if when is not None and when.dtype.kind == "M":
+        label_dates(axes)
     _finish(figure, save, "novelty", n_rows=rows.n_rows, as_json=as_json)
 
 
@@ -277,7 +281,7 @@ def projections(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Draw the rows of FILE in the plane of two components, coloured by their order or their class."""
+    """Draw the rows of FILE in the plane of two components, coloured by their order, their time or their class."""
     from streamkpca.plots import draw_projections
 
     learner = _learned(model, save, file)
@@ -285,7 +289,9 @@ def projections(
     collected = Collected(learner, components=components)
     rows = _collect(learner, model, file, options | {"labels": labels}, collected)
     figure, axes = make_axes(size)
-    draw_projections(rows.projections, groups=_whole(rows.labels), ax=axes)
+    when = rows.time_axis(file)
+    name = "row" if when is None else "time"
+    draw_projections(rows.projections, groups=_whole(rows.labels), color=when, color_name=name, ax=axes)
     _name_components(axes, components)
     _finish(figure, save, "projections", n_rows=rows.n_rows, as_json=as_json)
 
@@ -360,7 +366,8 @@ def _collect(
     check_columns(learner, model, table)
     hands = Interruption()
     with hands.armed(), one_line():
-        done = project(learner, [table], options["chunk_rows"], hands, take=collected.take)
+        done = project(learner, [table], options["chunk_rows"], hands, takers=[collected.take])
+    tell_skipped([table])
     if not done:
         hands.leave(f"interrupted after {collected.n_rows:,} rows; no picture was made")
     return collected

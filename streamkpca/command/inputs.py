@@ -4,11 +4,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import click
+
 from streamkpca.command.terminal import BadInput, one_line
 from streamkpca.tables import Chunk, Table, check_same_columns, open_table, regroup
 
 STDIN = "-"
-_READING = ("array", "columns", "drop", "header", "delimiter")
+_READING = ("array", "columns", "drop", "header", "delimiter", "time", "on_bad_rows")
 
 
 def reading_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +52,8 @@ def open_tables(files: Sequence[str], reading: dict[str, Any], *, learned: Seque
     """
     if list(files).count(STDIN) > 1:
         raise BadInput("- (standard input) can be read only once; name it once")
+    if reading.get("follow") and len(files) > 1:
+        raise BadInput(f"--follow: the end of {files[0]} never comes; name one file")
     tables: list[Table] = []
     with one_line():
         for file in files:
@@ -96,6 +100,59 @@ def open_pair(
     with one_line():
         check_same_columns(source, target)
     return target, source
+
+
+def time_name(table: Table, wanted: str | None) -> str | None:
+    """Name the column of times in the results.
+
+    Parameters
+    ----------
+    table : Table
+        The first that is read.
+    wanted : str or None
+        What the user has asked for; None for no times.
+
+    Returns
+    -------
+    str or None
+        The column's own name, if it has one that says so much and means nothing else in results.
+    """
+    if wanted is None:
+        return None
+    columns = table.columns
+    name = wanted if columns.time is None else columns.names[columns.time]
+    taken = name in {"row", "label", "novelty"} or name.startswith("component_")
+    return "time" if taken or name.isdecimal() else name
+
+
+def skipped_facts(tables: Sequence[Table]) -> dict[str, Any]:
+    """Count the rows that were left out.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+
+    Returns
+    -------
+    dict
+        ``rows_skipped`` and ``first_skipped``, of what JSON knows.
+    """
+    first = next((table.first_skipped for table in tables if table.first_skipped), None)
+    return {"rows_skipped": sum(table.n_skipped for table in tables), "first_skipped": first}
+
+
+def tell_skipped(tables: Sequence[Table]) -> None:
+    """Say on standard error how many rows were left out, if any were.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+    """
+    found = skipped_facts(tables)
+    if found["rows_skipped"]:
+        what = "row was" if found["rows_skipped"] == 1 else "rows were"
+        message = f"{found['rows_skipped']:,} {what} skipped, the first: {found['first_skipped']}"
+        click.echo(f"streamkpca: warning: {message}", err=True)
 
 
 def all_chunks(tables: Sequence[Table], n_rows: int, *, exact: bool = False) -> Iterator[tuple[Table, Chunk]]:

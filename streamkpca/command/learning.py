@@ -1,6 +1,7 @@
 """The commands that learn: demo, fit."""
 
 import re
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamkpca.command.inputs import open_tables, reading_options
+from streamkpca.command.inputs import open_tables, reading_options, skipped_facts, tell_skipped, time_name
 from streamkpca.command.models import (
     ModelKeeper,
     Pace,
@@ -23,6 +24,7 @@ from streamkpca.command.options import (
     MODEL,
     MODEL_PARAMETERS,
     Command,
+    follow_option,
     format_option,
     json_option,
     model_options,
@@ -32,12 +34,16 @@ from streamkpca.command.options import (
     table_options,
 )
 from streamkpca.command.reports import model_facts, show_model
+from streamkpca.command.results import ResultWriter
 from streamkpca.command.runs import learn, make_model, make_writer, project, results_form
 from streamkpca.command.terminal import BadInput, Interruption, one_line, print_facts, print_json, show_progress
+from streamkpca.tables import Table, TableError
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA
 
+# Followers are killed rather than stopped, sooner or later.
+_FOLLOW_SECONDS = 60.0
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -69,7 +75,6 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     """
     from streamkpca.command.demo import Watch
     from streamkpca.command.plant import N_SENSORS, simulate_plant
-    from streamkpca.command.results import ResultWriter
     from streamkpca.streaming import StreamingKernelPCA
 
     folder = Path(out)
@@ -127,7 +132,7 @@ def _pace(context: click.Context, parameter: click.Parameter, value: str | None)
     examples=[
         ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and keep the model."),
         ("collect | streamkpca fit - --model plant.npz --resume", "Go on with rows of a pipe."),
-        ("streamkpca fit day-*.parquet --model plant.npz --save-every 5m", "A long run that can be killed."),
+        ("streamkpca fit log.csv --follow --model plant.npz --resume --time when", "A log, for ever; can be killed."),
         ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; projections of all rows."),
     ],
     streams="Standard output: what was learned; results, with --save -. Standard error: progress, on terminals; "
@@ -142,8 +147,16 @@ def _pace(context: click.Context, parameter: click.Parameter, value: str | None)
     callback=_pace,
     metavar="ROWS|TIME",
     section=MODEL,
-    help="Save the model in between too: after so many rows (5000), or so much time (30s, 5m, 1h).",
+    help="Save the model in between too: after so many rows (5000), or so much time (30s, 5m, 1h).  "
+    "[default: only at the end; 1m with --follow]",
 )
+@option(
+    "--from-start",
+    is_flag=True,
+    section=MODEL,
+    help="With --resume: learn files from their beginning, though the model has learned from them before.",
+)
+@follow_option
 @table_options
 @model_options
 @save_option
@@ -158,6 +171,8 @@ def fit(
     chunk_rows: int,
     save: str | None,
     form: str | None,
+    follow: bool,
+    from_start: bool,
     **options: Any,
 ) -> None:
     """Learn the rows of FILE... (CSV, npy, npz, parquet; - for standard input).
@@ -165,8 +180,12 @@ def fit(
     Files are read in chunks, never whole. How they are cut makes no difference to what is learned.
 
     --model keeps what was learned, also after Ctrl-C or SIGTERM; with --resume a later run goes on from there. The
-    file is replaced at once by the next whole one, so others may read it meanwhile. The names of columns are kept in
-    it too: whatever reads a file later chooses the same columns by name, in whatever order they are there.
+    model's file is replaced at once by the next whole one, so others may read it meanwhile. It also keeps up to where
+    each FILE was learned: a file that has grown since is learned from there on, each row once, even after a kill. Rows
+    of standard input are learned as they come.
+
+    The names of columns are kept too: whatever reads a file later chooses the same columns by name, in whatever order
+    they are there.
 
     --save writes row, novelty and projections of every row. Files are read a second time for that, and all
     rows are projected by the final model. Standard input cannot be read again: its rows are projected as soon
@@ -175,24 +194,43 @@ def fit(
     form = results_form(save, form, as_json=as_json)
     learner, hands = _learner(model, resume, files, options), Interruption()
     learned = learned_columns(learner) if n_learned(learner) else None
-    tables = open_tables(files, reading_options(options), learned=learned)
-    replay = all(table.rereadable for table in tables)
+    tables = open_tables(files, reading_options(options) | {"follow": follow}, learned=learned)
+    replay = not follow and all(table.rereadable for table in tables)
     for table in tables if n_learned(learner) else ():
         check_columns(learner, str(model), table)
+    if from_start and not resume:
+        raise BadInput("fit: --from-start is about files that a model goes on with; say --resume and --model too")
     if pace != Pace() and model is None:
         raise BadInput("fit: --save-every saves the model; name a file for it with --model")
-    keeper, projected = ModelKeeper(model, pace, learner.extra_), True
+    if follow and pace == Pace():
+        pace = Pace(seconds=_FOLLOW_SECONDS)
+    keeper, projected, before = ModelKeeper(model, pace, learner.extra_), True, n_learned(learner)
+    if not from_start:
+        _go_on(tables, keeper, follow=follow)
+    writer: ResultWriter | None = None
     with hands.armed(), one_line(), ExitStack() as stack:
-        writer = stack.enter_context(make_writer(save, files, form=form)) if save else None
-        in_passing = None if replay else writer
-        seconds, finished = learn(learner, tables, chunk_rows, hands, keeper=keeper, writer=in_passing)
+        if save:
+            named_times = time_name(tables[0], options["time"])
+            writer = make_writer(save, files, form=form, live=follow, time_name=named_times)
+            stack.enter_context(writer)
+        seconds, finished = learn(
+            learner,
+            tables,
+            chunk_rows,
+            hands,
+            keeper=keeper,
+            writer=None if replay else writer,
+            exact=save is not None and not replay and not follow,
+        )
         if writer and replay and finished:
             projected = project(learner, tables, chunk_rows, hands, writer=writer)
+    tell_skipped(tables)
     has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
     if as_json and not quiet:
-        print_json({"model": model_facts(learner) if has_learned else None, "seconds": seconds})
+        facts = {"new_rows": n_learned(learner) - before, "seconds": seconds} | skipped_facts(tables)
+        print_json({"model": model_facts(learner) if has_learned else None} | facts)
     elif has_learned and not quiet:
-        show_model(learner, seconds)
+        show_model(learner, seconds, n_new=n_learned(learner) - before)
         if writer and writer.n_rows:
             click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
         if model:
@@ -201,6 +239,19 @@ def fit(
         hands.leave(f"interrupted after {n_learned(learner):,} rows")
     if not projected:
         hands.leave("interrupted while projecting; all rows were learned")
+
+
+def _go_on(tables: Sequence[Table], keeper: ModelKeeper, *, follow: bool) -> None:
+    """Let files begin after the rows that were learned of them before."""
+    for table in tables:
+        place = keeper.place_in(table.source) if table.rereadable else None
+        try:
+            table.go_on(place)
+        except TableError as error:
+            if not follow:
+                raise BadInput(f"{error} (--from-start)") from None
+            # A log that was rotated meanwhile must not stop the one who follows it.
+            warnings.warn(f"{error}; it is learned from its beginning", stacklevel=2)
 
 
 def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> "StreamingKernelPCA":

@@ -1,5 +1,7 @@
 """Models in files: what the commands do with checkpoints."""
 
+import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 # Where the command keeps its own notes in a model's `extra_`.
 NOTES: Final = "command"
+# What places may take as text: a model that learns a file a day must not grow for ever.
+_MOST_LETTERS = 2**19
 
 
 class Pace(NamedTuple):
@@ -41,7 +45,12 @@ class ModelKeeper:
     pace : Pace
         How often it is saved before the end.
     before : object
-        The `extra_` of the model that it goes on from; kept, the command's own notes excepted.
+        The `extra_` of the model that it goes on from, which is kept.
+
+    Attributes
+    ----------
+    path : str or None
+    pace : Pace
 
     Raises
     ------
@@ -56,7 +65,7 @@ class ModelKeeper:
                 f"added, but got {before!r}; save it anew from Python with another one"
             )
         self.path = path
-        self._pace = pace
+        self.pace = pace
         self._extra: dict[str, Any] = dict(before or {})
         self._notes: dict[str, Any] = dict(own_notes(before))
         self._saved_rows, self._saved_at = 0, time.monotonic()
@@ -76,10 +85,29 @@ class ModelKeeper:
         chunk : Chunk
             Its last rows that were learned.
         """
-        del chunk
         names = table.columns.feature_names
         if self.columns is None and table.columns.named and len(set(names)) == len(names):
             self._notes["columns"] = list(names)
+        if chunk.place is not None:
+            places = self._notes.setdefault("places", {})
+            # The newest last.
+            places.pop(key := os.path.realpath(table.source), None)
+            places[key] = chunk.place
+
+    def place_in(self, file: str) -> dict[str, Any] | None:
+        """Find up to where a file was learned.
+
+        Parameters
+        ----------
+        file : str
+
+        Returns
+        -------
+        dict or None
+            For `Table.go_on`; None for a file that was never learned.
+        """
+        place: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
+        return place
 
     def save(self, model: "StreamingKernelPCA") -> None:
         """Save the model, in place of what may be there; its `extra_` is then what is beside it.
@@ -93,11 +121,21 @@ class ModelKeeper:
         BadInput
             The file cannot be written; what was there is untouched.
         """
+        self._forget_old_places()
         model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
         if self.path is not None:
             with one_line():
                 model.save(self.path, model.extra_)
         self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
+
+    def _forget_old_places(self) -> None:
+        places = self._notes.get("places", {})
+        lengths = {file: len(json.dumps({file: place})) for file, place in places.items()}
+        excess = sum(lengths.values()) - _MOST_LETTERS
+        for file, length in lengths.items():
+            if excess > 0:
+                del places[file]
+                excess -= length
 
     def save_if_due(self, model: "StreamingKernelPCA") -> None:
         """Save the model when so many rows have come since the last time, or any rows and so many seconds.
@@ -112,8 +150,8 @@ class ModelKeeper:
             As `save`.
         """
         new = model.n_samples_seen_ - self._saved_rows
-        many = self._pace.rows is not None and new >= self._pace.rows
-        late = self._pace.seconds is not None and time.monotonic() - self._saved_at >= self._pace.seconds
+        many = self.pace.rows is not None and new >= self.pace.rows
+        late = self.pace.seconds is not None and time.monotonic() - self._saved_at >= self.pace.seconds
         if many or (late and new):
             self.save(model)
 
@@ -129,7 +167,8 @@ def own_notes(extra: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``columns``: names of the columns that were learned. Only what has the right form.
+        ``columns``: names of the columns that were learned; ``places``: up to where files were learned, by their paths.
+        Only what has the right form.
     """
     notes = extra.get(NOTES) if isinstance(extra, dict) else None
     found: dict[str, Any] = {}
@@ -137,6 +176,9 @@ def own_notes(extra: Any) -> dict[str, Any]:
         columns = notes.get("columns")
         if isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns):
             found["columns"] = columns
+        places = notes.get("places")
+        if isinstance(places, dict) and all(isinstance(place, dict) for place in places.values()):
+            found["places"] = dict(places)
     return found
 
 

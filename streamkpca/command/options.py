@@ -241,6 +241,13 @@ format_option = option(
     section=RESULTS,
     help="Format of the results.  [default: by the ending; csv on standard output]",
 )
+follow_option = option(
+    "--follow",
+    is_flag=True,
+    section=INPUT,
+    help="Wait for more at the end of FILE, as tail -F does, through rotation and truncation, until Ctrl-C; "
+    "text files only. Results come row by row. A pipe ends where its writer closes it.",
+)
 table_options = grouped(
     option("--array", metavar="NAME", section=INPUT, help="Array of an npz file; needed if it holds several tables."),
     option(
@@ -258,6 +265,20 @@ table_options = grouped(
         metavar="A,B,...",
         section=INPUT,
         help="Columns to leave out.",
+    ),
+    option(
+        "--time",
+        metavar="COLUMN",
+        section=INPUT,
+        help="Column that is not learned but kept beside the results, as it stands.",
+    ),
+    option(
+        "--on-bad-rows",
+        type=click.Choice(["raise", "skip"]),
+        default="raise",
+        show_default=True,
+        section=INPUT,
+        help="Rows that are no finite numbers: stop there, or leave them out and say at the end how many they were.",
     ),
     option(
         "--header/--no-header",

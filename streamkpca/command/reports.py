@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from streamkpca.command.detection import auroc, average_precision
 from streamkpca.command.models import NOTES, learned_columns
 from streamkpca.command.terminal import print_facts, print_table
 from streamkpca.kernels import Kernel
+from streamkpca.tables import Chunk
 
 if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA
@@ -27,9 +27,7 @@ class Scores:
     Parameters
     ----------
     top : int
-        How many of the most novel rows to remember.
-    labelled : bool
-        Whether every chunk brings labels; all scores are kept then.
+        How many of the most novel rows to remember. Where rows have labels, all scores are kept.
     threshold : float or None
         Scores above it are alarms.
 
@@ -39,34 +37,31 @@ class Scores:
         Rows taken, and those above the threshold.
     """
 
-    def __init__(self, top: int, *, labelled: bool, threshold: float | None = None) -> None:
+    def __init__(self, top: int, *, threshold: float | None = None) -> None:
         self.n_rows = self.n_alarms = 0
         self.threshold = threshold
         self._top = top
-        self._labelled = labelled
         self._highest: list[tuple[float, int, Any]] = []
         self._all: list[Array] = []
         self._labels: list[npt.NDArray[np.bool_]] = []
         self._sum = 0.0
 
-    def take(self, novelty: Array, labels: Array | None, times: Sequence[Any] | None = None) -> list[dict[str, Any]]:
+    def take(self, chunk: Chunk, novelty: Array) -> list[dict[str, Any]]:
         """Take in the next rows' scores.
 
         Parameters
         ----------
+        chunk : Chunk
+            The rows, with their times and labels; any label but 0 is anomalous.
         novelty : ndarray of shape (n,)
             Scores.
-        labels : ndarray of shape (n,), or None
-            Anything but 0 is anomalous.
-        times : sequence of length n, optional
-            When the rows came.
 
         Returns
         -------
         list of dict
             The alarms among them: row, time where known, and novelty.
         """
-        when = [None] * len(novelty) if times is None else times
+        when = [None] * len(novelty) if chunk.times is None else chunk.times
         best = np.argsort(-novelty, kind="stable")[: self._top].tolist()
         self._highest += [(float(novelty[i]), self.n_rows + i, when[i]) for i in best]
         self._highest = sorted(self._highest, key=lambda one: (-one[0], one[1]))[: self._top]
@@ -75,9 +70,9 @@ class Scores:
         self._sum += float(novelty.sum())
         self.n_rows += len(novelty)
         self.n_alarms += len(found)
-        if self._labelled and labels is not None:
+        if chunk.labels is not None:
             self._all.append(novelty)
-            self._labels.append(labels != 0)
+            self._labels.append(chunk.labels != 0)
         return found
 
     def facts(self) -> dict[str, Any]:
@@ -135,7 +130,7 @@ def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
     return {"row": row} | ({} if when is None else {"time": when}) | {"novelty": novelty}
 
 
-def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> None:
+def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_new: int | None = None) -> None:
     """Print what a model has learned.
 
     Parameters
@@ -144,12 +139,20 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> Non
         Fitted.
     seconds : float, optional
         How long that took.
+    n_new : int, optional
+        How many of its rows it has learned just now; all if None.
     """
     facts = model_facts(model)
     shares = facts["explained_variance_ratio"]
     limit = model.max_atoms
+    n_new = facts["rows"] if n_new is None else n_new
+    rows = f"{facts['rows']:,}"
+    if n_new != facts["rows"]:
+        rows += f", {n_new:,} of them new"
+    if facts["rows_rejected"]:
+        rows += f", {facts['rows_rejected']:,} rejected"
     shown = [
-        ("rows", f"{facts['rows']:,}" + (f", {facts['rows_rejected']:,} rejected" if facts["rows_rejected"] else "")),
+        ("rows", rows),
         ("columns", f"{facts['columns']}"),
         *([("their names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
         ("kernel", facts["kernel"]),
@@ -167,7 +170,7 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None) -> Non
     if beside is not None:
         shown.append(("saved beside it", json.dumps(beside)))
     if seconds is not None:
-        shown.append(("time", f"{seconds:.2f} s, {facts['rows'] / max(seconds, 1e-9):,.0f} rows/s"))
+        shown.append(("time", f"{seconds:.2f} s, {n_new / max(seconds, 1e-9):,.0f} rows/s"))
     print_facts("Learned", shown)
     cells = [
         (f"{i}", f"{value:.4g}", f"{share:.2%}", f"{total:.2%}")

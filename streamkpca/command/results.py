@@ -75,6 +75,7 @@ class ResultWriter:
         self._part = self.path if self._is_live else self.path.with_name(self.path.name + ".part")
         self._file: IO[bytes] | None = None
         self._writer: Any = None
+        self._time_type: type | None = None
 
     def __enter__(self) -> Self:
         # Opened before anything is learned: a folder that cannot be written must not cost an hour first.
@@ -91,7 +92,7 @@ class ResultWriter:
         novelty: Array,
         projections: Array | None = None,
         *,
-        times: Sequence[Any] | npt.NDArray[Any] | None = None,
+        times: Sequence[Any] | None = None,
         labels: npt.ArrayLike | None = None,
     ) -> None:
         """Append rows.
@@ -111,7 +112,8 @@ class ResultWriter:
         assert self._file is not None
         columns: dict[str, Any] = {"row": np.arange(self.n_rows, self.n_rows + len(novelty))}
         if times is not None:
-            columns[self._time_name or "time"] = times
+            self._time_type = self._time_type or _type_of(times)
+            columns[self._time_name or "time"] = _as_type(times, self._time_type)
         if labels is not None:
             columns["label"] = np.asarray(labels)
         columns["novelty"] = novelty
@@ -162,6 +164,24 @@ class _JsonLines:
 
     def close(self) -> None:
         """Leave the file to its owner."""
+
+
+def _type_of(times: Sequence[Any]) -> type:
+    """Choose how a file of one type a column keeps times: whole numbers, numbers, or text."""
+    kinds = {type(when) for when in times if when is not None}
+    return next((kind for kind in (int, float) if kinds and kinds <= {int, kind}), str)
+
+
+def _as_type(times: Sequence[Any], kind: type) -> Any:
+    import pyarrow
+
+    known = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    values = [None if when is None else str(when) for when in times] if kind is str else times
+    try:
+        return pyarrow.array(values, type=known[kind])
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        reason = f"times were {kind.__name__} at first but are not any more ({error})"
+        raise ValueError(f"{reason}; mend the column, or leave --time out") from None
 
 
 def _make_writer(form: str, file: IO[bytes], schema: Any) -> Any:

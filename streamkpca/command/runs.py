@@ -1,8 +1,11 @@
 """What the commands do with rows between reading options and printing results: learn, project, score."""
 
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +13,6 @@ import numpy.typing as npt
 
 from streamkpca.command.inputs import all_chunks, total_of
 from streamkpca.command.models import ModelKeeper, n_learned
-from streamkpca.command.reports import Scores
 from streamkpca.command.results import STANDARD_OUTPUT, ResultWriter
 from streamkpca.command.terminal import BadInput, Interruption, one_line, show_progress
 from streamkpca.tables import Chunk, Table
@@ -123,6 +125,7 @@ def learn(
     *,
     keeper: ModelKeeper | None = None,
     writer: ResultWriter | None = None,
+    exact: bool = False,
 ) -> tuple[float, bool]:
     """Learn tables chunk by chunk, until they end or a signal stops it, and publish what was learned.
 
@@ -139,8 +142,9 @@ def learn(
     keeper : ModelKeeper, optional
         Saves the model in between, when that is due, and at the end.
     writer : ResultWriter, optional
-        Takes every row's projection as soon as the row is learned. Chunks are full then, so that the
-        projections do not depend on how rows trickle in.
+        Takes every row's projection as soon as the row is learned.
+    exact : bool, default=False
+        Learn full chunks, so that those projections do not depend on how rows trickle in.
 
     Returns
     -------
@@ -151,8 +155,9 @@ def learn(
     """
     start, finished = time.perf_counter(), True
     try:
-        with show_progress("learning", total_of(tables), quiet=_is_shown(writer)) as report:
-            for table, chunk in all_chunks(tables, n_rows, exact=writer is not None):
+        bar = show_progress("learning", total_of(tables), quiet=_is_shown(writer))
+        with _saving(model, keeper, hands), bar as report:
+            for table, chunk in all_chunks(tables, n_rows, exact=exact):
                 with hands.shielded():
                     model.partial_fit(chunk.rows)
                     if writer is not None:
@@ -181,8 +186,7 @@ def project(
     hands: Interruption,
     *,
     writer: ResultWriter | None = None,
-    scores: Scores | None = None,
-    take: Callable[[Chunk, Array], None] | None = None,
+    takers: Sequence[Callable[[Chunk, Array], object]] = (),
 ) -> bool:
     """Project and score tables with a model that changes no more.
 
@@ -198,10 +202,8 @@ def project(
         Holds signals back while a chunk is written.
     writer : ResultWriter, optional
         Takes projections and scores.
-    scores : Scores, optional
-        Takes scores.
-    take : callable, optional
-        Takes chunks and their scores.
+    takers : sequence of callable
+        Each takes chunks and their scores.
 
     Returns
     -------
@@ -215,10 +217,8 @@ def project(
                 with hands.shielded():
                     novelty = model.reconstruction_error(chunk.rows)
                     if writer is not None:
-                        writer.write(novelty, model.transform(chunk.rows), labels=chunk.labels)
-                    if scores is not None:
-                        scores.take(novelty, chunk.labels)
-                    if take is not None:
+                        writer.write(novelty, model.transform(chunk.rows), times=chunk.times, labels=chunk.labels)
+                    for take in takers:
                         take(chunk, novelty)
                 done += len(chunk.rows)
                 report(chunk.position, done, model.n_atoms_)
@@ -227,10 +227,35 @@ def project(
     return True
 
 
+@contextmanager
+def _saving(model: "StreamingKernelPCA", keeper: ModelKeeper | None, hands: Interruption) -> Iterator[None]:
+    """Save a model in time also while no rows come, which may be for hours."""
+    seconds = None if keeper is None else keeper.pace.seconds
+    if keeper is None or seconds is None or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def save(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        # While a chunk is learned, its end will save.
+        if not hands.is_shielded and n_learned(model):
+            with hands.shielded():
+                keeper.save_if_due(model)
+
+    before = signal.signal(signal.SIGALRM, save)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def _is_shown(writer: ResultWriter | None) -> bool:
     """Say whether rows may run over the terminal, where a bar would be in their way."""
     return writer is not None and writer.is_output
 
 
 def _write(model: "StreamingKernelPCA", chunk: Chunk, writer: ResultWriter) -> None:
-    writer.write(model.reconstruction_error(chunk.rows), model.transform(chunk.rows), labels=chunk.labels)
+    novelty, projections = model.reconstruction_error(chunk.rows), model.transform(chunk.rows)
+    writer.write(novelty, projections, times=chunk.times, labels=chunk.labels)

@@ -121,6 +121,11 @@ class Interruption:
         self._shields = 0
         self._pending = False
 
+    @property
+    def is_shielded(self) -> bool:
+        """Whether signals have to wait."""
+        return self._shields > 0
+
     @contextmanager
     def armed(self) -> Iterator[None]:
         """Take over Ctrl-C and SIGTERM; give them back at the end."""
