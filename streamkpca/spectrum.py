@@ -213,10 +213,12 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     if count <= m // _MANY:
         try:
             eigenvalues, vectors = eigh(matrix, subset_by_index=[first, m - 1], check_finite=False)
-            return eigenvalues[::-1], vectors[:, ::-1]
+            if len(eigenvalues) == m - first:
+                return eigenvalues[::-1], vectors[:, ::-1]
         except LinAlgError:
-            # LAPACK's driver for subsets gives up on some matrices with many equal eigenvalues; the other does not.
             pass
+        # LAPACK's driver for subsets gives up on some matrices with many equal eigenvalues, or leaves some of these out
+        # without a word; the other does not.
     eigenvalues, vectors = eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[first:][::-1], vectors[:, first:][:, ::-1]
 

@@ -100,6 +100,13 @@ def test_one_row_and_one_atom_are_enough(dtype):
         assert_same_answers(model, rows, *answers(model, rows, dtype), tolerance=TOLERANCES[dtype])
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
+def test_no_rows_get_no_answers(kernel, dtype):
+    projections, errors = answers(streamed(kernel), np.empty((0, 3)), dtype)
+    assert (projections.shape, errors.shape) == ((0, 3), (0,))
+
+
 def test_a_large_alpha_does_not_lose_digits():
     # alpha log(1 + t / alpha) with t / alpha near rounding: what log1p is for.
     model = streamed(RationalQuadratic(1e7 + 0.5, length_scale=1.0))

@@ -163,6 +163,15 @@ def test_leading_eigenpairs_are_the_largest(seed, m, count):
     np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-8)
 
 
+@pytest.mark.parametrize("m", [20, 40, 60, 100])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_leading_eigenpairs_are_as_many_as_were_asked_for_where_all_are_equal(m, count):
+    for matrix in (np.eye(m), (np.eye(m) - 1.0 / m) / m, np.eye(m) / m - 1.0 / m**2):
+        values, vectors = leading_eigenpairs(matrix, count)
+        np.testing.assert_allclose(values, [matrix[0, 0] - matrix[0, 1]] * count, rtol=1e-12)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(count), atol=1e-12)
+
+
 def test_leading_eigenpairs_survive_a_driver_that_gives_up(monkeypatch):
     eigh, asked = spectrum_module.eigh, []
 

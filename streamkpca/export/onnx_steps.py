@@ -152,13 +152,23 @@ def _distances(graph: Graph, rows: str, atoms: Array, *, squared: bool) -> str:
         axes = graph.constant(np.array([1], dtype=np.int64))
         nodes.append(helper.make_node("ReduceSum", [sizes, axes], [distance], keepdims=0))
     m, d = atoms.shape
+    shape = graph.node("Shape", rows)
     body = helper.make_graph(
         nodes,
         f"{prefix}_of_one_row",
         [helper.make_tensor_value_info(row, double, [d])],
         [helper.make_tensor_value_info(distance, double, [m])],
     )
-    return graph.node("Scan", rows, body=body, num_scan_inputs=1)
+    scanned = graph.node("Scan", _some(graph, rows, shape), body=body, num_scan_inputs=1)
+    n = graph.node("Gather", shape, graph.constant(np.array([0])), axis=0)
+    return graph.node("Slice", scanned, graph.constant(np.array([0])), n, graph.constant(np.array([0])))
+
+
+def _some(graph: Graph, rows: str, shape: str) -> str:
+    """Add a row of zeros where there is none: onnxruntime goes through no rows with an error."""
+    is_none = graph.node("Equal", shape, graph.constant(np.array([0, -1])))
+    missing = graph.node("Cast", is_none, to=graph.onnx.TensorProto.INT64)
+    return graph.node("Pad", rows, graph.node("Concat", graph.constant(np.array([0, 0])), missing, axis=0))
 
 
 def _own_plane(graph: Graph, plane: Plane, rows: str) -> str:
