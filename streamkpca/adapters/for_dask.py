@@ -103,9 +103,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         one process can read all rows, its `partial_fit` may be as fast. A worker that dies costs what was learned of
         the runs whose last summary it held.
 
-        Dask has its workers give memory back at once, on Linux. Learning then took 1.4 times the processor time, for new
-        pages; ``MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432`` in the environment that workers are
-        started in saves that.
+        Dask has its workers give memory back at once, on Linux. Learning then took 1.4 times the processor time;
+        ``MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432`` in the environment that workers are started
+        in saves that.
 
         A partition is loaded in the task that learns it, unless other partitions need the same tasks. So no more of
         them are in memory than are being learned, and what makes them uses no more cores than there are streams.
