@@ -248,10 +248,13 @@ class Stream:
         Among the pending rows they would stop every later call.
         """
         kernel = self.kernel if self.summary is None else self.summary.basis.kernel
-        if kernel.is_settled and kernel.is_stationary and not kernel.has_units:
+        is_bounded = kernel.is_settled and kernel.is_stationary
+        if is_bounded and not kernel.has_units:
             return
         counting = rows[weights > 0.0] if isinstance(weights, np.ndarray) else rows
-        kernel.check_range(counting, "partial_fit")
+        kernel.check_range(counting, "kernel")
+        if is_bounded:
+            return
         with one_blas_thread(), np.errstate(over="ignore"):
             check_energy(kernel.program.diagonal(counting) if kernel.is_settled else squared_norms(counting))
 

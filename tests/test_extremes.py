@@ -60,6 +60,9 @@ KERNELS = {
     "exponential": Linear().exp(),
     "small": 1e-200 * RBF(1.0),
     "large": 1e200 * RBF(1.0),
+    "range": RBF().in_units("range"),
+    "deviation": Linear().in_units("std"),
+    "units": (RBF("median") + 1e-3 * Linear()).in_units([1e-120, 1.0, 1e120]),
 }
 SETTINGS = {
     "default": {},

@@ -339,7 +339,7 @@ class KernelValue(ABC):
         Raises
         ------
         ValueError
-            Rows that are divided by their units are too large to be squared.
+            Rows that are divided by their units are too large.
 
         Examples
         --------

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._cached import cached_property
-from streamkpca.parameters import check_choice, check_integer, is_real
+from streamkpca.parameters import check_choice, check_integer, check_real, is_real
 
 Array = npt.NDArray[np.float64]
 Columns = tuple[int, ...] | None
@@ -17,8 +17,10 @@ Units = tuple[float, ...]
 UNIT_RULES = ("range", "std")
 # A feature is constant where no more than rounding tells its numbers apart, as a share of the largest of them.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
-# Units whose squares are numbers, and rows in units of them; what varies less counts as constant.
+# Units whose squares are numbers; what varies less counts as constant.
 _SMALLEST, _LARGEST = 1e-150, 1e150
+# Rows whose squared lengths in units are far below what streams take, so that none can make its whole block refused.
+_FARTHEST = 1e65
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,14 @@ def check_in_units(seen: Array, where: str) -> None:
     Raises
     ------
     ValueError
-        A number is too large to be squared.
+        A number is too large.
     """
     largest = np.abs(seen).max(axis=0, initial=0.0)
-    if not (largest <= _LARGEST).all():
-        feature = int(np.argmax(~(largest <= _LARGEST)))
+    if not (largest <= _FARTHEST).all():
+        feature = int(np.argmax(~(largest <= _FARTHEST)))
         raise ValueError(
             f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the limit "
-            f"is {_LARGEST:g}; give in_units larger units"
+            f"is {_FARTHEST:g}; give in_units larger units"
         )
 
 
@@ -217,12 +219,7 @@ def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
 
 
 def _checked_numbers(listed: list[Any]) -> Units:
-    for position, unit in enumerate(listed):
-        if not is_real(unit):
-            raise TypeError(f"in_units: expected positive numbers but unit {position} is {unit!r}")
-        if not _SMALLEST <= float(unit) <= _LARGEST:
-            raise ValueError(
-                f"in_units: expected units from {_SMALLEST:g} to {_LARGEST:g} but unit {position} is {unit!r}; "
-                "a feature that shall stay as it is has the unit 1, and .on() leaves features out"
-            )
-    return tuple(map(float, listed))
+    return tuple(
+        check_real(f"unit {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
+        for position, unit in enumerate(listed)
+    )
