@@ -72,6 +72,15 @@ PICTURES = {
     "novelty": lambda ax: plots.draw_novelty(
         np.r_[np.nan, RNG.random(99)], threshold=0.9, labels=RNG.integers(0, 3, 100), ax=ax
     ),
+    "novelty of atoms": lambda ax: plots.draw_novelty(
+        np.where(np.arange(200) % 10 == 0, 1e-16, 0.1 + 0.05 * np.sin(np.arange(200.0) / 9)),
+        threshold=np.where(np.arange(200) < 100, 0.13, np.inf),
+        labels=np.arange(200) // 190,
+        ax=ax,
+    ),
+    "contours with gaps": lambda ax: plots.draw_contours(
+        lambda rows: np.where(rows[:, 0] > -1.0, rows[:, 0] + rows[:, 1], np.nan), ROWS, ax=ax
+    ),
     "novelty, many": lambda ax: plots.draw_novelty(
         RNG.random(50_000), threshold=np.full(50_000, 0.99), time=np.arange(50_000) * 60, ax=ax
     ),
@@ -124,6 +133,77 @@ def test_a_score_of_zero_or_none_does_not_break_the_logarithm():
     assert np.isfinite(plots.draw_novelty([np.nan, 0.0, 1.0]).get_ylim()).all()
 
 
+def test_scores_of_atoms_do_not_press_the_others_together():
+    scores = np.array([1e-16, 0.1, 0.2, 0.3, 0.0, np.nan])
+    axes = plots.draw_novelty(scores)
+    (line,) = axes.lines
+    np.testing.assert_allclose(line.get_ydata(), [1.5e-5, 0.1, 0.2, 0.3, 1.5e-5, np.nan])
+    assert axes.get_ylabel() == "novelty, at least 1.5e-05"
+    assert plots.draw_novelty(scores[1:4]).get_ylabel() == "novelty"
+
+
+EMPTY_OR_ODD = {
+    "novelty of nothing": lambda: plots.draw_novelty([], threshold=0.5, labels=[]),
+    "novelty unknown": lambda: plots.draw_novelty([np.nan], threshold=[np.inf]),
+    "novelty without end": lambda: plots.draw_novelty([np.inf, -1.0, 1.0], threshold=0.0),
+    "projections of nothing": lambda: plots.draw_projections(np.empty((0, 2))),
+    "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0], highlight=[True]),
+    "projections unknown": lambda: plots.draw_projections([[np.nan, 1.0], [np.inf, 2.0]], color=[np.nan, np.nan]),
+    "spectrum of nothing": lambda: plots.draw_spectrum([], explained=[], bounds=np.empty((0, 2))),
+    "spectrum of zeros": lambda: plots.draw_spectrum([0.0, 0.0], explained=[np.nan, np.nan]),
+    "atoms all alike": lambda: plots.draw_atoms(np.ones((1, 4)), weights=[0.0], shape=(2, 2)),
+    "lines without weight": lambda: plots.draw_atoms(np.ones((3, 1)), weights=np.zeros(3)),
+    "contours around one row": lambda: plots.draw_contours(lambda rows: rows[:, 0], [[1.0, 2.0]]),
+    "contours of a constant": lambda: plots.draw_contours(lambda rows: np.full(len(rows), -3.0), ROWS),
+    "contours of nothing known": lambda: plots.draw_contours(lambda rows: np.full(len(rows), np.nan), ROWS),
+    "contours without end": lambda: plots.draw_contours(
+        lambda rows: np.where(rows[:, 0] > 0.0, rows[:, 0], np.inf), ROWS
+    ),
+    "drift of no atoms": lambda: plots.draw_atom_drift([10, 20], [[], []]),
+    "path at no noise": lambda: plots.draw_sparsity_path(model().sparsity_path([0.1]), noise_variance=0.0),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_OR_ODD)
+def test_there_may_be_nothing_to_show(name):
+    axes = EMPTY_OR_ODD[name]()
+    assert np.isfinite([axes.get_xlim(), axes.get_ylim()]).all()
+    assert len(np.unique(pixels(axes).reshape(-1, 4), axis=0)) > 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.draw_novelty([[1.0, 2.0]]), r"draw_novelty expected one score for each row but got .* \(1, 2\)"),
+        (lambda: plots.draw_novelty([1.0, 2.0], time=[1]), r"draw_novelty expected 2 times but got .* \(1,\)"),
+        (lambda: plots.draw_novelty([1.0, 2.0], labels=[1]), r"draw_novelty expected 2 labels but got .* \(1,\)"),
+        (lambda: plots.draw_novelty([1.0], threshold=[1.0, 2.0]), r"draw_novelty expected 1 thresholds but got"),
+        (lambda: plots.draw_projections(np.ones((3, 1))), r"components \(0, 1\) but got an array of shape \(3, 1\)"),
+        (lambda: plots.draw_projections(np.ones(3)), r"components \(0, 1\) but got an array of shape \(3,\); choose"),
+        (lambda: plots.draw_projections(np.ones((3, 2)), color=[1.0]), "draw_projections expected 3 colours but got"),
+        (lambda: plots.draw_projections(np.ones((3, 2)), groups=[1]), "draw_projections expected 3 groups but got"),
+        (lambda: plots.draw_projections(np.ones((3, 2)), highlight=[True]), "draw_projections expected 3 marks but"),
+        (
+            lambda: plots.draw_projections(np.ones((2, 2)), groups=[0, 1], group_names=["a"]),
+            "draw_projections expected 2 names of groups but got",
+        ),
+        (lambda: plots.draw_spectrum([np.inf]), r"draw_spectrum expected finite numbers, .* but got \[inf\]; pass"),
+        (lambda: plots.draw_spectrum([[1.0]]), "draw_spectrum expected finite numbers, one for each axis, but got"),
+        (lambda: plots.draw_atoms(np.eye(4), most=0), "draw_atoms: most must be at least 1, got 0"),
+        (lambda: plots.draw_atoms(np.eye(4), shape=(-2, -2)), r"features for shape \(-2, -2\) but got 4"),
+        (lambda: plots.draw_atoms(np.eye(4), feature_names=["a"]), "draw_atoms expected 4 names of features but got"),
+        (
+            lambda: plots.draw_contours(np.sum, ROWS, resolution=1),
+            "draw_contours: resolution must be at least 2, got 1",
+        ),
+        (lambda: plots.draw_contours(np.sum, ROWS, feature_names=["a"]), "draw_contours expected 2 names of features"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()
+
+
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'pip install "streamkpca\[plots\]"'):
@@ -131,7 +211,16 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
 
 
 # Those whose shapes hang on no font and on no rounding; `python tests/test_plots.py` draws them anew, to be looked at.
-COMPARED = ["spectrum with bounds", "atoms as images", "contours of a component", "contours of the error"]
+COMPARED = [
+    "spectrum with bounds",
+    "atoms as images",
+    "contours of a component",
+    "contours of the error",
+    "contours with gaps",
+    "sparsity path",
+    "drift of atoms",
+    "novelty of atoms",
+]
 
 
 def without_words(name, path):

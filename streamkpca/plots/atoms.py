@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.parameters import check_integer
 from streamkpca.plots.canvas import (
     FAINT,
     INK,
@@ -14,6 +15,7 @@ from streamkpca.plots.canvas import (
     add_color_bar,
     add_legend_below,
     axes_or_new,
+    check_count,
     check_shape,
     every_nth,
     finish,
@@ -64,7 +66,8 @@ def draw_atoms(
     Raises
     ------
     TypeError, ValueError
-        The atoms are not rows of numbers, or not of that shape; there are not as many weights.
+        The atoms are not rows of numbers, or not of that shape; there are not as many weights or names; `most` is
+        below 1.
 
     Examples
     --------
@@ -74,11 +77,14 @@ def draw_atoms(
     'the 4 of largest weight, of 6 atoms (4 active)'
     """
     where = "draw_atoms"
-    axes = axes_or_new(ax)
     rows = as_rows(atoms, where=where)
+    most = check_integer("most", most, least=1, where=where)
     m, d = rows.shape
-    if shape is not None and shape[0] * shape[1] != d:
+    if feature_names is not None:
+        check_count(feature_names, d, "names of features", where=where)
+    if shape is not None and (shape[0] * shape[1] != d or min(shape) < 1):
         raise ValueError(f"{where} expected atoms of {shape[0] * shape[1]} features for shape {shape} but got {d}")
+    axes = axes_or_new(ax)
     title = f"{m} atoms" if most >= m else f"the first {most} of {m} atoms"
     shares = None
     if weights is not None:

@@ -142,6 +142,12 @@ def one_a_piece(positions: npt.NDArray[Any], n: int) -> npt.NDArray[np.intp]:
     return np.asarray(positions[np.unique(piece, return_index=True)[1]], dtype=np.intp)
 
 
+def check_count(values: Any, n: int, name: str, *, where: str) -> None:
+    """Refuse what is not one of something for each of so many others."""
+    if np.shape(values)[:1] != (n,):
+        raise ValueError(f"{where} expected {n} {name} but got an array of shape {np.shape(values)}; give one each")
+
+
 def check_shape(values: npt.ArrayLike, shape: Sequence[int], name: str, *, where: str, remedy: str) -> Array:
     """Turn values into an array and refuse another shape."""
     array = np.asarray(values, dtype=np.float64)

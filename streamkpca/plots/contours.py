@@ -7,12 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.estimator import Estimator
+from streamkpca.parameters import check_integer
 from streamkpca.plots.canvas import (
     INK,
     Array,
     add_color_bar,
     add_legend_below,
     axes_or_new,
+    check_count,
     check_shape,
     every_nth,
     finish,
@@ -68,12 +70,14 @@ def draw_contours(
     Raises
     ------
     TypeError, ValueError
-        The rows are not numbers; the function does not answer with one number for each row, or has no such component.
+        The rows are not numbers; the function does not answer with one number for each row, or has no such component;
+        there are not as many names as features; the resolution is below 2.
 
     Notes
     -----
-    Colours of values of both signs span what is found at the rows, moved to where the other features are held: a
-    polynomial grows without bound away from them, and would leave them all one colour.
+    Where the function gives no finite number nothing is drawn. Colours of values of both signs span what is found at
+    the rows, moved to where the other features are held: a polynomial grows without bound away from them, and would
+    leave them all one colour.
 
     Examples
     --------
@@ -84,8 +88,10 @@ def draw_contours(
     'feature 0'
     """
     where = "draw_contours"
-    axes = axes_or_new(ax)
     points = as_rows(rows, where=where)
+    resolution = check_integer("resolution", resolution, least=2, where=where)
+    if feature_names is not None:
+        check_count(feature_names, points.shape[1], "names of features", where=where)
     points = points[:: every_nth(len(points), _MOST_ROWS)]
     d = points.shape[1]
     fixed = np.median(points, axis=0) if at is None else check_shape(at, (d,), "at", where=where, remedy="pass a row")
@@ -99,6 +105,7 @@ def draw_contours(
         slice_rows[:, pair] = places
         return _numbers(function(slice_rows), len(places), component, where)
 
+    axes = axes_or_new(ax)
     shown = points[:, pair]
     low, high = shown.min(axis=0), shown.max(axis=0)
     room = np.where(high > low, _MARGIN * (high - low), 1.0)
@@ -170,21 +177,24 @@ def _draw_surface(
     """Fill between contours; values of both signs in two colours that meet at zero."""
     from matplotlib.ticker import MaxNLocator
 
-    if np.ptp(surface) == 0.0:
+    known = surface[np.isfinite(surface)]
+    if not len(known) or np.ptp(known) == 0.0:
         axes.set_facecolor("#F7F7F7")
         return
-    is_signed = is_signed or surface.min() < 0.0 < surface.max()
-    ends = np.array([0.0, surface.max()]) if surface.min() >= 0.0 else np.array([surface.min(), surface.max()])
+    low, high = float(known.min()), float(known.max())
+    is_signed = is_signed or low < 0.0 < high
+    ends = (0.0 if low >= 0.0 else low, high)
     if is_signed:
-        most = float(np.abs(at_rows).max()) or float(np.abs(surface).max())
-        ends = np.array([-most, most])
+        most = float(np.abs(at_rows[np.isfinite(at_rows)]).max(initial=0.0)) or max(-low, high)
+        ends = (-most, most)
     levels = np.array(MaxNLocator(_LEVELS, symmetric=is_signed).tick_values(*ends))
-    style: dict[str, Any] = {"cmap": "RdBu_r" if is_signed else "YlGnBu", "extend": _extend(surface, levels)}
+    surface = np.ma.masked_invalid(surface)
+    style: dict[str, Any] = {"cmap": "RdBu_r" if is_signed else "YlGnBu", "extend": _extend(low, high, levels)}
     filled = axes.contourf(x, y, surface, levels, alpha=0.8, **style)
     axes.contour(x, y, surface, levels, colors=INK, linewidths=0.4)
     add_color_bar(axes, filled, unit)
 
 
-def _extend(surface: Array, levels: Array) -> str:
-    below, above = surface.min() < levels[0], surface.max() > levels[-1]
+def _extend(low: float, high: float, levels: Array) -> str:
+    below, above = low < levels[0], high > levels[-1]
     return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[below, above]

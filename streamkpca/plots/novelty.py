@@ -16,6 +16,7 @@ from streamkpca.plots.canvas import (
     Array,
     add_legend_below,
     axes_or_new,
+    check_count,
     finish,
     one_a_piece,
 )
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 # Ranges of pieces, once there are twice as many rows as pieces.
 _MOST_SINGLE_ROWS = 2 * MOST_PIECES
+
+# Share of the median score. Atoms score what rounding leaves, 1e-16, and would press all else together.
+_FLOOR = 1e-4
 
 
 def draw_novelty(
@@ -57,8 +61,16 @@ def draw_novelty(
     -------
     Axes
 
+    Raises
+    ------
+    ValueError
+        There are not as many times, thresholds or labels as scores.
+
     Notes
     -----
+    Scores below 1e-4 of the median are drawn there, and the name of the axis tells that: on a scale of logarithms those
+    of atoms, which are zero but for rounding, would press all others together.
+
     Of a long series the range and the median of each of 1,500 equal pieces is drawn, and one tick for the alarms of a
     piece, so no peak and no alarm is lost.
 
@@ -68,13 +80,20 @@ def draw_novelty(
     >>> draw_novelty([0.1, 0.2, 0.9], threshold=0.5, labels=[0, 0, 1]).get_ylabel()
     'novelty'
     """
-    axes = axes_or_new(ax)
+    where = "draw_novelty"
     scores = np.asarray(novelty, dtype=np.float64)
+    if scores.ndim != 1:
+        raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
+    for values, name in ((time, "times"), (labels, "labels"), (threshold, "thresholds")):
+        if values is not None and np.ndim(values):
+            check_count(values, len(scores), name, where=where)
+    axes = axes_or_new(ax)
     when = np.arange(len(scores)) if time is None else np.asarray(time)
     classes = np.zeros(len(scores), dtype=int) if labels is None else np.asarray(labels).astype(int)
     known = np.isfinite(scores)
     positive = scores[known & (scores > 0)]
-    floor = float(positive.min()) if len(positive) else 1e-12
+    floor = max(float(positive.min()), _FLOOR * float(np.median(positive))) if len(positive) else 1e-12
+    is_below = known & (scores < floor)
     shown = np.maximum(scores, floor)
     axes.set_yscale("log")
     healthy = np.where(classes == 0, shown, np.nan)
@@ -95,7 +114,8 @@ def draw_novelty(
     if classes.any() or threshold is not None:
         add_legend_below(axes)
     axes.margins(x=0.005)
-    finish(axes, "novelty over time", "row" if time is None else "time", "novelty")
+    name_of_scores = f"novelty, at least {floor:.2g}" if is_below.any() else "novelty"
+    finish(axes, "novelty over time", "row" if time is None else "time", name_of_scores)
     return axes
 
 
@@ -113,7 +133,7 @@ def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str
 
 def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
     """Draw the threshold where it changes: a constant one is a line between two points."""
-    edge = np.diff(level, prepend=np.nan) != 0.0
+    edge = np.append(True, level[1:] != level[:-1])[: len(level)]
     edge[:-1] |= edge[1:]
     edge[-1:] = True
     corners = np.flatnonzero(edge)

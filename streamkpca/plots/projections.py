@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.plots.canvas import ALARM, MOST_POINTS, add_color_bar, axes_or_new, every_nth, finish, group_colors
+from streamkpca.plots.canvas import (
+    ALARM,
+    MOST_POINTS,
+    add_color_bar,
+    axes_or_new,
+    check_count,
+    every_nth,
+    finish,
+    group_colors,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +60,11 @@ def draw_projections(
     -------
     Axes
 
+    Raises
+    ------
+    ValueError
+        There are no such components, or not as many colours, groups or marks as rows, or names as groups.
+
     Notes
     -----
     Groups are drawn in the order of the rows, so that none covers the others for being the last.
@@ -61,8 +75,19 @@ def draw_projections(
     >>> draw_projections([[0.0, 1.0], [1.0, 0.0]], groups=[3, 5]).get_legend().get_texts()[1].get_text()
     '5'
     """
+    where = "draw_projections"
+    points = np.asarray(projections, dtype=np.float64)
+    n_axes = points.shape[1] if points.ndim == 2 else 0
+    if not all(0 <= component < n_axes for component in components):
+        raise ValueError(
+            f"{where} expected projections with the components {tuple(components)} but got an array of shape "
+            f"{points.shape}; choose others, or fit a model with more"
+        )
+    for values, name in ((color, "colours"), (groups, "groups"), (highlight, "marks")):
+        if values is not None:
+            check_count(values, len(points), name, where=where)
     axes = axes_or_new(ax)
-    points = np.asarray(projections, dtype=np.float64)[:, list(components)]
+    points = points[:, list(components)]
     chosen = slice(None, None, every_nth(len(points), MOST_POINTS))
     x, y = points[chosen].T
     size = float(np.clip(_INK / max(len(points), 1), 4.0, 16.0))
@@ -70,6 +95,7 @@ def draw_projections(
     if groups is not None:
         classes, which = np.unique(np.asarray(groups), return_inverse=True)
         names = [str(value) for value in classes] if group_names is None else list(group_names)
+        check_count(names, len(classes), "names of groups", where=where)
         palette = group_colors(len(classes))
         axes.scatter(x, y, color=[palette[i] for i in which[chosen]], **style)
         for shade, name in zip(palette, names, strict=True):

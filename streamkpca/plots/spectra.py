@@ -54,7 +54,7 @@ def draw_spectrum(
     Raises
     ------
     ValueError
-        `explained` or `bounds` are not of as many axes.
+        The eigenvalues are not finite numbers, or `explained` or `bounds` are not of as many axes.
 
     Examples
     --------
@@ -64,8 +64,10 @@ def draw_spectrum(
     'variance, in units of k(x, x)'
     """
     where = "draw_spectrum"
-    axes = axes_or_new(ax)
     heights = np.asarray(eigenvalues, dtype=np.float64)
+    if heights.ndim != 1 or not np.isfinite(heights).all():
+        raise ValueError(f"{where} expected finite numbers, one for each axis, but got {heights}; pass eigenvalues_")
+    axes = axes_or_new(ax)
     components, q = np.arange(len(heights)), len(heights)
     tops = heights
     step = every_nth(q, _MOST_NUMBERS)
@@ -106,7 +108,7 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
     path : SparsityPath
         What a model's `sparsity_path` returned.
     noise_variance : float, optional
-        The one that is in use, a model's `noise_variance_`, to mark.
+        The one that is in use, a model's `noise_variance_`, to mark, where it is above 0.
     ax : Axes, optional
         Where to draw; a new figure's if None. A second vertical axis is put on its right.
 
@@ -142,7 +144,8 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
         _draw_line(side, noise, values, converged, color, marker)
         side.set_ylim(bottom=0.0)
         side.margins(y=0.08)
-    if noise_variance is not None:
+    # None and 0 have no place on the axis.
+    if noise_variance:
         axes.axvline(noise_variance, color=INK, linewidth=0.9, linestyle="--")
         axes.annotate(
             "in use",
