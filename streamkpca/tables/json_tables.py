@@ -51,6 +51,8 @@ class JsonTable(TextTable):
         self._objects = isinstance(first, dict)
         names = list(first) if isinstance(first, dict) else [str(j) for j in range(len(first))]
         self.columns = choose_columns(source.name, names, choice, named=self._objects)
+        # A column that begins with true or false is likely to go on so.
+        self._flags = {name for name in names if isinstance(first, dict) and isinstance(first[name], bool)}
         time = self.columns.time
         # Times that are no texts, or numbers as well, are read one by one, to be kept as they are spelled.
         self._spelled_times = time is not None and (
@@ -96,7 +98,9 @@ class JsonTable(TextTable):
         arrow = need_pyarrow(self.source)
         block, names = records.joined, [self.columns.names[j] for j in self.columns.wanted]
         time = None if self.columns.time is None else self.columns.names[self.columns.time]
-        types = dict.fromkeys(names, arrow.float64()) | ({} if time is None else {time: arrow.string()})
+        types = {name: arrow.bool_() if name in self._flags else arrow.float64() for name in names}
+        if time is not None:
+            types[time] = arrow.string()
         try:
             table = arrow.json.read_json(
                 arrow.BufferReader(block),
@@ -109,7 +113,7 @@ class JsonTable(TextTable):
             return None
         values: Array = np.empty((table.num_rows, len(names)))
         for j, name in enumerate(names):
-            values[:, j] = table.column(name).to_numpy()
+            values[:, j] = table.column(name).cast(arrow.float64()).to_numpy()
         return self._screen_fast(values, None if time is None else table.column(time).to_pylist(), records)
 
     def _parse_arrays(self, records: Records) -> Parsed | None:
