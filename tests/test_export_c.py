@@ -334,3 +334,4 @@ def test_a_row_is_divided_once_and_not_for_each_atom():
     text = to_c(streamed(RBF(0.4).in_units([0.7, 1.3, 3.1])), name="kpca")
     assert text.count("/ kpca_units0[k]") == 1
     assert "static void kpca_divided0(const double *x, double *u)" in text
+    assert "3 division" in text

@@ -406,6 +406,16 @@ def test_only_models_of_the_same_units_merge():
     assert first.merge(shared).n_samples_seen_ == 120
 
 
+def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_all_rows():
+    X = rows_of(0, 100)
+    first, second, whole = (
+        StreamingKernelPCA(2, kernel=RBF().in_units("range"), block_size=100, random_state=0) for _ in range(3)
+    )
+    first.partial_fit(X[:40]).merge(second.partial_fit(X[40:]))
+    assert first.kernel_ == whole.partial_fit(X).kernel_ == RBF().in_units("range").settled(X)
+    np.testing.assert_array_equal(first.transform(X), whole.transform(X))
+
+
 # What is refused
 
 

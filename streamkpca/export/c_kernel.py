@@ -35,6 +35,8 @@ class KernelCalls:
         Of one k(x, atom i).
     calls : Counter of str
         Divisions and functions of <math.h> of one k(x, atom i).
+    n_divisions : int
+        Of what comes first, once a row.
     """
 
     prepared: tuple[tuple[str, str, str], ...]
@@ -43,6 +45,7 @@ class KernelCalls:
     n_numbers: int
     n_multiplications: int
     calls: Counter[str]
+    n_divisions: int
 
 
 def write_kernel(source: Source, formula: Formula) -> KernelCalls:
@@ -95,6 +98,7 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
         n_numbers=sum(plane.width for plane in prepared),
         n_multiplications=steps.n_multiplications + sum(plane.n_multiplications for plane in planes),
         calls=steps.calls,
+        n_divisions=sum(plane.n_divisions for plane in planes),
     )
 
 
@@ -137,6 +141,11 @@ class _PlaneText:
     def n_multiplications(self) -> int:
         """Multiplications of the plane's value between a row and one atom."""
         return 0 if self.plane.base is Base.ABSOLUTE else self.width
+
+    @property
+    def n_divisions(self) -> int:
+        """Divisions of a row, before any atom."""
+        return int(self.width) * ((self.plane.view.units is not None) + self.is_cosine)
 
     @property
     def preparing_call(self) -> str:
