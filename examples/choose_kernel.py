@@ -16,12 +16,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import LogLocator
-from sklearn.datasets import load_digits
-from sklearn.model_selection import GridSearchCV
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial
+
+try:
+    from matplotlib.ticker import LogLocator
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import GridSearchCV
+except ModuleNotFoundError as error:
+    raise SystemExit(f'choose_kernel.py needs {error.name}; pip install "streamkpca[plots,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
 MOST_ROWS = 2000

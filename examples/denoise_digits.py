@@ -16,12 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
-from sklearn.decomposition import KernelPCA as PeerKernelPCA
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.kernels import RBF
+
+try:
+    from sklearn.datasets import load_digits
+    from sklearn.decomposition import PCA
+    from sklearn.decomposition import KernelPCA as PeerKernelPCA
+except ModuleNotFoundError as error:
+    raise SystemExit(f'denoise_digits.py needs {error.name}; pip install "streamkpca[plots,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
 N_TRAIN = 1300

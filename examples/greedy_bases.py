@@ -26,10 +26,14 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, plots
 from streamkpca.kernels import RBF, Kernel, Polynomial
+
+try:
+    from matplotlib import colormaps
+except ModuleNotFoundError as error:
+    raise SystemExit(f'greedy_bases.py needs {error.name}; pip install "streamkpca[plots]"') from None
 
 Array = npt.NDArray[np.float64]
 

@@ -15,7 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image
+try:
+    from PIL import Image
+except ModuleNotFoundError as error:
+    raise SystemExit(f'make_pictures.py needs {error.name}; pip install "streamkpca[cli,sklearn]"') from None
+
 
 HERE = Path(__file__).parent
 COLORS = 64

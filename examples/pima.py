@@ -28,11 +28,15 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import cross_val_score
-from sklearn.svm import SVC
 
 from streamkpca import KernelPCA, SparseKernelPCA, plots
 from streamkpca.kernels import RBF
+
+try:
+    from sklearn.model_selection import cross_val_score
+    from sklearn.svm import SVC
+except ModuleNotFoundError as error:
+    raise SystemExit(f'pima.py needs {error.name}; pip install "streamkpca[plots,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.bool_]

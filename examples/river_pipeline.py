@@ -24,12 +24,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from river import anomaly, compose, drift, preprocessing, stats
-from sklearn.metrics import roc_auc_score
 
 from streamkpca import plots
-from streamkpca.adapters.for_river import KernelPCADetector
 from streamkpca.kernels import RationalQuadratic
+
+try:
+    from river import anomaly, compose, drift, preprocessing, stats
+    from sklearn.metrics import roc_auc_score
+
+    from streamkpca.adapters.for_river import KernelPCADetector
+except ModuleNotFoundError as error:
+    raise SystemExit(f'river_pipeline.py needs {error.name}; pip install "streamkpca[plots,river,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
 TRUST = 500  # rows that are learned whatever they are, after a lasting change

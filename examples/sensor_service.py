@@ -21,7 +21,7 @@ its checkpoint and its acknowledgement.
 
 Step by step, on one machine (Debian's packages ``mosquitto`` and ``mosquitto-clients``):
 
-1. In a checkout: ``pip install '.[service]'``
+1. In a checkout: ``pip install '.[service]'``, for it needs the extra ``service``
 2. Write ``mosquitto.conf``. By default Mosquitto forgets everything when it ends, drops what exceeds 1,000 waiting
    messages, and lets 20 be unacknowledged::
 
@@ -54,15 +54,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from paho.mqtt.client import Client, MQTTMessage, MQTTv5, topic_matches_sub
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamkpca import Checkpointer, StreamingKernelPCA
 from streamkpca.kernels.expressions import parse_kernel
+
+try:
+    from paho.mqtt.client import Client, MQTTMessage, MQTTv5, topic_matches_sub
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+    from prometheus_client import CollectorRegistry, Histogram, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+except ModuleNotFoundError as error:
+    raise SystemExit(f'sensor_service.py needs {error.name}; pip install "streamkpca[service]"') from None
 
 Array = npt.NDArray[np.float64]
 FOR_EVER = 0xFFFFFFFF

@@ -31,10 +31,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.kernels.expressions import parse_kernel
+
+try:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+except ModuleNotFoundError as error:
+    raise SystemExit(f'server_monitoring.py needs {error.name}; pip install "streamkpca[plots,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
 LEAST_DEVIATION = 0.01

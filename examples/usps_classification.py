@@ -40,11 +40,15 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.svm import SVC
 
 from streamkpca import KernelPCA, StreamingKernelPCA, plots
 from streamkpca.kernels import Polynomial
+
+try:
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.svm import SVC
+except ModuleNotFoundError as error:
+    raise SystemExit(f'usps_classification.py needs {error.name}; pip install "streamkpca[plots,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

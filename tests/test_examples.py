@@ -1,6 +1,7 @@
 """The examples run from any folder, print what they promise and save pictures that show something."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +19,10 @@ PICTURES = EXAMPLES / "pictures"
 SERVERS = Path(__file__).parents[2] / "shared" / "data" / "smd"
 
 
-def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
     return subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / script), *arguments],
+        [sys.executable, "-W", "error", *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -29,6 +30,10 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
         timeout=120,
         check=False,
     )
+
+
+def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_python(folder, str(EXAMPLES / script), *arguments)
 
 
 def numbers(output: str, line: str) -> list[float]:
@@ -111,6 +116,25 @@ def test_kernels_are_chosen_by_cross_validation(tmp_path: Path) -> None:
     # Rows on a line: the linear kernel misses nothing.
     assert scores[0] > 0.999
     assert (tmp_path / "pictures" / "choose_kernel.png").exists()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_say_which_extras_they_need(path: Path, tmp_path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    needed = re.search(r"needs the extras? ((?:``\w+``(?:, | and )?)+)", " ".join(text.split()))
+    assert needed, f"{path.name} does not say what it needs"
+    # Where a library is missing there is None in its place, which import refuses as if it were not installed.
+    blocked = ("sklearn", "river", "matplotlib", "PIL", "paho", "prometheus_client")
+    code = f"import runpy, sys; sys.modules |= dict.fromkeys({blocked!r}); runpy.run_path({str(path)!r}, run_name='x')"
+    done = run_python(tmp_path, "-c", code)
+    if done.returncode:
+        (line,) = done.stderr.splitlines()
+        extras = sorted(re.findall(r"``(\w+)``", needed[1]))
+        assert re.fullmatch(rf'{path.name} needs [\w.]+; pip install "streamkpca\[{",".join(extras)}\]"', line)
+    else:
+        # What draws and no more finds out when it draws, and says the same.
+        assert "sklearn" not in text
+        assert "plots.make_figure" in text
 
 
 def test_pictures_of_the_readme_are_what_the_examples_draw(tmp_path: Path) -> None:
