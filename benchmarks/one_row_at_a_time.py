@@ -180,10 +180,10 @@ def measure(
         fitted = fit(peer_rows, model.kernel_.gamma)
         peers |= fitted
         if not fitted:
-            print(f"{library}'s kernel PCA is left out: {library} is not installed")
+            print(f"{library}'s kernel PCA is left out: {library} is not installed; pip install 'streamkpca[bench]'")
     river = river_peer(peer_rows)
     if river is None:
-        print("HalfSpaceTrees are left out: River is not installed")
+        print("HalfSpaceTrees are left out: River is not installed; pip install 'streamkpca[bench]'")
     own = {
         "transform": model.transform,
         "score_samples": model.score_samples,

@@ -1,0 +1,60 @@
+"""The script that tries extras knows them all. That each works alone takes minutes; `.ci/extras` does it."""
+
+import importlib.util
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / ".ci" / "extras"
+
+
+@pytest.fixture(scope="module")
+def script() -> Any:
+    loader = SourceFileLoader("extras", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("extras", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_every_extra_is_tried(script: Any) -> None:
+    tried = {extra for feature in script.FEATURES.values() for extra in feature.extras.split()}
+    assert tried | script.TRIED_BY_RUN | {"all"} == set(script.EXTRAS)
+
+
+def test_all_is_what_users_need(script: Any) -> None:
+    assert script.closure("all") == set(script.EXTRAS) - {"bench", "dev", "test"}
+
+
+def test_an_extra_brings_those_that_it_asks_for(script: Any) -> None:
+    assert script.closure("cli") == {"cli", "plots"}
+    assert script.closure("polars") == {"polars"}
+
+
+@pytest.mark.parametrize(
+    ("code", "has", "found"),
+    [
+        ("pass", True, None),
+        ("import sys; sys.exit('broken')", True, "fails: broken"),
+        ("pass", False, "works without all of none_such"),
+        ("import none_such", False, "is refused without the name of an extra that it lacks, onnx: "),
+        ("raise ImportError('pip install \"streamkpca[plots,onnx]\"')", False, None),
+        ("raise ImportError('pip install \"streamkpca[plots]\"')", False, "is refused without the name"),
+    ],
+)
+def test_features_are_judged(script: Any, tmp_path: Path, code: str, has: bool, found: str | None) -> None:
+
+    feature = script.Feature("onnx", "none_such", code)
+    said = script.complaint("polars", feature, has, script.run(Path(sys.executable), tmp_path, code))
+    assert said is None if found is None else said.startswith(found)
+
+
+def test_an_extra_without_its_libraries_is_wrong(script: Any, tmp_path: Path) -> None:
+
+    feature = script.Feature("onnx", "none_such", "import none_such")
+    said = script.complaint("onnx", feature, False, script.run(Path(sys.executable), tmp_path, feature.code))
+    assert said == "needs none_such, not all of which come with the extra"
