@@ -523,6 +523,7 @@ def test_merged_models_are_one(files, X):
         (["fit", "x.npy", "--model", "x.npy"], ["is read as input", "another name"]),
         (["fit", "x.npy", "--model", "absent/m.npz"], ["expected the name of a file in a folder that is there"]),
         (["fit", "x.npy", "--model", "."], ["expected the name of a file"]),
+        (["fit", "x.npy", "--model", "-"], ["standard output takes results and no models"]),
         (["info", "x.parquet"], ["x.parquet", "it is no checkpoint"]),
         (["score", "x.npy", "--model", "empty.npz"], ["this model has seen no rows yet"]),
         (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz", "is compressed; checkpoints are not"]),

@@ -295,6 +295,24 @@ def test_results_come_as_rows_come(model, X, lines, form):
     np.testing.assert_allclose([row["novelty"] for row in table], model.reconstruction_error(X[600:651]), rtol=1e-9)
 
 
+def test_rows_are_projected_as_they_are_learned(folder, X, lines):
+    append("log.csv", [HEADER, *lines[:130]])
+    args = ["fit", "log.csv", "--follow", "--time", "when", "--save", "o.jsonl", *SMALL]
+
+    def results():
+        return [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
+
+    with running(*args) as process:
+        wait_for(lambda: Path("o.jsonl").exists() and len(results()) == 130)
+        append("log.csv", lines[130:140])
+        wait_for(lambda: len(results()) == 140)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+    model = StreamingKernelPCA(3, kernel=RBF(), **PARAMETERS)
+    novelty = [model.partial_fit(part).reconstruction_error(part) for part in (X[:130], X[130:140])]
+    np.testing.assert_allclose([row["novelty"] for row in results()], np.concatenate(novelty), rtol=1e-9, atol=1e-14)
+
+
 def test_what_cannot_be_followed_is_refused(model, lines):
     append("a.csv", [HEADER, *lines[:5]])
     np.save("x.npy", np.zeros((5, 3)))

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,6 +66,10 @@ def run(*args, stdin=None):
 
 def shell(*args, **options):
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, timeout=120, **options)
+
+
+def fact(output, name):
+    return re.search(rf"^{name} +(.*)$", output, re.MULTILINE).group(1)
 
 
 def refused(result, *parts):
@@ -225,6 +230,30 @@ def test_a_model_without_rows_tells_its_parameters(folder):
     assert "seen no rows yet" in run("info", "empty.npz").stdout
 
 
+@pytest.mark.parametrize(
+    "place", [{}, {"line": "x"}, {"row": None, "line": [1]}, {"line": -1, "byte": -7, "head": [1, 1]}]
+)
+def test_what_strangers_have_saved_does_no_harm(folder, X, place):
+    old = os.path.realpath("old.csv")
+    notes = {"columns": ["a", "\x1b[2J", "[bold]c"], "places": {old: place}}
+    StreamingKernelPCA(2).partial_fit(X).save("odd.npz", {"command": notes, "\x1b": "\x1b[2J"})
+    result = run("info", "odd.npz")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert fact(result.stdout, "column names") == "a, \\x1b[2J, [bold]c"
+    refused(run("score", "new.csv", "--model", "odd.npz"), "there is no '\\x1b[2J'")
+    result = run("fit", "old.csv", "--columns", "a,b,c", "--model", "odd.npz", "--resume")
+    refused(result, "old.csv: ", "(--from-start)")
+
+
+def test_info_tells_up_to_where_files_were_learned(folder):
+    np.save("x.npy", np.zeros((70, 3)))
+    assert run("fit", "x.npy", "--model", "m.npz", "--resume").exit_code == 0
+    output = run("info", "m.npz").stdout
+    assert f"learned from        {os.path.realpath('old.csv')}, up to line 601\n" in output
+    assert f"learned from        {os.path.realpath('x.npy')}, up to row 70\n" in output
+
+
 # What becomes of standard streams
 
 
@@ -249,7 +278,30 @@ def test_a_full_disk_is_one_line(folder, args):
         done = subprocess.run([*COMMAND, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "No space left on device" in line
+    assert line == "streamkpca: standard output: No space left on device; make room, or write elsewhere"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("o.csv", ["transform", "new.csv", "--model", "m.npz", "--save"]),
+        ("o.jsonl", ["fit", "old.csv", "--save"]),
+    ],
+)
+def test_results_that_find_no_room_leave_nothing(folder, name, args):
+    os.symlink("/dev/full", f"{name}.part")
+    refused(run(*args, name), f"{name}: No space left on device; make room")
+    assert not os.path.lexists(name)
+    assert not os.path.lexists(f"{name}.part")
+
+
+def test_a_reader_of_help_that_leaves_is_no_error(folder):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as pipe:
+        done = subprocess.run([*COMMAND, "--help"], stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize("args", [["fit", "old.csv", *SMALL, "--model", "n.npz"], ["info", "m.npz"]])

@@ -4,9 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import click
-
-from streamkpca.command.terminal import BadInput, one_line
+from streamkpca.command.terminal import BadInput, one_line, print_warning
 from streamkpca.tables import Chunk, Table, check_same_columns, open_table, regroup
 
 STDIN = "-"
@@ -152,7 +150,7 @@ def tell_skipped(tables: Sequence[Table]) -> None:
     if found["rows_skipped"]:
         what = "row was" if found["rows_skipped"] == 1 else "rows were"
         message = f"{found['rows_skipped']:,} {what} skipped, the first: {found['first_skipped']}"
-        click.echo(f"streamkpca: warning: {message}", err=True)
+        print_warning(message)
 
 
 def all_chunks(tables: Sequence[Table], n_rows: int, *, exact: bool = False) -> Iterator[tuple[Table, Chunk]]:

@@ -71,7 +71,7 @@ def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
     """Merge saved MODELs that have learned different rows with one kernel, scale included."""
     check_writable(out, ())
     merged, extra = merge_models(models)
-    with one_line():
+    with one_line(out):
         merged.save(out, extra or None)
     merged.extra_ = extra or None
     if as_json:

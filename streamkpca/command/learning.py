@@ -1,7 +1,6 @@
 """The commands that learn: demo, fit."""
 
 import re
-import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,7 +35,15 @@ from streamkpca.command.options import (
 from streamkpca.command.reports import model_facts, show_model
 from streamkpca.command.results import ResultWriter
 from streamkpca.command.runs import learn, make_model, make_writer, project, results_form
-from streamkpca.command.terminal import BadInput, Interruption, one_line, print_facts, print_json, show_progress
+from streamkpca.command.terminal import (
+    BadInput,
+    Interruption,
+    one_line,
+    print_facts,
+    print_json,
+    print_warning,
+    show_progress,
+)
 from streamkpca.tables import Table, TableError
 
 if TYPE_CHECKING:
@@ -251,7 +258,7 @@ def _go_on(tables: Sequence[Table], keeper: ModelKeeper, *, follow: bool) -> Non
             if not follow:
                 raise BadInput(f"{error} (--from-start)") from None
             # A log that was rotated meanwhile must not stop the one who follows it.
-            warnings.warn(f"{error}; it is learned from its beginning", stacklevel=2)
+            print_warning(f"{error}; it is learned from its beginning")
 
 
 def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> "StreamingKernelPCA":

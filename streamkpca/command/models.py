@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamkpca.checkpoints.files import write_durably
+from streamkpca.command.results import STANDARD_OUTPUT
 from streamkpca.command.terminal import BadInput, one_line
 from streamkpca.tables import Chunk, Table
 
@@ -124,7 +125,7 @@ class ModelKeeper:
         self._forget_old_places()
         model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
         if self.path is not None:
-            with one_line():
+            with one_line(self.path):
                 model.save(self.path, model.extra_)
         self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
 
@@ -233,8 +234,12 @@ def read_model(path: str) -> "StreamingKernelPCA":
     """
     from streamkpca.streaming import StreamingKernelPCA
 
-    with one_line():
-        return StreamingKernelPCA.load(path)
+    try:
+        with one_line(path):
+            return StreamingKernelPCA.load(path)
+    except BadInput as error:
+        # Whoever has typed a command has called no function.
+        raise BadInput(error.message.removeprefix("load: ")) from None
 
 
 def read_fitted(path: str) -> "StreamingKernelPCA":
@@ -277,6 +282,8 @@ def check_writable(path: str, inputs: Sequence[str]) -> None:
         It is a folder, in no folder, or one of the inputs.
     """
     target = Path(path)
+    if path == STANDARD_OUTPUT:
+        raise BadInput("-: standard output takes results and no models, which are replaced as a whole; name a file")
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise BadInput(f"{path}: expected the name of a file in a folder that is there")
     if any(target.resolve() == Path(name).resolve() for name in inputs):
@@ -364,7 +371,7 @@ def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: 
     from streamkpca.export import to_c, to_onnx
 
     suffix = Path(path).suffix.lower()
-    with one_line():
+    with one_line(path):
         if suffix == ".onnx":
             graph = to_onnx(model, dtype="float64" if double else "float32")
             contents = graph.SerializeToString(deterministic=True)

@@ -197,7 +197,7 @@ def save_picture(figure: "Figure", path: str) -> None:
         The file cannot be written; what was there is untouched.
     """
     ending = Path(path).suffix.lower().removeprefix(".")
-    with one_line():
+    with one_line(path):
         write_durably(path, lambda file: figure.savefig(file, format=ending, dpi=_DOTS_PER_INCH))
 
 

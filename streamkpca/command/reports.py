@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.command.detection import auroc, average_precision
-from streamkpca.command.models import NOTES, learned_columns
+from streamkpca.command.models import NOTES, learned_columns, own_notes
 from streamkpca.command.terminal import print_facts, print_table
 from streamkpca.kernels import Kernel
 from streamkpca.tables import Chunk
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamkpca.streaming import StreamingKernelPCA
 
 _SHOWN_NAMES = 8
+_SHOWN_PLACES = 3
 
 Array = npt.NDArray[np.float64]
 
@@ -154,7 +155,7 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
     shown = [
         ("rows", rows),
         ("columns", f"{facts['columns']}"),
-        *([("their names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
+        *([("column names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
         ("kernel", facts["kernel"]),
         ("atoms", f"{facts['atoms']}" + ("" if limit is None else f" of at most {limit}")),
         ("active atoms", f"{facts['active_atoms']}"),
@@ -164,6 +165,15 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         shown.append(("half-life", f"{model.half_life:,.0f} rows"))
     if facts["last_drift_row"] is not None:
         shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
+    places = own_notes(model.extra_).get("places", {})
+    for file, place in list(places.items())[-_SHOWN_PLACES:]:
+        # The line of a place is the next one; anybody may have written anything there.
+        reached = [
+            f"{unit} {place[unit] - before:,}"
+            for unit, before in (("line", 1), ("row", 0))
+            if isinstance(place.get(unit), int)
+        ]
+        shown.append(("learned from", ", up to ".join([file, *reached])))
     beside = facts["extra"]
     if isinstance(beside, dict):
         beside = {name: value for name, value in beside.items() if name != NOTES} or None

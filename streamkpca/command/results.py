@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -120,11 +121,12 @@ class ResultWriter:
         if projections is not None:
             columns |= {f"component_{i}": projections[:, i] for i in range(projections.shape[1])}
         table = pyarrow.table(columns)
-        if self._writer is None:
-            self._writer = _make_writer(self.form, self._file, table.schema)
-        self._writer.write_table(table)
-        if self._is_live:
-            self._file.flush()
+        with self._named():
+            if self._writer is None:
+                self._writer = _make_writer(self.form, self._file, table.schema)
+            self._writer.write_table(table)
+            if self._is_live:
+                self._file.flush()
         self.n_rows += len(novelty)
 
     def __exit__(
@@ -133,11 +135,14 @@ class ResultWriter:
         assert self._file is not None
         is_complete = False
         try:
-            # What ends a file that nobody can write to would only fail again.
-            if self._writer is not None and not (self.is_output and kind is not None):
-                self._writer.close()
-            if not self.is_output:
-                self._file.close()
+            with self._named():
+                try:
+                    # What ends a file that nobody can write to would only fail again.
+                    if self._writer is not None and not (self.is_output and kind is not None):
+                        self._writer.close()
+                finally:
+                    if not self.is_output:
+                        self._file.close()
             is_complete = kind is None and self._writer is not None
         finally:
             self._writer = None
@@ -145,6 +150,15 @@ class ResultWriter:
                 self._part.replace(self.path)
             elif not self._is_live:
                 self._part.unlink()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the file where the system only says that it is full."""
+        try:
+            yield
+        except OSError as error:
+            where = "standard output" if self.is_output else str(self.path)
+            raise OSError(error.errno, error.strerror or str(error), where) from None
 
 
 class _JsonLines:

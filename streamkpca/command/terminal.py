@@ -1,5 +1,6 @@
 """What the command shows and how it stops: progress, tables, one-line errors, signals at a safe moment."""
 
+import errno
 import json
 import os
 import signal
@@ -22,6 +23,8 @@ WRONG_USE = 2
 INTERRUPTED = 128 + signal.SIGINT
 READER_LEFT = 141
 
+_NO_EDGE = 100_000
+
 Report = Callable[[int, int, int], None]
 
 # What stops a command, and what Python does about it unless somebody asks for something else.
@@ -35,8 +38,13 @@ class BadInput(click.ClickException):
 
 
 @contextmanager
-def one_line() -> Iterator[None]:
+def one_line(path: str = "") -> Iterator[None]:
     """Turn bad input, wherever it shows, into the command's one-line error.
+
+    Parameters
+    ----------
+    path : str, optional
+        The file that is at work, where the system's error names none.
 
     Raises
     ------
@@ -48,7 +56,7 @@ def one_line() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise BadInput(_refusal(error, "check the path and your rights to it")) from None
+        raise BadInput(_refusal(error, path)) from None
     except (ImportError, ValueError) as error:
         raise BadInput(str(error)) from None
 
@@ -78,16 +86,24 @@ class OneLineErrors(Ordered):
             code = WRONG_USE
         except click.ClickException as error:
             remedy = "" if isinstance(error, BadInput) else " Try --help."
-            click.echo(f"streamkpca: {' '.join(error.format_message().split())}{remedy}", err=True)
+            click.echo(f"streamkpca: {_printable(' '.join(error.format_message().split()))}{remedy}", err=True)
             code = WRONG_USE
         except (click.Abort, KeyboardInterrupt):
             click.echo("streamkpca: interrupted", err=True)
             code = INTERRUPTED
         except OSError as error:
             _forget_output()
-            click.echo(f"streamkpca: {_refusal(error, 'is there room where standard output goes?')}", err=True)
+            click.echo(f"streamkpca: {_refusal(error, 'standard output')}", err=True)
             code = WRONG_USE
         sys.exit(code if isinstance(code, int) else 0)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the command line, or print the help, which a reader may leave too."""
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:
+            _forget_output()
+            raise click.exceptions.Exit(READER_LEFT) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command; warnings become one line too."""
@@ -233,6 +249,16 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
         yield report
 
 
+def print_warning(message: str) -> None:
+    """Print a warning as one line on standard error.
+
+    Parameters
+    ----------
+    message : str
+    """
+    click.echo(f"streamkpca: warning: {_printable(' '.join(message.split()))}", err=True)
+
+
 def print_json(found: dict[str, Any]) -> None:
     """Print an object on one line of standard output.
 
@@ -258,7 +284,7 @@ def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(escape(name), escape(value))
+        table.add_row(escape(name), escape(_printable(value)))
     _print(title, table)
 
 
@@ -278,12 +304,15 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     for name in header:
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(_printable(cell)) for cell in row))
     _print(title, table)
 
 
 def _print(title: str, table: Table) -> None:
     console = Console()
+    if not console.is_terminal:
+        # There is no edge to fold long lines at.
+        console.width = _NO_EDGE
     with console.capture() as capture:
         console.print(f"[bold]{escape(title)}[/]", soft_wrap=True)
         console.print(table)
@@ -296,11 +325,18 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refusal(error: OSError, remedy: str) -> str:
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}; {remedy}"
+def _printable(text: str) -> str:
+    """Write control characters as such: names in files of strangers must not steer the terminal."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _refusal(error: OSError, path: str) -> str:
+    where = path if error.filename is None else error.filename
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    remedy = "make room, or write elsewhere" if is_full else "check the path and your rights to it"
+    return f"{where}: {error.strerror or error}; {remedy}".removeprefix(": ")
 
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     del where, more
-    click.echo(f"streamkpca: warning: {' '.join(str(message).split())}", err=True)
+    print_warning(str(message))
