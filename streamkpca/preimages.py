@@ -110,6 +110,10 @@ class _Ridge:
 
     def __init__(self, projections: Array, rows: Array, units: Array) -> None:
         self._mean = rows.mean(axis=0)
+        # Nothing depends on where the projections' origin is, but inner products would lose their digits to it: rows
+        # 1e6 from the origin, not centred, were found again at 40 times their range.
+        self._centre = projections.mean(axis=0)
+        projections = projections - self._centre
         gamma = RBF("median").settled(projections).gamma
         assert isinstance(gamma, float)
         self._kernel = gamma * Linear() + RBF(gamma)
@@ -135,7 +139,7 @@ class _Ridge:
         self._coefficients = vectors @ (along / (lengths + penalty)[:, None])
 
     def predict(self, projections: Array) -> Array:
-        values = self._kernel.program.matrix(projections, self._projections)
+        values = self._kernel.program.matrix(projections - self._centre, self._projections)
         centred = values - values.mean(axis=1)[:, None] - self._offsets + self._offsets.mean()
         predicted: Array = self._mean + centred @ self._coefficients
         return predicted

@@ -298,6 +298,16 @@ def test_names_of_features_cannot_end_the_comment(build):
     build(model)
 
 
+def test_names_of_classes_cannot_end_the_comment_either(build):
+    class Pümpe(KernelPCA):
+        pass
+
+    Pümpe.__name__ = '*/ #error "x"'
+    model = Pümpe(2, kernel=RBF(0.4)).fit(drawn_rows(0, 20))
+    assert r"from a *\/ #error" in to_c(model)
+    build(model)
+
+
 @pytest.mark.parametrize("name", ["", "3d", "a-b", "pümp", "_pump", "pump_", "my__pump", "a b", "x;y"])
 def test_names_that_are_no_identifiers_are_refused(name):
     with pytest.raises(ValueError, match="to_c: name must be a C identifier such as 'pump', got"):

@@ -199,3 +199,16 @@ def test_pre_images_are_the_same_after_loading():
     again = StreamingKernelPCA.from_bytes(model.to_bytes())
     projections = model.transform(circle(20))
     np.testing.assert_array_equal(again.inverse_transform(projections), model.inverse_transform(projections))
+
+
+@pytest.mark.parametrize("model", [KernelPCA, SparseKernelPCA, StreamingKernelPCA], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+def test_rows_far_from_the_origin_are_found_again_as_well_as_least_squares_finds_them(model, offset):
+    """The first axis of rows that are not centred points at all of them: projections are large, and differ little."""
+    rows = np.random.default_rng(0).normal(size=(150, 3)) + np.array([offset, 0.0, -offset])
+    fitted = model(2, kernel=Linear(), center=False).fit(rows)
+    known = np.column_stack([fitted.transform(rows) - fitted.transform(rows).mean(axis=0), np.ones(150)])
+    residual = rows - known @ np.linalg.lstsq(known, rows, rcond=1e-9)[0]
+    best = 1.0 - (residual**2).sum() / ((rows - rows.mean(axis=0)) ** 2).sum()
+    assert fitted.score(rows) > best - 0.02
+    assert best > 0.3

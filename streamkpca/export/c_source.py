@@ -201,7 +201,8 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
         "which Python refuses, give infinity or NaN.",
     }  # fmt: skip
-    lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {formula.estimator}.", ""]
+    estimator = _comment_safe([formula.estimator])[1:-1]
+    lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
     lines += [*_listed(facts), "", *uses, "", *_listed(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
 
