@@ -4,6 +4,8 @@ import importlib
 import pickle
 import re
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -174,13 +176,15 @@ def test_names_may_be_anything_that_a_dict_takes():
 def test_what_is_no_number_is_refused_by_its_name(method):
     model = learned(KernelPCADetector, DICTS[:10])
     before = bits(model)
-    for value in ("text", None, "1.5", [1.0, 2.0], 1j, 10**400):
+    for value in ("text", None, "1.5", [1.0, 2.0], np.ones(1), 1j):
         with pytest.raises(
             TypeError, match=f"KernelPCADetector.{method} expected numbers but feature 'b' is {re.escape(repr(value))};"
         ):
             getattr(model, method)({"a": 1.0, "b": value, "c": 1.0})
     with pytest.raises(ValueError, match="NaN"):
         getattr(model, method)({"a": 1.0, "b": float("nan")})
+    with pytest.raises(ValueError, match="infinity"):
+        getattr(model, method)({"a": 1.0, "b": 10**400})
     assert bits(model) == before
 
 
@@ -199,6 +203,28 @@ def test_a_refused_batch_changes_nothing(n_known):
         assert model.features_ == features
     model.learn_many(FRAME.iloc[n_known:])
     assert bits(model) == bits(learned(KernelPCATransformer))
+
+
+def test_whatever_is_a_number_will_do():
+    model, same = learned(KernelPCADetector, DICTS[:10]), learned(KernelPCADetector, DICTS[:10])
+    for value in (0.5, np.float32(0.5), np.array(0.5), Decimal("0.5"), Fraction(1, 2)):
+        assert model.score_one({"a": value, "b": 1, "c": True}) == model.score_one({"a": 0.5, "b": 1.0, "c": 1.0})
+        model.learn_one({"a": value, "b": 2**70, "c": np.int8(3)})
+        same.learn_one({"a": 0.5, "b": 2.0**70, "c": 3.0})
+    assert bits(model) == bits(same)
+
+
+def test_what_was_encoded_comes_in_sparse_columns():
+    table = FRAME.assign(site=["east", "west", "north", "south"] * 175)
+    model = preprocessing.OneHotEncoder() | KernelPCADetector(**SMALL)
+    model.learn_many(table[["site"]])
+    one = preprocessing.OneHotEncoder() | KernelPCADetector(**SMALL)
+    for site in table["site"]:
+        one.learn_one({"site": site})
+    known = model["KernelPCADetector"]
+    assert known.features_ == ["site_east", "site_north", "site_south", "site_west"]
+    assert known.kernel_pca.n_samples_seen_ == one["KernelPCADetector"].kernel_pca.n_samples_seen_ == 700
+    assert model.score_one({"site": "west"}) < 1e-9 < model.score_one({"site": "moon"})
 
 
 def test_bad_rows_can_be_skipped():

@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -161,9 +163,19 @@ class Learner:
             # Of several lengths.
             row = np.array([[None]])
         if row.dtype.kind not in "fiub" or row.ndim != 2:
-            wrong = next(name for name, value in zip(features, values, strict=True) if not _is_number(value))
-            raise self._refusal(method, wrong, repr(x[wrong]))
+            # Slower, for what numpy has no type for: fractions, decimals, large integers.
+            row = np.array([[self._number(value, name, method) for name, value in zip(features, values, strict=True)]])
         return row.astype(np.float64, copy=False)
+
+    def _number(self, value: Any, feature: Any, method: str) -> float:
+        # Zero-dimensional arrays are numbers to numpy.
+        given = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+        if not isinstance(given, Real | Decimal | np.bool_):
+            raise self._refusal(method, feature, repr(value))
+        try:
+            return float(given)
+        except OverflowError:
+            return np.inf
 
     def _rows(self, frame: Any, features: list[Any], method: str) -> Array:
         rows = np.zeros((len(frame), len(features)))
@@ -171,7 +183,7 @@ class Learner:
         for i, name in enumerate(features):
             if (place := place_of.get(name)) is not None:
                 column = frame[:, [place]]
-                if not (column.schema.dtypes()[0].is_numeric() or column.schema.dtypes()[0].is_boolean()):
+                if not _is_numeric(column):
                     raise self._refusal(method, name, f"a column of {column.schema.dtypes()[0]}")
                 rows[:, i] = dataframe.to_numpy(column)[:, 0]
         return rows
@@ -192,6 +204,10 @@ def _in_order(names: Iterable[Any]) -> list[Any]:
         return sorted(given, key=repr)
 
 
-def _is_number(value: Any) -> bool:
-    is_one = isinstance(value, int | float | np.generic | np.ndarray) and np.ndim(value) == 0
-    return is_one and np.asarray(value).dtype.kind in "fiub"
+def _is_numeric(column: Any) -> bool:
+    """Whether a frame of one column holds numbers or booleans."""
+    dtype = column.schema.dtypes()[0]
+    if dtype.is_numeric() or dtype.is_boolean():
+        return True
+    # Sparse columns, as River's OneHotEncoder makes them, are unknown to narwhals.
+    return column.implementation.is_pandas_like() and column.to_native().dtypes.iloc[0].kind in "fiub"
