@@ -18,7 +18,8 @@ from pyarrow import csv, parquet
 from streamkpca import StreamingKernelPCA, __version__, load
 from streamkpca.cli import cli
 from streamkpca.command.results import ResultWriter
-from streamkpca.command.terminal import Interruption, show_progress
+from streamkpca.command.stops import Interruption
+from streamkpca.command.terminal import show_progress
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]

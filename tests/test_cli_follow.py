@@ -17,7 +17,7 @@ from pyarrow import csv, parquet
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli import cli
-from streamkpca.command.models import _MOST_LETTERS, ModelKeeper, Pace
+from streamkpca.command.keeper import _MOST_LETTERS, ModelKeeper, Pace
 from streamkpca.command.results import ResultWriter
 from streamkpca.kernels import RBF
 from streamkpca.tables import open_table

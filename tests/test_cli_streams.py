@@ -21,9 +21,10 @@ from pyarrow import csv, feather, ipc, parquet
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli import cli
-from streamkpca.command.models import ModelKeeper, Pace
+from streamkpca.command.keeper import ModelKeeper, Pace
 from streamkpca.command.options import _KERNELS
-from streamkpca.command.terminal import BadInput, Interruption
+from streamkpca.command.stops import Interruption
+from streamkpca.command.terminal import BadInput
 from streamkpca.kernels.expressions import parse_kernel
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
@@ -376,7 +377,7 @@ class Clock:
 
 def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("streamkpca.command.models.time", clock)
+    monkeypatch.setattr("streamkpca.command.keeper.time", clock)
     model = StreamingKernelPCA(2).partial_fit(X[:100])
 
     def is_saved(keeper):

@@ -197,6 +197,8 @@ def test_contours_keep_an_even_selection_of_many_rows(folder, figures):
         (["atoms", "--shape", "0x4"], ["'0x4' is not a height and a width"]),
         (["spectrum", "--size", "big"], ["'big' is not two sizes"]),
         (["spectrum", "--size", "0x3"], ["'0x3' is not two sizes"]),
+        (["spectrum", "--size", "nanxnan"], ["'nanxnan' is not two sizes"]),
+        (["spectrum", "--size", "5x101"], ["'5x101' is not two sizes"]),
         (["maps"], ["maps"]),
     ],
 )

@@ -37,7 +37,8 @@ from streamkpca.command.options import (
 from streamkpca.command.reports import Scores, model_facts, show_model
 from streamkpca.command.results import STANDARD_OUTPUT, ResultWriter
 from streamkpca.command.runs import learn, make_model, make_writer, project, results_form
-from streamkpca.command.terminal import BadInput, Interruption, one_line, print_json
+from streamkpca.command.stops import Interruption
+from streamkpca.command.terminal import BadInput, one_line, print_json
 from streamkpca.tables import Chunk
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamkpca.command.inputs import open_tables, reading_options, skipped_facts, tell_skipped, time_name
+from streamkpca.command.keeper import ModelKeeper, Pace
 from streamkpca.command.models import (
-    ModelKeeper,
-    Pace,
     check_columns,
     check_writable,
     learned_columns,
@@ -35,15 +34,8 @@ from streamkpca.command.options import (
 from streamkpca.command.reports import model_facts, show_model
 from streamkpca.command.results import ResultWriter
 from streamkpca.command.runs import learn, make_model, make_writer, project, results_form
-from streamkpca.command.terminal import (
-    BadInput,
-    Interruption,
-    one_line,
-    print_facts,
-    print_json,
-    print_warning,
-    show_progress,
-)
+from streamkpca.command.stops import Interruption
+from streamkpca.command.terminal import BadInput, one_line, print_facts, print_json, print_warning, show_progress
 from streamkpca.tables import Table, TableError
 
 if TYPE_CHECKING:

@@ -1,8 +1,6 @@
 """Pictures of saved models and of rows that they are asked about."""
 
-import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +11,7 @@ import numpy.typing as npt
 from streamkpca.checkpoints.files import write_durably
 from streamkpca.command.terminal import BadInput, one_line
 from streamkpca.tables import Chunk
+from streamkpca.tables.chunks import Time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +57,7 @@ class Collected:
         self._novelty: list[Array] = []
         self._projections: list[Array] = []
         self._labels: list[Array] = []
-        self._times: list[Any] | None = None
+        self._times: list[Time] | None = None
         self._selection: Array = np.empty((0, model.n_features_in_))
 
     @property
@@ -81,35 +80,10 @@ class Collected:
         """An even selection of the rows."""
         return self._selection
 
-    def time_axis(self, source: str) -> npt.NDArray[Any] | None:
-        """Make an axis of the times of all rows.
-
-        Parameters
-        ----------
-        source : str
-            Where they come from, for the error text.
-
-        Returns
-        -------
-        ndarray of shape (n,) of float or datetime64, or None
-            None where no times were asked for.
-
-        Raises
-        ------
-        BadInput
-            One is missing, is neither a number nor a date, or comes before the one before it.
-        """
-        if self._times is None:
-            return None
-        axis = _as_axis(self._times, source)
-        back = np.flatnonzero(np.diff(axis) < np.zeros(1, dtype=np.diff(axis).dtype))
-        if len(back):
-            i = int(back[0]) + 1
-            raise BadInput(
-                f"{source}: expected ascending times but row {i} (from 0) has {self._times[i]} after "
-                f"{self._times[i - 1]}; sort the rows, or leave --time out"
-            )
-        return axis
+    @property
+    def times(self) -> list[Time] | None:
+        """Times of all rows, where they were asked for."""
+        return self._times
 
     def take(self, chunk: Chunk, novelty: Array) -> None:
         """Take in the next rows.
@@ -201,21 +175,6 @@ def save_picture(figure: "Figure", path: str) -> None:
         write_durably(path, lambda file: figure.savefig(file, format=ending, dpi=_DOTS_PER_INCH))
 
 
-def label_dates(axes: "Axes") -> None:
-    """Write dates along an axis of times so short that they do not run into each other.
-
-    Parameters
-    ----------
-    axes : Axes
-    """
-    from matplotlib import dates as untyped_dates
-
-    dates: Any = untyped_dates
-    locator = dates.AutoDateLocator()
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-
-
 def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
     """Find a feature by its name or position.
 
@@ -242,39 +201,6 @@ def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
     if wanted.isdecimal() and int(wanted) < len(names):
         return int(wanted)
     raise BadInput(f"{path}: expected a column that it has learned but got {wanted!r}; see streamkpca info {path}")
-
-
-def _as_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
-    """Turn times into numbers, or into dates in universal time; the first tells which they are."""
-    numbers = np.array([_as_number(when) for when in times])
-    if not np.isnan(numbers[0]):
-        bad, axis = np.isnan(numbers), numbers
-    else:
-        axis = np.array([_as_date(when) for when in times])
-        bad = np.isnat(axis)
-    if bad.any():
-        i = int(np.flatnonzero(bad)[0])
-        raise BadInput(
-            f"{source}: expected times, all numbers or all dates such as 2024-05-01T10:00, but row {i} (from 0) has "
-            f"{times[i]!r}; mend the column, or leave --time out"
-        )
-    return axis
-
-
-def _as_number(when: Any) -> float:
-    try:
-        number = float(when)
-    except (TypeError, ValueError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
-
-
-def _as_date(when: Any) -> np.datetime64:
-    try:
-        date = datetime.fromisoformat(when.strip())
-    except (AttributeError, ValueError):
-        return np.datetime64("NaT", "us")
-    return np.datetime64(date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None), "us")
 
 
 def drift_looks(models: Sequence[tuple[str, Any]]) -> tuple[list[int], list[npt.NDArray[np.int64]]]:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.command.detection import auroc, average_precision
-from streamkpca.command.models import NOTES, learned_columns, own_notes
+from streamkpca.command.keeper import NOTES, own_notes
+from streamkpca.command.models import learned_columns
 from streamkpca.command.terminal import print_facts, print_table
 from streamkpca.kernels import Kernel
 from streamkpca.tables import Chunk

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.command.inputs import all_chunks, total_of
-from streamkpca.command.models import ModelKeeper, n_learned
+from streamkpca.command.keeper import ModelKeeper
+from streamkpca.command.models import n_learned
 from streamkpca.command.results import STANDARD_OUTPUT, ResultWriter
-from streamkpca.command.terminal import BadInput, Interruption, one_line, show_progress
+from streamkpca.command.stops import Interruption
+from streamkpca.command.terminal import BadInput, one_line, show_progress
 from streamkpca.tables import Chunk, Table
 
 if TYPE_CHECKING:
