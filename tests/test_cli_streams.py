@@ -1,5 +1,6 @@
 """Models and results between commands: columns by name, formats, pipes, signals, full disks, completion."""
 
+import contextlib
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from streamkpca.cli import cli
 from streamkpca.command.keeper import ModelKeeper, Pace
 from streamkpca.command.options import _KERNELS
 from streamkpca.command.stops import Interruption
-from streamkpca.command.terminal import BadInput
+from streamkpca.command.terminal import BadInput, print_json
 from streamkpca.kernels.expressions import parse_kernel
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
@@ -139,12 +140,32 @@ def test_what_is_beside_a_model_is_never_lost(folder, X):
     assert run("score", "new.csv", "--model", "other.npz").exit_code == 0
 
 
+def test_a_file_to_learn_first_tells_the_columns_of_the_other(folder, X):
+    write_csv("more.csv", ["c", "bad", "b", "x", "a"], X[600:, [2, 0, 1, 0, 0]])
+    found = run("score", "more.csv", "--train", "old.csv", "--labels", "bad", *SMALL, "--save", "o.csv")
+    assert found.exit_code == 0, found.stderr
+    model = StreamingKernelPCA(3, **PARAMETERS).partial_fit(X[:600]).refit()
+    np.testing.assert_allclose(csv.read_csv("o.csv")["novelty"], model.reconstruction_error(X[600:]), rtol=1e-9)
+
+
+def test_a_merged_model_goes_on_where_the_further_one_was(folder, X):
+    kernel = ["--kernel", "RBF(gamma=0.5)", "--block-size", "64"]
+    for name, n in (("x", 100), ("y", 300)):
+        write_csv("log.csv", NAMES, X[:n])
+        assert run("fit", "log.csv", *kernel, "--model", f"{name}.npz").exit_code == 0
+    for models in (["x.npz", "y.npz"], ["y.npz", "x.npz"]):
+        assert run("merge", *models, "--out", "xy.npz").exit_code == 0
+        write_csv("log.csv", NAMES, X[:350])
+        found = json.loads(run("fit", "log.csv", "--model", "xy.npz", "--resume", "--json").stdout)
+        assert (found["new_rows"], found["model"]["rows"]) == (50, 450)
+
+
 def test_merged_models_keep_their_names(folder, X):
     for name, names in (("x", NAMES), ("y", NAMES), ("z", NAMES[::-1])):
         write_csv(f"{name}.csv", names, X)
         assert run("fit", f"{name}.csv", "--kernel", "RBF(gamma=0.5)", "--model", f"{name}.npz").exit_code == 0
     assert json.loads(run("merge", "x.npz", "y.npz", "--out", "xy.npz", "--json").stdout)["column_names"] == NAMES
-    assert load("xy.npz").extra_ == {"command": {"columns": NAMES}}
+    assert load("xy.npz").extra_["command"]["columns"] == NAMES
     refused(run("merge", "x.npz", "z.npz", "--out", "o.npz"), "z.npz: expected column 'a' in place 0", "got 'c'")
 
 
@@ -223,6 +244,11 @@ def test_every_command_speaks_json(folder, args):
     assert result.exit_code == 0, result.stderr
     (line,) = result.stdout.splitlines()
     assert json.loads(line)
+
+
+def test_numbers_that_json_lacks_are_null(capsys):
+    print_json({"a": [1.5, float("nan"), (float("inf"),)], "b": {"c": -float("inf")}, "d": "NaN"})
+    assert json.loads(capsys.readouterr().out) == {"a": [1.5, None, [None]], "b": {"c": None}, "d": "NaN"}
 
 
 def test_a_model_without_rows_tells_its_parameters(folder):
@@ -325,6 +351,30 @@ def test_what_needs_a_closed_stream_is_refused(folder):
         assert done.returncode == 2
         (said,) = done.stderr.splitlines()
         assert part in said
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
+@pytest.mark.parametrize("follow", [[], ["--follow"]])
+def test_a_bar_on_the_terminal_takes_nothing_from_standard_output(folder, X, follow):
+    ours, theirs = os.openpty()
+    # A dumb terminal gets no bar at all.
+    environment = os.environ | {"TERM": "xterm"}
+    command = [*COMMAND, "score", "-", *follow, "--model", "m.npz", "--json", "--quantile", "0.5"]
+    text = (folder / "new.csv").read_bytes()
+    done = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=theirs, env=environment, timeout=60)
+    os.close(theirs)
+    shown = b""
+    # The terminal's end is an error on some systems, and nothing on others.
+    with contextlib.suppress(OSError):
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert done.returncode == 0
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[-1]["scores"]["rows"] == 200
+    assert lines[-1]["scores"]["alarms"] > 10
+    assert len(lines) == (1 + lines[-1]["scores"]["alarms"] if follow else 1)
+    assert (b"projecting" in shown) == (not follow)
 
 
 # Signals, and models that are saved in between

@@ -152,8 +152,9 @@ def score(
         if learned:
             threshold = _threshold(learner, quantile)
             result = Scores(top, threshold=threshold)
-            take = _alarm_printer(result, as_json=as_json) if follow and save != STANDARD_OUTPUT else result.take
-            scored = project(learner, [target], chunk_rows, hands, writer=writer, takers=[take])
+            shows_alarms = follow and save != STANDARD_OUTPUT
+            take = _alarm_printer(result, as_json=as_json) if shows_alarms else result.take
+            scored = project(learner, [target], chunk_rows, hands, writer=writer, takers=[take], quiet=shows_alarms)
     tell_skipped([target])
     if not (writer and writer.is_output):
         if as_json:

@@ -88,9 +88,10 @@ def open_pair(
     """
     if train == STDIN:
         raise BadInput("--train -: standard input cannot be learned first; write it to a file and name that")
-    (target,) = open_tables([file], reading | {"labels": labels})
-    options = reading | {"array": train_array or reading["array"]}
+    options = reading | {"array": train_array or reading["array"], "follow": False}
     (source,) = open_tables([train], options)
+    learned = [name for name in source.columns.feature_names if name != labels] if source.columns.named else None
+    (target,) = open_tables([file], reading | {"labels": labels}, learned=learned)
     same_width = len(source.columns.names) == len(target.columns.names)
     named = source.columns.named and labels in source.columns.names
     if labels is not None and target.columns.labels is not None and (named or same_width):

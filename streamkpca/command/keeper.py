@@ -153,6 +153,24 @@ class ModelKeeper:
             self.save(model)
 
 
+def n_passed(place: dict[str, Any]) -> int:
+    """Count the lines or rows before a place, which anybody may have written.
+
+    Parameters
+    ----------
+    place : dict
+        As `Chunk.place`.
+
+    Returns
+    -------
+    int
+        0 where it does not say.
+    """
+    # A place's line is the one that comes next.
+    line, row = place.get("line"), place.get("row")
+    return line - 1 if isinstance(line, int) else row if isinstance(row, int) else 0
+
+
 def own_notes(extra: Any) -> dict[str, Any]:
     """Find the command's notes in what was saved beside a model, which anybody may have written.
 

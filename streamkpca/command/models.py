@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkpca.checkpoints.files import write_durably
-from streamkpca.command.keeper import NOTES, own_notes
+from streamkpca.command.keeper import NOTES, n_passed, own_notes
 from streamkpca.command.results import STANDARD_OUTPUT
 from streamkpca.command.terminal import BadInput, one_line
 from streamkpca.tables import Table
@@ -155,7 +155,7 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
     -------
     model : StreamingKernelPCA
     extra : dict
-        To be saved beside it: the columns, where all models agree on them.
+        To be saved beside it: the columns, and up to where files were learned, by whichever model got further.
 
     Raises
     ------
@@ -174,8 +174,13 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
                 f"{path}: expected column {expected[j]!r} in place {j}, as {first} has learned, but got {names[j]!r}; "
                 "merge models of the same columns in the same order"
             )
+    places: dict[str, Any] = {}
+    for model in models:
+        for file, place in own_notes(model.extra_).get("places", {}).items():
+            places[file] = max(places.get(file, place), place, key=n_passed)
+    notes = ({"columns": named[0][1]} if named else {}) | ({"places": places} if places else {})
     with one_line():
-        return merge(*models), {NOTES: {"columns": named[0][1]}} if named else {}
+        return merge(*models), {NOTES: notes} if notes else {}
 
 
 def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: str, quantile: float | None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.command.detection import auroc, average_precision
-from streamkpca.command.keeper import NOTES, own_notes
+from streamkpca.command.keeper import NOTES, n_passed, own_notes
 from streamkpca.command.models import learned_columns
 from streamkpca.command.terminal import print_facts, print_table
 from streamkpca.kernels import Kernel
@@ -168,13 +168,8 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
     places = own_notes(model.extra_).get("places", {})
     for file, place in list(places.items())[-_SHOWN_PLACES:]:
-        # The line of a place is the next one; anybody may have written anything there.
-        reached = [
-            f"{unit} {place[unit] - before:,}"
-            for unit, before in (("line", 1), ("row", 0))
-            if isinstance(place.get(unit), int)
-        ]
-        shown.append(("learned from", ", up to ".join([file, *reached])))
+        unit = "line" if "line" in place else "row"
+        shown.append(("learned from", f"{file}, up to {unit} {n_passed(place):,}"))
     beside = facts["extra"]
     if isinstance(beside, dict):
         beside = {name: value for name, value in beside.items() if name != NOTES} or None

@@ -189,6 +189,7 @@ def project(
     *,
     writer: ResultWriter | None = None,
     takers: Sequence[Callable[[Chunk, Array], object]] = (),
+    quiet: bool = False,
 ) -> bool:
     """Project and score tables with a model that changes no more.
 
@@ -206,6 +207,8 @@ def project(
         Takes projections and scores.
     takers : sequence of callable
         Each takes chunks and their scores.
+    quiet : bool, default=False
+        Show no progress, because something else may be shown meanwhile.
 
     Returns
     -------
@@ -214,7 +217,7 @@ def project(
     """
     done = 0
     try:
-        with show_progress("projecting", total_of(tables), quiet=_is_shown(writer)) as report:
+        with show_progress("projecting", total_of(tables), quiet=quiet or _is_shown(writer)) as report:
             for _, chunk in all_chunks(tables, n_rows):
                 with hands.shielded():
                     novelty = model.reconstruction_error(chunk.rows)

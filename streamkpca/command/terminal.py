@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import signal
 import sys
@@ -144,6 +145,8 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
         console=console,
         disable=quiet or not console.is_terminal or console.is_dumb_terminal,
         transient=True,
+        # Or else it takes what is meant for standard output to its own terminal, past a file that was to get it.
+        redirect_stdout=False,
     )
     start = time.perf_counter()
     task = bar.add_task(what, total=total, detail="")
@@ -172,9 +175,9 @@ def print_json(found: dict[str, Any]) -> None:
     Parameters
     ----------
     found : dict
-        Of what JSON knows.
+        Of what JSON knows; numbers that it lacks, NaN and infinity, become null.
     """
-    click.echo(json.dumps(found, allow_nan=False))
+    click.echo(json.dumps(_known(found), allow_nan=False))
 
 
 def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
@@ -225,6 +228,14 @@ def _print(title: str, table: Table) -> None:
         console.print(table)
     # Through click, not rich: rich answers a closed pipe by leaving the process with a code of its own.
     click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").splitlines()) + "\n")
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _known(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _forget_output() -> None:
