@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import ipc, parquet
-from table_files import NEED_A_FILE, NUMBERS, WITH_TIMES, arrow_table, time_name, written
+from table_files import NEED_A_FILE, NUMBERS, WITH_TIMES, arrow_file, arrow_stream, arrow_table, time_name, written
 
 from streamkpca.tables import TableError, open_table, regroup
 
@@ -202,8 +202,19 @@ class Source(threading.Thread):
     def run(self):
         for piece in self._pieces:
             os.write(self._writing, piece)
-            assert self.had.acquire(timeout=60)
+            if not self.had.acquire(timeout=60):
+                break
         os.close(self._writing)
+
+
+def test_damaged_offsets_of_arrow_are_refused_before_they_are_followed(tmp_path):
+    data = arrow_file(np.ones((2, 1)), ["aa", "bb"])
+    offsets = np.array([0, 2, 4], np.int32).tobytes()
+    assert data.count(offsets) == 1
+    for kind, damaged in (("file", data), ("stream", arrow_stream(np.ones((2, 1)), ["aa", "bb"]))):
+        path = written(tmp_path, kind, damaged.replace(offsets, np.array([0, 2**30, 2**31 - 1], np.int32).tobytes()))
+        with pytest.raises(TableError, match=r"cannot be read .*; is the file whole"):
+            list(open_table(str(path), time="t").chunks(10))
 
 
 def gzip_pieces(pieces):

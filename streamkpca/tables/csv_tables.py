@@ -7,7 +7,14 @@ import numpy as np
 from streamkpca.tables.chunks import Array, Counts, Time
 from streamkpca.tables.columns import Choice, choose_columns
 from streamkpca.tables.errors import TableError, need_pyarrow
-from streamkpca.tables.fields import MISSING, is_number, quoted_ends, sniff_delimiter, split_fields
+from streamkpca.tables.fields import (
+    MISSING,
+    closed_on_their_lines,
+    is_number,
+    quoted_ends,
+    sniff_delimiter,
+    split_fields,
+)
 from streamkpca.tables.sources import Source
 from streamkpca.tables.text_tables import BOM, BadRecord, Parsed, Records, TextTable, decode
 
@@ -137,14 +144,9 @@ class CsvTable(TextTable):
 
     def _record_ends(self, text: bytes, newlines: Counts, *, final: bool) -> Counts:
         ends = newlines + 1
-        if b'"' not in text:
+        if b'"' not in text or not (len(ends) or final):
             return ends
-        if not len(ends) and not final:
-            return ends
-        # An even number of marks on each line: all are closed where they were opened. Cut line by line otherwise.
-        marks = np.flatnonzero(np.frombuffer(text, np.uint8) == ord('"'))
-        odd = np.bincount(np.searchsorted(newlines, marks), minlength=1) % 2
-        if not odd[: len(ends)].any() and not (final and odd[len(ends) :].any()):
+        if closed_on_their_lines(text, newlines, self._delimiter):
             return ends
         return np.array(list(quoted_ends(text, ends, self._delimiter, final=final)), dtype=np.int64)
 

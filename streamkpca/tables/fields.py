@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from streamkpca.tables.chunks import Counts
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
@@ -32,6 +34,34 @@ def sniff_delimiter(line: str) -> str:
     if len(parts) > 1 and all(parts) and all(map(is_number, parts)):
         return " "
     return max(_SNIFFED, key=lambda delimiter: len(split_fields(line, delimiter) or ()))
+
+
+def closed_on_their_lines(text: bytes, newlines: Counts, delimiter: str) -> bool:
+    """Say whether all quotation marks stand around whole fields, each of which ends on its line.
+
+    Parameters
+    ----------
+    text : bytes
+        Some lines.
+    newlines : ndarray
+        Where they end.
+    delimiter : str
+        What separates fields.
+
+    Returns
+    -------
+    bool
+        Where it is false, lines must be looked at one by one.
+    """
+    codes = np.frombuffer(text, np.uint8)
+    marks = np.flatnonzero(codes == ord('"'))
+    if (np.bincount(np.searchsorted(newlines, marks)) % 2).any():
+        return False
+    # Two marks in a row stand for one, and close and open again as far as this is concerned.
+    edges = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
+    opening, closing = marks[::2], marks[1::2]
+    before, after = codes[opening[opening > 0] - 1], codes[closing[closing < len(text) - 1] + 1]
+    return bool(np.isin(before, edges).all() and np.isin(after, edges).all())
 
 
 def quoted_ends(text: bytes, ends: Counts, delimiter: str, *, final: bool) -> Iterator[int]:

@@ -89,7 +89,8 @@ class JsonTable(TextTable):
     def _parse_fast(self, records: Records) -> Parsed | None:
         if self._spelled_times:
             return self._parse_slowly(records)
-        # A line that is not one whole row must not be made up for by another that is two.
+        # A line that is not one whole row must not be made up for by another that is two, and a line of null alone
+        # makes pyarrow 26 read where there is no memory.
         if not _framed(records, b"{}" if self._objects else b"[]"):
             return None
         return self._parse_objects(records) if self._objects else self._parse_arrays(records)

@@ -112,7 +112,7 @@ class FollowedFile(Opening):
 
     Notes
     -----
-    When the name has gone to another file, the old one is read for as long as the new one is empty: whoever writes may
+    When the name has gone to another file, the old one is read for as long as newer ones are empty: whoever writes may
     learn of the change late. A file that was emptied and written again is told by its last bytes read, even where it is
     longer than before.
     """
@@ -123,43 +123,48 @@ class FollowedFile(Opening):
         self._path = path
         while not path.exists():
             time.sleep(self.poll_seconds)
-        self._begin(path.open("rb", buffering=0))
+        self._file, self._last = path.open("rb", buffering=0), b""
         self._file.seek(at)
-        super().__init__(self._read_on, lambda: self._file.close())
-
-    def _begin(self, file: io.FileIO) -> None:
-        self._file, self._last = file, b""
+        # Files that have had the name since, in their order.
+        self._newer: list[io.FileIO] = []
+        super().__init__(self._read_on, self._close_all)
 
     def _read_on(self, size: int) -> bytes:
         piece = self._file.read(size) or b""
         self._last = (self._last + piece)[-_TOLD_APART_BY:] if len(piece) < _TOLD_APART_BY else piece[-_TOLD_APART_BY:]
         return piece
 
+    def _close_all(self) -> None:
+        for file in (self._file, *self._newer):
+            file.close()
+
     def wait(self) -> Next:
         """Wait until the file has grown, was emptied, or has given its name to another."""
         while True:
-            at = self._file.tell()
-            try:
-                named: os.stat_result | None = self._path.stat()
-            except FileNotFoundError:
-                named = None
+            self._look_up()
             # Asked after the name was looked up: what was written before the file lost its name is read first.
-            ours = os.fstat(self._file.fileno())
-            if ours.st_size < at or self._was_written_again(at):
+            at, size = self._file.tell(), os.fstat(self._file.fileno()).st_size
+            if size < at or self._was_written_again(at):
                 self._file.seek(0)
                 self._last = b""
                 return Next.CUT
-            if ours.st_size > at:
+            if size > at:
                 return Next.MORE
-            if named is not None and named.st_size and not os.path.samestat(ours, named):
-                try:
-                    following = self._path.open("rb", buffering=0)
-                except FileNotFoundError:
-                    continue
-                self._file.close()
-                self._begin(following)
+            if begun := [i for i, file in enumerate(self._newer) if os.fstat(file.fileno()).st_size]:
+                for file in (self._file, *self._newer[: begun[0]]):
+                    file.close()
+                self._file, self._last, self._newer = self._newer[begun[0]], b"", self._newer[begun[0] + 1 :]
                 return Next.ANEW
             time.sleep(self.poll_seconds)
+
+    def _look_up(self) -> None:
+        """Open the file that has the name now, if it is another."""
+        newest = self._newer[-1] if self._newer else self._file
+        try:
+            if not os.path.samestat(os.fstat(newest.fileno()), self._path.stat()):
+                self._newer.append(self._path.open("rb", buffering=0))
+        except FileNotFoundError:
+            return
 
     def _was_written_again(self, at: int) -> bool:
         self._file.seek(at - len(self._last))
