@@ -27,6 +27,8 @@ streamkpca completion bash                            TAB completes commands, op
 
 Each command has a --help of its own, with examples, and a --json for machines.
 
+Environment: NUMBA_CACHE_DIR, the folder of compiled loops; OPENBLAS_NUM_THREADS, how many threads work; NO_COLOR.
+
 Exit codes: 0 done; 2 wrong use or bad input (one line says what); 130 stopped by Ctrl-C, 143 by SIGTERM; 141 nobody
 reads the output any more.
 """

@@ -271,6 +271,39 @@ def test_alarms_come_as_rows_come(model, X, lines, as_json):
         assert "Novelty of new.csv" in rest
 
 
+def test_a_model_that_is_replaced_scores_what_comes_then(model, X, lines):
+    append("new.csv", [HEADER, *lines[600:620]])
+    args = ["score", "new.csv", "--follow", "--model", "m.npz", "--time", "when", "--quantile", "0.01", "--json"]
+
+    def alarms(n):
+        return [json.loads(process.stdout.readline())["alarm"] for _ in range(n)]
+
+    def n_alarms(model, rows):
+        return np.count_nonzero(model.reconstruction_error(rows) > model.novelty_threshold(0.01))
+
+    with running(*args) as process:
+        assert len(alarms(n_alarms(model, X[600:620]))) > 10
+        other = StreamingKernelPCA(2, kernel=RBF(gamma=2.0), max_atoms=10).partial_fit(X)
+        other.save("m.npz", {"command": {"columns": ["a", "b", "c"]}})
+        append("new.csv", lines[620:640])
+        found = alarms(n_alarms(other, X[620:640]))
+        error = other.reconstruction_error(X)[[600 + alarm["row"] for alarm in found]]
+        np.testing.assert_allclose([alarm["novelty"] for alarm in found], error, rtol=1e-9)
+        assert {alarm["threshold"] for alarm in found} == {other.novelty_threshold(0.01)}
+        # What cannot take its place does not: the last good one goes on.
+        for damage, part in (
+            (lambda: Path("m.npz").write_bytes(b"no model"), "it is no checkpoint"),
+            (lambda: StreamingKernelPCA(2).partial_fit(X[:, :2]).save("m.npz"), "is of other columns now"),
+        ):
+            damage()
+            append("new.csv", lines[640:660])
+            assert len(alarms(n_alarms(other, X[640:660]))) > 10
+            assert part in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        assert json.loads(process.stdout.read())["model"]["rows"] == 900
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_results_come_as_rows_come(model, X, lines, form):
     append("new.csv", [HEADER, *lines[600:650]])

@@ -16,7 +16,7 @@ from streamkpca.command.inputs import (
     tell_skipped,
     time_name,
 )
-from streamkpca.command.models import check_columns, learned_columns, n_learned, read_fitted
+from streamkpca.command.models import WatchedModel, check_columns, learned_columns, n_learned, read_fitted
 from streamkpca.command.options import (
     FILE,
     INPUT,
@@ -114,7 +114,8 @@ def score(
     learned. Alarms are rows above a threshold that a share --quantile of rows like those learned stays below.
     FILE may be - for standard input.
 
-    With --follow, alarms are printed as they come: row, time (with --time) and novelty.
+    With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
+    whenever its file is replaced, as fit --follow does it now and then, unless --save writes its projections.
 
     A model chooses the columns that it has learned by name, where FILE has names.
 
@@ -124,7 +125,7 @@ def score(
     if (train is None) == (model is None):
         raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before; Try --help")
     form, hands = results_form(save, form, as_json=as_json), Interruption()
-    reading = reading_options(options) | {"follow": follow}
+    reading, watched = reading_options(options) | {"follow": follow}, None
     if train is not None:
         target, source = open_pair(file, train, labels, train_array, reading)
         learner = make_model(options)
@@ -132,12 +133,9 @@ def score(
         named = named_on_the_line(MODEL_PARAMETERS | {"train_array"})
         if named:
             raise BadInput(f"score: {model} has its parameters already; leave out {', '.join(named)}")
-        learner = read_fitted(str(model))
-        (target,) = open_tables(
-            [file],
-            reading | {"labels": labels},
-            learned=learned_columns(learner),
-        )
+        watched = WatchedModel(str(model))
+        learner = watched.model
+        (target,) = open_tables([file], reading | {"labels": labels}, learned=learned_columns(learner))
         check_columns(learner, str(model), target)
     result: Scores | None = None
     writer: ResultWriter | None = None
@@ -150,11 +148,21 @@ def score(
         if train is not None:
             seconds, learned = learn(learner, [source], chunk_rows, hands)
         if learned:
-            threshold = _threshold(learner, quantile)
-            result = Scores(top, threshold=threshold)
+            result = Scores(top, threshold=_threshold(learner, quantile))
             shows_alarms = follow and save != STANDARD_OUTPUT
-            take = _alarm_printer(result, as_json=as_json) if shows_alarms else result.take
-            scored = project(learner, [target], chunk_rows, hands, writer=writer, takers=[take], quiet=shows_alarms)
+            scored = project(
+                learner,
+                [target],
+                chunk_rows,
+                hands,
+                writer=writer,
+                takers=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
+                # Axes of several models make no table of projections.
+                newer=_newer(watched, result, quantile) if watched and follow and not save else None,
+                quiet=shows_alarms,
+            )
+    if watched:
+        learner = watched.model
     tell_skipped([target])
     if not (writer and writer.is_output):
         if as_json:
@@ -224,13 +232,25 @@ def transform(
         hands.leave(f"interrupted after {writer.n_rows:,} rows")
 
 
+def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], "StreamingKernelPCA | None"]:
+    """Make what asks for a model's newest state, and lets alarms begin where it says."""
+
+    def newer() -> "StreamingKernelPCA | None":
+        model = watched.newer()
+        if model is not None:
+            scores.threshold = _threshold(model, quantile)
+        return model
+
+    return newer
+
+
 def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array], None]:
     """Make what takes in scores, and prints the alarms among them at once."""
 
     def take(chunk: Chunk, novelty: Array) -> None:
         for alarm in scores.take(chunk, novelty):
             if as_json:
-                print_json({"alarm": alarm})
+                print_json({"alarm": alarm | {"threshold": scores.threshold}})
             else:
                 when = f", time {alarm['time']}" if "time" in alarm else ""
                 click.echo(f"alarm: row {alarm['row']}{when}, novelty {alarm['novelty']:.4g}")

@@ -1,5 +1,6 @@
 """Models in files: what the commands do with checkpoints."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamkpca.checkpoints.files import write_durably
 from streamkpca.command.keeper import NOTES, n_passed, own_notes
 from streamkpca.command.results import STANDARD_OUTPUT
-from streamkpca.command.terminal import BadInput, one_line
+from streamkpca.command.terminal import BadInput, one_line, print_warning
 from streamkpca.tables import Table
 
 if TYPE_CHECKING:
@@ -95,6 +96,62 @@ def read_fitted(path: str) -> "StreamingKernelPCA":
             f"{path}: this model has seen no rows yet; let it learn some: streamkpca fit FILE --model {path}"
         )
     return model
+
+
+class WatchedModel:
+    """A model that was saved, read again whenever its file is replaced: by one who learns meanwhile.
+
+    Parameters
+    ----------
+    path : str
+
+    Attributes
+    ----------
+    model : StreamingKernelPCA
+        As it was read last.
+
+    Raises
+    ------
+    BadInput
+        As `read_fitted`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        # Before it is read: what replaces it meanwhile is read again rather than never.
+        self._seen = self._look()
+        self.model = read_fitted(path)
+
+    def newer(self) -> "StreamingKernelPCA | None":
+        """Read the model if its file is another one by now.
+
+        Returns
+        -------
+        StreamingKernelPCA or None
+            None where it is the same, or cannot take the place of the one before; a warning tells why.
+        """
+        seen = self._look()
+        if seen is None or seen == self._seen:
+            return None
+        self._seen = seen
+        try:
+            model = read_fitted(self._path)
+        except BadInput as error:
+            print_warning(f"{error.message}; going on with the model as it was")
+            return None
+        before, after = ((one.n_features_in_, learned_columns(one)) for one in (self.model, model))
+        if before != after:
+            print_warning(f"{self._path}: is of other columns now; going on with the model as it was")
+            return None
+        self.model = model
+        return model
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
 
 def check_writable(path: str, inputs: Sequence[str]) -> None:

@@ -171,7 +171,7 @@ model_options = grouped(
         metavar="KERNEL",
         section=LEARNING,
         shell_complete=_kernel_names,
-        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()'.",
+        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()', 'RBF().in_units(std)'.",
     ),
     option(
         "--max-atoms",

@@ -189,9 +189,10 @@ def project(
     *,
     writer: ResultWriter | None = None,
     takers: Sequence[Callable[[Chunk, Array], object]] = (),
+    newer: Callable[[], "StreamingKernelPCA | None"] | None = None,
     quiet: bool = False,
 ) -> bool:
-    """Project and score tables with a model that changes no more.
+    """Project and score tables with a model that was learned before.
 
     Parameters
     ----------
@@ -207,6 +208,8 @@ def project(
         Takes projections and scores.
     takers : sequence of callable
         Each takes chunks and their scores.
+    newer : callable, optional
+        Asked before every chunk for another model to go on with; None keeps the one at hand.
     quiet : bool, default=False
         Show no progress, because something else may be shown meanwhile.
 
@@ -220,6 +223,7 @@ def project(
         with show_progress("projecting", total_of(tables), quiet=quiet or _is_shown(writer)) as report:
             for _, chunk in all_chunks(tables, n_rows):
                 with hands.shielded():
+                    model = (newer and newer()) or model
                     novelty = model.reconstruction_error(chunk.rows)
                     if writer is not None:
                         writer.write(novelty, model.transform(chunk.rows), times=chunk.times, labels=chunk.labels)
