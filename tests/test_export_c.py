@@ -322,6 +322,10 @@ def test_arguments_that_make_no_sense_are_refused():
         to_c(model, threshold=-1.0)
     with pytest.raises(ValueError, match="to_c: threshold must be a finite number"):
         to_c(model, threshold=float("nan"))
+    with pytest.raises(ValueError, match="to_c: threshold must be a finite number"):
+        to_c(model, threshold=float("inf"))
+    with pytest.raises(ValueError, match='this model needs 1e-60; scale the features, or use dtype="double"'):
+        to_c(model, threshold=1e-60, dtype="float")
 
 
 @pytest.mark.parametrize(("kernel", "size"), [(Linear(), 1e60), (RBF(1e-60), 1e30), (Cosine() * 1e40, 1.0)], ids=repr)

@@ -78,7 +78,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         sample_weight : dask collection of n numbers, array-like of shape (n,), float or None
             What each row counts; cut as X is. 1 by default.
         n_streams : int, default=8
-            Streams that can learn at once: as many as workers have cores, or more. Each searches for atoms of its own.
+            Streams that can learn a collection at once: as many as workers have cores, or more. Each searches for atoms
+            of its own.
         split_every : int, default=8
             Summaries that are merged in one task.
 
