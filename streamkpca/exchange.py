@@ -268,8 +268,8 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
     m, size = basis.size, basis.size + len(candidates.rows)
     program, votes = basis.kernel.program, jury.votes()
     sums = np.zeros((size, size))
-    # Made once: where an allocator gives memory back at once, as dask has its workers do, new pages for each part took a
-    # quarter more time of a whole stream that searches.
+    # Made once: where an allocator gives memory back at once, as dask has its workers do, new pages for each part made
+    # a young stream take a quarter more time.
     n_most = min(len(jury), _JURORS_AT_ONCE)
     all_seen, all_spanned = np.empty((n_most, size)), np.empty((n_most, size - m))
     for start in range(0, len(jury), _JURORS_AT_ONCE):
