@@ -64,6 +64,13 @@ class Checkpointer:
     keep : int, default=3
         Generations that are kept.
 
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder.
+    TypeError, ValueError
+        A number is none, or not above 0.
+
     Notes
     -----
     One process writes at a time. What a process that was killed has left half written is removed when the next one

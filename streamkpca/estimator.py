@@ -312,6 +312,11 @@ class Estimator(Learned):
         -------
         ndarray of str objects, shape (q,)
 
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+
         Examples
         --------
         >>> from streamkpca import KernelPCA

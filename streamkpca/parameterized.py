@@ -143,6 +143,11 @@ class Parameterized:
         -------
         sklearn.utils.metadata_routing.MetadataRequest
 
+        Raises
+        ------
+        ImportError
+            scikit-learn is not installed, or not loaded.
+
         Examples
         --------
         >>> import sklearn.utils.metadata_routing
@@ -177,6 +182,11 @@ class Parameterized:
         Estimator
             This one.
 
+        Raises
+        ------
+        ImportError
+            As `get_metadata_routing`.
+
         Examples
         --------
         >>> import sklearn
@@ -203,6 +213,11 @@ class Parameterized:
         Estimator
             This one.
 
+        Raises
+        ------
+        ImportError
+            As `get_metadata_routing`.
+
         Examples
         --------
         >>> import sklearn.utils.metadata_routing
@@ -225,6 +240,11 @@ class Parameterized:
         -------
         Estimator
             This one.
+
+        Raises
+        ------
+        ImportError
+            As `get_metadata_routing`.
 
         Examples
         --------

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -148,3 +149,28 @@ def test_parameters_are_documented(names: dict[str, Any]) -> None:
         if not wanted <= listed:
             missing[place] = wanted - listed
     assert missing == {}
+
+
+def calls_or_raises(function: Any) -> bool:
+    """Tell whether a function raises itself, or asks for a fitted model, which may not be there."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    asks = (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return any(isinstance(node, ast.Raise) for node in ast.walk(tree)) or not {"_fitted", "_request"}.isdisjoint(asks)
+
+
+def test_errors_and_results_are_documented(names: dict[str, Any]) -> None:
+    missing = set()
+    for place, value in names.items():
+        function = getattr(value, "__func__", value)
+        if inspect.isclass(value) and not issubclass(value, Exception):
+            function = vars(value).get("__init__", vars(value).get("__post_init__"))
+        if not inspect.isfunction(function) or function.__module__ == "dataclasses":
+            continue
+        sections = set(re.findall(r"^(\w+)\n-{3,}$", inspect.getdoc(value) or "", re.MULTILINE))
+        returns = not inspect.isclass(value) and function.__annotations__.get("return") is not None
+        if returns and sections.isdisjoint({"Returns", "Yields"}):
+            missing.add(f"{place}: Returns")
+        # A dataclass's own constructor has no source, and checks nothing.
+        if function.__code__.co_filename.endswith(".py") and calls_or_raises(function) and "Raises" not in sections:
+            missing.add(f"{place}: Raises")
+    assert missing == set()

@@ -1,6 +1,7 @@
 """What the README shows is there, leads somewhere, and does what it says."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamkpca import Checkpointer, StreamingKernelPCA
+from streamkpca import Checkpointer, StreamingKernelPCA, load
+from streamkpca.kernels import RBF
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -26,9 +28,9 @@ class Killed(BaseException):
     """What no program catches."""
 
 
-def snippet(heading: str) -> str:
-    section = README.read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
-    return section.partition("```python\n")[2].partition("```")[0]
+def snippets(heading: str) -> list[str]:
+    section = README.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
 def test_a_service_goes_on_where_its_checkpoint_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +46,8 @@ def test_a_service_goes_on_where_its_checkpoint_was(tmp_path: Path, monkeypatch:
                 yield ROWS[start : start + 1000]
 
         names: dict[str, Any] = {"batches_from": batches_from}
-        exec(snippet("In a service that must not stop"), names)
+        (code,) = snippets("In a service that must not stop")
+        exec(code, names)
         return names
 
     for stop in (4_000, 13_000, 34_000):
@@ -56,6 +59,57 @@ def test_a_service_goes_on_where_its_checkpoint_was(tmp_path: Path, monkeypatch:
     assert saved is not None
     assert saved.extra_ == {"offset": len(ROWS)}
     assert saved.to_bytes() == StreamingKernelPCA(on_bad_rows="skip").partial_fit(ROWS).to_bytes()
+
+
+def test_the_model_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(3000, 4))
+    first, second, third = snippets("From Python")
+    names: dict[str, Any] = {"batches": np.array_split(rows, 7)}
+    exec(first, names)
+    assert names["Y"].shape == (len(names["X"]), 10)
+    assert names["rows"].shape == names["X"].shape
+    assert (names["novelty"] >= 0.0).all()
+    assert load("model.npz").n_samples_seen_ == 3000
+
+    names = {"X": rows, "other": StreamingKernelPCA(kernel=RBF(0.1), half_life=100_000).partial_fit(rows + 0.1)}
+    exec(second, names)
+    assert names["whole"].n_samples_seen_ == 6000
+    assert 0.0 < names["novel"].mean() < 0.05
+    exec(third, names)
+    assert names["kernel"].matrix(rows[:5]).shape == (5, 5)
+
+
+def test_exports_do_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx", reason="one of the exports is an ONNX graph; needs the extra onnx")
+    monkeypatch.chdir(tmp_path)
+    model = StreamingKernelPCA(2, max_atoms=16).partial_fit(np.random.default_rng(0).normal(size=(600, 3)))
+    (code,) = snippets("At the edge")
+    with warnings.catch_warnings():
+        # The README leaves files open, for its reader knows what else to do; the interpreter closes them.
+        warnings.simplefilter("ignore", ResourceWarning)
+        exec(code, {"model": model})
+    text = Path("pump.c").read_text(encoding="utf-8")
+    assert all(f"pump_{name}(" in text for name in ("transform", "reconstruction_error", "is_novel"))
+    assert Path("pump.onnx").stat().st_size > 1000
+
+
+def test_pipelines_of_other_libraries_do_what_is_shown() -> None:
+    for library in ("river", "dask", "pandas"):
+        pytest.importorskip(library, reason=f"the README shows it; needs the extra {library}")
+    import dask.dataframe as dd
+    import pandas as pd
+
+    rivers, dasks = snippets("With River, Dask and Spark")
+    rows = [{"load": float(i % 7), "heat": 3.0 * (i % 7)} for i in range(700)] + [{"load": 0.0, "heat": 18.0}]
+    names: dict[str, Any] = {"rows": rows}
+    exec(rivers, names)
+    assert names["alarm"]
+
+    frame = dd.from_pandas(pd.DataFrame(ROWS[10:2000], columns=["load", "heat"]), npartitions=2)
+    names = {"frame": frame}
+    exec(dasks, names)
+    assert (names["novelty"].compute() < 1e-9).all()
 
 
 def without_code(page: Path) -> str:

@@ -62,6 +62,10 @@ class NamedRows:
     def to_numpy(self) -> npt.NDArray[Any]:
         """Return the rows without names.
 
+        Returns
+        -------
+        ndarray of shape (n, d)
+
         Examples
         --------
         >>> import numpy as np
