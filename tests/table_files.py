@@ -65,6 +65,16 @@ def npz_file(X: Rows, times: Sequence[str], *, order: str = "C") -> bytes:
     return sink.getvalue()
 
 
+def compressed(data: bytes, codec: str) -> bytes:
+    sink = io.BytesIO()
+    with pa.CompressedOutputStream(pa.PythonFile(sink, mode="w"), codec) as stream:
+        stream.write(data)
+        stream.flush()
+        # Closing the outer stream closes the inner one too.
+        sink.close = lambda: None
+    return sink.getvalue()
+
+
 # With a text column "t" for the time, as names or position 0 tell; arrays of numbers alone are in `NUMBERS`.
 WITH_TIMES: dict[str, Callable[[Rows, Sequence[str]], bytes]] = {
     "csv": csv_text,
@@ -75,6 +85,8 @@ WITH_TIMES: dict[str, Callable[[Rows, Sequence[str]], bytes]] = {
     "csv_gz": lambda X, times: gzip.compress(csv_text(X, times)),
     "csv_bz2": lambda X, times: bz2.compress(csv_text(X, times)),
     "csv_xz": lambda X, times: lzma.compress(csv_text(X, times)),
+    "csv_zstd": lambda X, times: compressed(csv_text(X, times), "zstd"),
+    "csv_lz4": lambda X, times: compressed(csv_text(X, times), "lz4"),
     "jsonl": json_objects,
     "jsonl_gz": lambda X, times: gzip.compress(json_objects(X, times)),
     "jsonl_arrays": json_arrays,

@@ -125,3 +125,10 @@ def test_thousands_of_columns_are_read():
     table, rows = read(text.encode(), columns=["c4999", "17"])
     assert table.columns.feature_names == ("c4999", "c17")
     np.testing.assert_array_equal(rows, [[4999, 17]])
+
+
+def test_streams_of_text_and_chunks_of_nothing_are_refused():
+    with pytest.raises(TableError, match="<text>: expected a stream of bytes but got one of text; give its buffer"):
+        open_table("<text>", stream=io.StringIO("a\n1\n"))
+    with pytest.raises(TableError, match="expected chunks of at least 1 row but got 0"):
+        next(open_table("<text>", stream=io.BytesIO(b"a\n1\n")).chunks(0))

@@ -63,6 +63,8 @@ class Source:
         self._given = stream
         if stream is None:
             self._check_path(follow)
+        elif hasattr(stream, "encoding"):
+            raise TableError(f"{name}: expected a stream of bytes but got one of text; give its buffer")
         # What is no regular file is a pipe, which waits for more by itself.
         self.rereadable = stream is None and (self.path.is_file() or not self.path.exists())
         self.followed = follow and self.rereadable

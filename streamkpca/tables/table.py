@@ -91,6 +91,8 @@ class Table(ABC):
             No rows, or a row of another width, with text, or with a missing or infinite number, unless such rows are
             skipped.
         """
+        if n_rows < 1:
+            raise TableError(f"{self.source}: expected chunks of at least 1 row but got {n_rows}")
         d, empty = len(self.columns.features), self._after is None
         self.n_skipped, self.first_skipped = 0, None
         for values, times, position, places, bad, reason in self._blocks(n_rows):
