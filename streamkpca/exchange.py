@@ -280,7 +280,9 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
         cross = program.matrix(jurors.rows, candidates.rows)
         cross -= np.matmul(jurors.coordinates, candidates.coordinates.T, out=spanned)
         np.divide(cross, unit, out=seen[:, m:])
-        sums += weighted_gram(seen, votes[part])
+        # In place; with weights of one the sum makes no scaled copy.
+        seen *= np.sqrt(votes[part])[:, None]
+        sums += weighted_gram(seen, np.ones(len(seen)))
     # V = C L^-1, and so for the sums.
     inverse = basis.inverse * np.sqrt(unit)
     sums[:m] = inverse.T @ sums[:m]

@@ -104,7 +104,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         one process can read all rows, its `partial_fit` may be as fast. A worker that dies costs what was learned of
         the runs whose last summary it held.
 
-        Dask has its workers give memory back at once, on Linux. Learning then took 1.4 times the processor time;
+        Dask has its workers give memory back at once, on Linux. Learning then took 1.3 times the processor time;
         ``MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432`` in the environment that workers are started
         in saves that.
 
