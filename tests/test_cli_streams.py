@@ -449,6 +449,14 @@ def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     assert not is_saved(ModelKeeper("k.npz", Pace()))
 
 
+def test_what_a_killed_process_has_left_is_removed(folder):
+    left, others = f".n.npz.{'0f' * 8}.tmp", [f".m.npz.{'0f' * 8}.tmp", ".n.npz.tmp", f".n.npz.{'0f' * 8}.tmp.bak"]
+    for name in (left, *others):
+        Path(name).touch()
+    assert run("fit", "old.csv", *SMALL, "--model", "n.npz").exit_code == 0
+    assert sorted(path.name for path in folder.glob(".*")) == sorted(others)
+
+
 @pytest.mark.parametrize("pace", ["0", "-5", "1.5", "soon", "5 d", "0s"])
 def test_a_pace_that_makes_no_sense_is_refused(folder, pace):
     refused(run("fit", "old.csv", "--model", "m.npz", "--save-every", pace), "neither a number of rows", "Try --help")

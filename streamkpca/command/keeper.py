@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from streamkpca.checkpoints.files import TEMPORARY
 from streamkpca.command.terminal import BadInput, one_line
 from streamkpca.tables import Chunk, Table
 
@@ -66,6 +70,8 @@ class ModelKeeper:
         self._extra: dict[str, Any] = dict(before or {})
         self._notes: dict[str, Any] = dict(own_notes(before))
         self._saved_rows, self._saved_at = 0, time.monotonic()
+        if path is not None:
+            _remove_leftovers(Path(os.path.realpath(path)))
 
     @property
     def columns(self) -> list[str] | None:
@@ -151,6 +157,17 @@ class ModelKeeper:
         late = self.pace.seconds is not None and time.monotonic() - self._saved_at >= self.pace.seconds
         if many or (late and new):
             self.save(model)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a process that was killed has left half written; one process writes a model at a time."""
+    # .<name of the model>.<16 random digits>.tmp
+    name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}" + re.escape(TEMPORARY))
+    # A folder that cannot be looked through may still take the model.
+    with suppress(OSError):
+        for file in path.parent.iterdir():
+            if name.fullmatch(file.name):
+                file.unlink(missing_ok=True)
 
 
 def n_passed(place: dict[str, Any]) -> int:
