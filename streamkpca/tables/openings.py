@@ -113,17 +113,20 @@ class FollowedFile(Opening):
     Notes
     -----
     When the name has gone to another file, the old one is read for as long as newer ones are empty: whoever writes may
-    learn of the change late. A file that was emptied and written again is told by its last bytes read, even where it is
-    longer than before.
+    learn of the change late. One that has the name for less than `poll_seconds` may go unnoticed. A file that was
+    emptied and written again is told by its last bytes read, even where it is longer than before.
     """
 
     poll_seconds = 0.2
 
     def __init__(self, path: Path, at: int = 0) -> None:
         self._path = path
-        while not path.exists():
-            time.sleep(self.poll_seconds)
-        self._file, self._last = path.open("rb", buffering=0), b""
+        while True:
+            try:
+                self._file, self._last = path.open("rb", buffering=0), b""
+                break
+            except FileNotFoundError:
+                time.sleep(self.poll_seconds)
         self._file.seek(at)
         # Files that have had the name since, in their order.
         self._newer: list[io.FileIO] = []
