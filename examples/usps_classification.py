@@ -191,7 +191,7 @@ def save_picture(path: Path, errors: Errors, degrees: list[int], components: lis
 
     figure = plots.make_figure(width=12, height=5)
     panels = figure.subplots(1, 2, sharey=True)
-    colors = {degree: colormaps["viridis"](0.95 * i / max(len(degrees) - 1, 1)) for i, degree in enumerate(degrees)}
+    colors = {degree: colormaps["viridis"](0.85 * i / max(len(degrees) - 1, 1)) for i, degree in enumerate(degrees)}
     styles = {EXACT: ("-", "o", "exact"), STREAM: ("--", "x", f"streaming, {atoms} atoms")}
     for axes, classifier in zip(panels, (SVM, GAUSSIAN), strict=True):
         for degree in degrees:
