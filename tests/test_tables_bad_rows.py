@@ -1,6 +1,7 @@
 """Rows that are no numbers are refused with their line and a remedy, or left out and counted."""
 
 import csv
+import gzip
 import io
 import json
 import tempfile
@@ -355,3 +356,31 @@ def test_a_stream_has_no_places(tmp_path):
     assert next(table.chunks(1)).place is None
     with pytest.raises(TableError, match="a stream cannot go on at an earlier place; name a file"):
         table.go_on({"format": "CSV", "byte": 2, "line": 2, "head": [2, 0]})
+
+
+def test_a_place_in_a_compressed_file_that_is_shorter_now_is_refused(tmp_path):
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(gzip.compress(b"x\n" + b"1\n" * 2000))
+    *_, last = open_table(str(path)).chunks(1000)
+    path.write_bytes(gzip.compress(b"x\n" + b"1\n" * 1000))
+    with pytest.raises(TableError, match="place at byte 4002 was taken of but it is shorter"):
+        open_table(str(path)).go_on(last.place)
+
+
+def test_a_place_of_other_columns_is_refused(tmp_path):
+    *_, last = open_table(save(tmp_path, "npy", np.ones((3, 2)))).chunks(10)
+    np.save(tmp_path / "wide.npy", np.ones((3, 3)))
+    with pytest.raises(TableError, match="taken of, npy with columns 0, 1, but it is npy with 0, 1, 2; name that file"):
+        open_table(str(tmp_path / "wide.npy")).go_on(last.place)
+
+
+def test_a_stream_of_arrow_that_is_shorter_now_is_refused_where_it_ends(tmp_path):
+    table = pa.table({"x": [1.0, 2.0, 3.0]})
+    for n in (3, 2):
+        with ipc.new_stream(tmp_path / f"{n}", table.schema) as writer:
+            writer.write_table(table.slice(0, n))
+    *_, last = open_table(str(tmp_path / "3")).chunks(10)
+    later = open_table(str(tmp_path / "2"))
+    later.go_on(last.place)
+    with pytest.raises(TableError, match="ends 1 rows before the place to go on at; name the same file"):
+        list(later.chunks(10))

@@ -203,6 +203,12 @@ def test_a_last_line_without_its_end_is_whole_when_its_file_has_lost_its_name(tm
     assert rows_of(follow(tmp_path, steps)) == [[1], [2], [3]]
 
 
+def test_a_file_may_be_gone_for_a_while_and_before_its_first_line_is_whole(tmp_path):
+    steps = [[("append", b"old")], ["move", "create", "reopen", ("append", b"x")], [("append", b"\n1\n")]]
+    steps += [["remove"], [], ["create", "reopen", ("append", b"x\n2\n")]]
+    assert rows_of(follow(tmp_path, steps)) == [[1], [2]]
+
+
 def test_a_name_is_certain_before_rows_are_read(tmp_path):
     # Text and numbers in line one: whether the second has its text in the same places decides, and is waited for.
     for second, times in ((b"10:01,3,4\n", ["10:00", "10:01"]), (b"7,3,4\n", ["7"])):

@@ -8,7 +8,7 @@ import lzma
 import numpy as np
 import pytest
 
-from streamkpca.tables import TableError, open_table
+from streamkpca.tables import TableError, open_table, sources, text_tables
 
 
 def read(data, **options):
@@ -132,3 +132,24 @@ def test_streams_of_text_and_chunks_of_nothing_are_refused():
         open_table("<text>", stream=io.StringIO("a\n1\n"))
     with pytest.raises(TableError, match="expected chunks of at least 1 row but got 0"):
         next(open_table("<text>", stream=io.BytesIO(b"a\n1\n")).chunks(0))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a" * 5000 + b"\n1\n", "<text>: a line longer than 1000 bytes; is this a table"),
+        (b"a\n1\n" + b"2" * 5000, "<text>, line 3: longer than 1000 bytes; is this a CSV file"),
+        (b'{"a": 1}\n{"a": ' + b"2" * 5000, "<text>, line 2: longer than 1000 bytes; is this a JSON lines file"),
+    ],
+)
+def test_a_line_without_end_is_given_up(monkeypatch, data, message):
+    for module in (sources, text_tables):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+        monkeypatch.setattr(module, "READ_BYTES", 100)
+    with pytest.raises(TableError, match=message):
+        read(data)
+
+
+def test_garbage_that_is_skipped_to_the_end_holds_no_row():
+    with pytest.raises(TableError, match="<text>: no line of it is a JSON object or array; give a table with rows"):
+        read(b"{oops\n[1\n", on_bad_rows="skip")
