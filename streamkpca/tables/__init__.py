@@ -83,8 +83,9 @@ def open_table(
     Notes
     -----
     Memory is O(chunk) for all formats, with these exceptions: an Arrow stream is held one batch at a time, in the
-    size in which it was written; an npz array in column-major order is held whole in the type that it has in the
-    file, for its first row is complete only when its last column has begun.
+    size in which it was written; of a Parquet file some pages of each column are held, about 1 MB each; an npz array in
+    column-major order is held whole in the type that it has in the file, for its first row is complete only when its
+    last column has begun.
 
     Examples
     --------

@@ -13,6 +13,7 @@ from streamkpca.tables.errors import TableError, blaming, need_pyarrow
 from streamkpca.tables.sources import Source
 from streamkpca.tables.table import Table
 
+_BUFFER_BYTES = 1 << 16
 # What opens an Arrow file, padded; a stream follows, so a file can be read from a pipe too.
 _FILE_MAGIC = b"ARROW1\0\0"
 
@@ -64,7 +65,7 @@ class ArrowTable(Table):
     def _open(self, stack: ExitStack) -> Any:
         """Read the schema, and how many rows there are where the file says so."""
         if self._format == "Parquet":
-            parquet = stack.enter_context(self._arrow.parquet.ParquetFile(self._source.path))
+            parquet = self._open_parquet(stack)
             self.total = parquet.metadata.num_rows
             return parquet.schema_arrow
         if self._mapped:
@@ -73,6 +74,11 @@ class ArrowTable(Table):
             self.total = file.count_rows() if hasattr(file, "count_rows") else None
             return file.schema
         return self._open_stream(stack).schema
+
+    def _open_parquet(self, stack: ExitStack) -> Any:
+        # Read ahead or without a buffer, columns are held as far as their group of rows goes: often to the end.
+        file = self._arrow.parquet.ParquetFile(self._source.path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        return stack.enter_context(file)
 
     def _open_file(self, stack: ExitStack, options: Any = None) -> Any:
         memory = stack.enter_context(self._arrow.memory_map(str(self._source.path)))
@@ -98,7 +104,7 @@ class ArrowTable(Table):
     def _batches(self, stack: ExitStack, n_rows: int, read: list[int], first: int) -> Iterator[Any]:
         """Yield batches, the first of which begins at row `first` or earlier, with the columns to read."""
         if self._format == "Parquet":
-            file = stack.enter_context(self._arrow.parquet.ParquetFile(self._source.path))
+            file = self._open_parquet(stack)
             groups = list(range(file.metadata.num_row_groups))
             while groups and first >= (size := file.metadata.row_group(groups[0]).num_rows):
                 groups, first = groups[1:], first - size
