@@ -275,10 +275,13 @@ def test_a_warm_up_says_what_it_did_and_where_the_cache_is():
 
 def test_version_and_help():
     assert __version__ in run("--version").stdout
-    for command in ([], ["demo"], ["fit"], ["score"], ["transform"], ["info"]):
+    for command in ([], ["demo"], ["fit"], ["plot"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout
+        # What keeps click from filling lines up is not for readers.
+        assert "\b" not in result.stdout
+        assert "\\b" not in result.stdout
     assert run().exit_code == 2
 
 

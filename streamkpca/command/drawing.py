@@ -9,11 +9,11 @@ from streamkpca.command.terminal import Ordered
 
 @click.group(cls=Ordered, short_help="Draw a saved model, or rows that it is asked about.")
 def plot() -> None:
-    r"""Draw a saved model, or rows that it is asked about.
+    """Draw a saved model, or rows that it is asked about.
 
-    \b
-    Of a model alone:   spectrum, atoms, sparsity, drift
-    Of rows of a FILE:  novelty, projections, contours
+    Of a model alone: spectrum, atoms, sparsity, drift.
+
+    Of rows of a FILE: novelty, projections, contours.
 
     Each kind has options of its own: streamkpca plot KIND --help.
     """
