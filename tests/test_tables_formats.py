@@ -280,6 +280,16 @@ def test_a_long_stream_takes_little_memory():
     assert peak < 12_000_000, "a block is a megabyte, its rows and their places a few"
 
 
+def test_a_group_of_rows_of_parquet_is_never_held_whole(tmp_path):
+    X = np.random.default_rng(0).normal(size=(1_000_000, 2))
+    parquet.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "x.parquet", row_group_size=len(X))
+    before, held = pa.total_allocated_bytes(), []
+    for chunk in open_table(str(tmp_path / "x.parquet")).chunks(10_000):
+        np.testing.assert_array_equal(chunk.rows, X[chunk.position - len(chunk.rows) : chunk.position])
+        held.append(pa.total_allocated_bytes() - before)
+    assert max(held) < X.nbytes / 2
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow_stream"])
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch, kind):
     path = written(tmp_path, kind, WITH_TIMES[kind](np.ones((3, 2)), ["a", "b", "c"]))
