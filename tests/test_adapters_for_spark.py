@@ -67,5 +67,5 @@ def test_what_is_missing_is_refused_or_skipped_as_nan():
 def test_without_pyarrow_the_error_names_an_extra(monkeypatch):
     template = partitions.template_of(StreamingKernelPCA(kernel="linear"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r'need pyarrow; pip install "streamkpca\[cli\]"'):
+    with pytest.raises(ImportError, match=r'need pyarrow; pip install "streamkpca\[arrow\]"'):
         list(for_spark.summarise_batches(template, []))

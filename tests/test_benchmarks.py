@@ -72,6 +72,18 @@ def test_saving_costs_what_the_disk_costs(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
+def test_checked_tables_cost_little(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "checked_tables_cost_little.py", "--tiny")
+    assert "pyarrow takes at least" in output or "slow are" in output
+    assert found["rows"] == 5000
+    for format_name, line in found["formats"].items():
+        assert format_name in output
+        assert line["exact"]["ours"]
+        for peer, ratio in line["ratios"].items():
+            assert ratio == pytest.approx(line["seconds"][peer] / line["seconds"]["ours"])
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
 def test_novelty_on_real_servers(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "novelty_on_real_servers.py", "--tiny")
     assert "the default's mean average precision is" in output.splitlines()[-1]

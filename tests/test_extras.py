@@ -31,7 +31,7 @@ def test_all_is_what_users_need(script: Any) -> None:
 
 
 def test_an_extra_brings_those_that_it_asks_for(script: Any) -> None:
-    assert script.closure("cli") == {"cli", "plots"}
+    assert script.closure("cli") == {"arrow", "cli", "plots"}
     assert script.closure("polars") == {"polars"}
 
 

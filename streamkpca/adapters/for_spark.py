@@ -128,5 +128,5 @@ def _pyarrow() -> "pa":
     try:
         import pyarrow
     except ModuleNotFoundError as error:
-        raise ImportError(f'batches of Arrow need {error.name}; pip install "streamkpca[cli]"') from error
+        raise ImportError(f'batches of Arrow need {error.name}; pip install "streamkpca[arrow]"') from error
     return pyarrow
