@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import IO, Any
@@ -52,9 +53,9 @@ class ArrayTable(Table):
         self.total = shape[0]
         self.columns = choose_columns(source.name, [str(j) for j in range(shape[1])], choice, named=False)
 
+    @abstractmethod
     def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
         """Yield rows from one on."""
-        raise NotImplementedError
 
     def _beside(self) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
         """Return labels and times that are no columns."""
