@@ -284,6 +284,7 @@ class StreamingKernelPCA(StreamWriter):
         where = "StreamingKernelPCA.fit"
         settings = self._settings(where)
         rows = checked_rows(X, where, None, None, finite=not settings.skips_bad_rows)
+        settings.kernel.check_width(rows.shape[1], where)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         stream = Stream(settings, rows.shape[1], feature_names(X))
         rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows)

@@ -230,6 +230,7 @@ def test_settling_reaches_every_part():
         (lambda k: k.on([0.5]), TypeError, "on: column must be an integer"),
         (lambda k: k.on(1.5), TypeError, "on: column must be an integer"),
         (lambda k: k.on("a"), TypeError, "on: expected a column or a list of columns"),
+        (lambda k: k.on(np.array(1)), TypeError, "on: expected a column or a list of columns"),
         (lambda k: k.on(None), TypeError, "on: expected a column or a list of columns"),
         (lambda k: k.on([2]).on([0, 1]), ValueError, "on: the kernel .* uses column 2 but got rows with 2 features"),
     ],

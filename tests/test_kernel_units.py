@@ -435,6 +435,7 @@ def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_
         ([[1.0]], TypeError, r"unit 0 must be a number, got \[1.0\]"),
         ([], ValueError, "at least one unit but got none"),
         (2.0, TypeError, "expected one positive number for each feature.*but got 2.0"),
+        (np.array(2.0), TypeError, r"expected one positive number for each feature.*but got array\(2.\)"),
         (None, TypeError, "but got None"),
         ({1.0, 2.0}, TypeError, "expected one positive number for each feature"),
         ("iqr", ValueError, "in_units: units must be one of 'range', 'std', got 'iqr'"),
@@ -455,8 +456,15 @@ def test_units_must_be_as_many_as_features():
     with pytest.raises(ValueError, match=r"in_units: the kernel .* uses column 2"):
         RBF(1.0).on([2]).in_units([1.0, 2.0])
     model = StreamingKernelPCA(kernel=RBF(1.0).in_units(UNITS))
-    with pytest.raises(ValueError, match="units for 4 features but got rows with 3"):
-        model.partial_fit(np.ones((2, 3)))
+    for learn in (model.partial_fit, model.fit):
+        with pytest.raises(
+            ValueError, match=rf"{learn.__name__}: the kernel has units for 4 features but got rows with 3"
+        ):
+            learn(np.ones((2, 3)))
+    model = StreamingKernelPCA(kernel=RBF("spread").in_units(UNITS).on([0, 1, 2, 7]))
+    for learn in (model.partial_fit, model.fit):
+        with pytest.raises(ValueError, match=rf"{learn.__name__}: the kernel .* uses column 7 but got rows with 3"):
+            learn(np.ones((2, 3)))
 
 
 def test_units_of_units_stay_in_range():

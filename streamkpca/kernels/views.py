@@ -1,6 +1,5 @@
 """What a kernel sees of rows: some of their columns, each in a unit of its own."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,9 +139,9 @@ def checked_columns(given: Any) -> tuple[int, ...]:
     TypeError, ValueError
         No position, not whole numbers, negative ones, or one given twice.
     """
-    if isinstance(given, str) or not (isinstance(given, Iterable) or is_real(given)):
+    if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
         raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
-    listed = list(given) if isinstance(given, Iterable) else [given]
+    listed = list(given) if np.iterable(given) else [given]
     columns = tuple(check_integer("column", column, least=0, where="on") for column in listed)
     if not columns:
         raise ValueError("on: expected at least one column but got none; leave .on() out to use all")
@@ -170,7 +169,8 @@ def checked_units(given: Any) -> str | Units:
     where = "in_units"
     if isinstance(given, str):
         return check_choice("units", given, choices=UNIT_RULES, where=where)
-    if not isinstance(given, Iterable) or isinstance(given, dict | set | frozenset | bytes):
+    # Arrays without dimensions say that they are iterable, but are not.
+    if not np.iterable(given) or isinstance(given, dict | set | frozenset | bytes):
         raise TypeError(
             f"{where}: expected one positive number for each feature, as in [1.0, 0.5], or "
             f"{' or '.join(map(repr, UNIT_RULES))}, but got {given!r}"
