@@ -43,9 +43,7 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
         raise TypeError(f"{where} expects at least one StreamingKernelPCA but got none")
     first = models[0]
     if not isinstance(first, StreamingKernelPCA):
-        raise TypeError(
-            f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; fit one to the rows"
-        )
+        raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {_remedy(first)}")
     if len({id(model) for model in models}) < len(models):
         raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
     merged = copy.deepcopy(first)
@@ -55,3 +53,7 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
             stream.publish_now(settings)
         merged._stream = stream
     return merged
+
+
+def _remedy(what: object) -> str:
+    return "pass them one by one: merge(*models)" if isinstance(what, list | tuple) else "fit one to the rows"

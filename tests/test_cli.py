@@ -504,7 +504,25 @@ def test_merged_models_are_one(files, X):
     assert result.exit_code == 0, result.stderr
     assert load(files / "both.npz").n_samples_seen_ == 600
     assert run("fit", files / "east.npy", *SMALL, "--kernel", "linear", "--model", files / "other.npz").exit_code == 0
-    refused(run("merge", files / "east.npz", files / "other.npz", "--out", files / "both.npz"), "kernel")
+    refused(
+        run("merge", files / "east.npz", files / "other.npz", "--out", files / "both.npz"),
+        "other.npz: expected the kernel RBF(gamma=0.5), as",
+        "east.npz has learned with, but got Linear(",
+        'fit --kernel "RBF(gamma=0.5)"',
+    )
+
+
+def test_the_kernel_that_a_refused_merge_names_lets_models_merge(files, X):
+    for name, rows in (("one", X[:200]), ("two", X[200:])):
+        np.save(files / f"{name}.npy", rows)
+        assert run("fit", files / f"{name}.npy", *SMALL, "--model", files / f"{name}.npz").exit_code == 0
+    merge = ("merge", files / "one.npz", files / "two.npz", "--out", files / "both.npz")
+    result = run(*merge)
+    refused(result, "two.npz: expected the kernel RBF(gamma=")
+    kernel = result.stderr.rstrip().split('--kernel "')[1].rstrip('"')
+    assert run("fit", files / "two.npy", *SMALL, "--kernel", kernel, "--model", files / "two.npz").exit_code == 0
+    assert run(*merge).exit_code == 0
+    assert load(files / "both.npz").n_samples_seen_ == 600
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,8 @@ def test_the_function_wants_models_once_each():
         merge()
     with pytest.raises(TypeError, match="merge expects StreamingKernelPCA models but got int"):
         merge(3)
+    with pytest.raises(TypeError, match=r"models but got list; pass them one by one: merge\(\*models\)"):
+        merge([fitted, learned(X[40:80])])
     with pytest.raises(ValueError, match=r"merge: a model is given twice: .* give each model once"):
         merge(fitted, fitted)
     assert merge(StreamingKernelPCA(2)).__dict__.get("_stream") is None

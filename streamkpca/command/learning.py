@@ -174,7 +174,7 @@ def fit(
     from_start: bool,
     **options: Any,
 ) -> None:
-    """Learn the rows of FILE... (CSV, npy, npz, parquet; - for standard input).
+    """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input).
 
     Files are read in chunks, never whole. How they are cut makes no difference to what is learned.
 

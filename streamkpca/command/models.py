@@ -217,7 +217,7 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
     Raises
     ------
     BadInput
-        One cannot be read, they have learned columns of other names, or they do not go together.
+        One cannot be read, they have learned columns of other names or with other kernels, or they do not go together.
     """
     from streamkpca.merging import merge
 
@@ -230,6 +230,14 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
             raise BadInput(
                 f"{path}: expected column {expected[j]!r} in place {j}, as {first} has learned, but got {names[j]!r}; "
                 "merge models of the same columns in the same order"
+            )
+    for path, model in zip(paths[1:], models[1:], strict=True):
+        # What merge says about kernels is advice for Python.
+        if model.n_features_in_ == models[0].n_features_in_ and model.kernel_ != models[0].kernel_:
+            raise BadInput(
+                f"{path}: expected the kernel {models[0].kernel_!r}, as {paths[0]} has learned with, but got "
+                f"{model.kernel_!r}; learn the rows of all with one, scale included: "
+                f'fit --kernel "{models[0].kernel_!r}"'
             )
     places: dict[str, Any] = {}
     for model in models:
