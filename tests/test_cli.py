@@ -554,6 +554,7 @@ def test_the_kernel_that_a_refused_merge_names_lets_models_merge(files, X):
         (["export", "plant.npz", "o.c", "--name", "not a name"], ["not a name"]),
         (["export", "plant.npz", "o.c", "--quantile", "2"], ["quantile"]),
         (["export", "plant.npz", "plant.npz"], ["is read as input"]),
+        (["fit", "x.npy", "--model", "plant.npz", "--save", "plant.npz", "--format", "csv"], ["or takes the model"]),
     ],
 )
 def test_wrong_use_of_models_is_refused_in_one_line(files, model, monkeypatch, args, parts):

@@ -388,6 +388,7 @@ def test_times_are_kept_beside_results(model, X, lines):
         (["x", None], "string", ["x", None]),
         ([7, "x"], "string", ["7", "x"]),
         ([None, None], "string", [None, None]),
+        ([3, 2**63], "string", ["3", str(2**63)]),
     ],
 )
 def test_times_of_a_kind_make_a_column_of_it(folder, values, kind, kept):
@@ -398,10 +399,23 @@ def test_times_of_a_kind_make_a_column_of_it(folder, values, kind, kept):
     assert (str(column.type), column.to_pylist()) == (kind, kept * 2)
 
 
-def test_times_that_change_their_kind_are_refused(folder):
+def test_no_input_is_overwritten_by_whatever_name_results_have(model, lines):
+    append("new.csv", [HEADER, *lines[600:]])
+    os.link("new.csv", "link.csv")
+    os.link("new.csv", "o.csv.part")
+    before = Path("new.csv").read_bytes()
+    for more in (["--follow", "--save", "link.csv"], ["--save", "link.csv"], ["--save", "o.csv"]):
+        result = run("transform", "new.csv", "--model", "m.npz", "--time", "when", *more)
+        refused(result, "is read as input", "another name")
+        assert Path("new.csv").read_bytes() == before
+    assert not Path("o.csv").exists()
+
+
+@pytest.mark.parametrize("later", ["later", 2**63])
+def test_times_that_change_their_kind_are_refused(folder, later):
     def write():
         with ResultWriter("o.csv") as writer:
-            for times in ([1], ["later"]):
+            for times in ([1], [later]):
                 writer.write(np.zeros(1), times=times)
 
     with pytest.raises(ValueError, match="times were int at first but are not any more"):

@@ -210,7 +210,8 @@ def fit(
     with hands.armed(), one_line(), ExitStack() as stack:
         if save:
             named_times = time_name(tables[0], options["time"])
-            writer = make_writer(save, files, form=form, live=follow, time_name=named_times)
+            others = files if model is None else [*files, model]
+            writer = make_writer(save, others, form=form, live=follow, time_name=named_times)
             stack.enter_context(writer)
         seconds, finished = learn(
             learner,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamkpca.checkpoints.files import write_durably
 from streamkpca.command.keeper import NOTES, n_passed, own_notes
-from streamkpca.command.results import STANDARD_OUTPUT
+from streamkpca.command.results import STANDARD_OUTPUT, is_among
 from streamkpca.command.terminal import BadInput, one_line, print_warning
 from streamkpca.tables import Table
 
@@ -174,7 +174,7 @@ def check_writable(path: str, inputs: Sequence[str]) -> None:
         raise BadInput("-: standard output takes results and no models, which are replaced as a whole; name a file")
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise BadInput(f"{path}: expected the name of a file in a folder that is there")
-    if any(target.resolve() == Path(name).resolve() for name in inputs):
+    if is_among(target, inputs):
         raise BadInput(f"{path}: is read as input and cannot take the model; give it another name")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.checkpoints.files import write_durably
+from streamkpca.command.results import is_among
 from streamkpca.command.terminal import BadInput, one_line
 from streamkpca.tables import Chunk
 from streamkpca.tables.chunks import Time
@@ -131,7 +132,7 @@ def check_picture(path: str, inputs: Sequence[str]) -> None:
         raise BadInput(f"{path}: pictures are written as {', '.join(ENDINGS)}; end the name so")
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise BadInput(f"{path}: expected the name of a file in a folder that is there")
-    if any(target.resolve() == Path(name).resolve() for name in inputs):
+    if is_among(target, inputs):
         raise BadInput(f"{path}: is read as input and cannot take the picture; give it another name")
     with one_line():
         make_figure()

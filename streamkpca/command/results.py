@@ -20,6 +20,27 @@ STANDARD_OUTPUT: Final = "-"
 _ENDLESS = ("csv", "jsonl", "arrows")
 
 
+def is_among(path: str | Path, files: Sequence[str]) -> bool:
+    """Tell whether a file is one of some others, by whatever name.
+
+    Parameters
+    ----------
+    path : str or Path
+        It need not exist yet.
+    files : sequence of str
+
+    Returns
+    -------
+    bool
+    """
+    target = Path(path)
+    # Hard links have names of their own, and a file that does not exist yet has only a name.
+    return any(
+        target.resolve() == Path(name).resolve() or (target.exists() and Path(name).exists() and target.samefile(name))
+        for name in files
+    )
+
+
 class ResultWriter:
     """One row of results for every row of input: position, time, label, novelty, projections.
 
@@ -37,6 +58,17 @@ class ResultWriter:
         Write under the file's own name from the start, and push out every chunk.
     time_name : str, optional
         What the column of times is called; None for none.
+
+    Attributes
+    ----------
+    path : Path
+    part : Path
+        What is written until the file is complete.
+    is_output : bool
+        Whether it is standard output.
+    form : str
+    n_rows : int
+        Rows written so far.
 
     Raises
     ------
@@ -73,7 +105,7 @@ class ResultWriter:
             )
         self.n_rows = 0
         self._time_name = time_name
-        self._part = self.path if self._is_live else self.path.with_name(self.path.name + ".part")
+        self.part = self.path if self._is_live else self.path.with_name(self.path.name + ".part")
         self._file: IO[bytes] | None = None
         self._writer: Any = None
         self._time_type: type | None = None
@@ -81,7 +113,7 @@ class ResultWriter:
     def __enter__(self) -> Self:
         # Opened before anything is learned: a folder that cannot be written must not cost an hour first.
         if not self.is_output:
-            self._file = self._part.open("wb")
+            self._file = self.part.open("wb")
         elif sys.stdout is None:
             raise ValueError("-: standard output is closed; name a file to --save")
         else:
@@ -147,9 +179,9 @@ class ResultWriter:
         finally:
             self._writer = None
             if not self._is_live and is_complete:
-                self._part.replace(self.path)
+                self.part.replace(self.path)
             elif not self._is_live:
-                self._part.unlink()
+                self.part.unlink()
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -183,6 +215,8 @@ class _JsonLines:
 def _type_of(times: Sequence[Any]) -> type:
     """Choose how a file of one type a column keeps times: whole numbers, numbers, or text."""
     kinds = {type(when) for when in times if when is not None}
+    if any(isinstance(when, int) and not -(2**63) <= when < 2**63 for when in times):
+        return str
     return next((kind for kind in (int, float) if kinds and kinds <= {int, kind}), str)
 
 
@@ -193,7 +227,7 @@ def _as_type(times: Sequence[Any], kind: type) -> Any:
     values = [None if when is None else str(when) for when in times] if kind is str else times
     try:
         return pyarrow.array(values, type=known[kind])
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
         reason = f"times were {kind.__name__} at first but are not any more ({error})"
         raise ValueError(f"{reason}; mend the column, or leave --time out") from None
 

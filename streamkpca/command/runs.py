@@ -4,7 +4,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from streamkpca.command.inputs import all_chunks, total_of
 from streamkpca.command.keeper import ModelKeeper
 from streamkpca.command.models import n_learned
-from streamkpca.command.results import STANDARD_OUTPUT, ResultWriter
+from streamkpca.command.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.command.stops import Interruption
 from streamkpca.command.terminal import BadInput, one_line, show_progress
 from streamkpca.tables import Chunk, Table
@@ -99,7 +98,7 @@ def make_writer(path: str, inputs: Sequence[str], **options: Any) -> ResultWrite
     path : str
         Where results go.
     inputs : sequence of str
-        Files that are read meanwhile.
+        Files that are read meanwhile, and the model's.
     **options
         As `ResultWriter` has them.
 
@@ -110,12 +109,16 @@ def make_writer(path: str, inputs: Sequence[str], **options: Any) -> ResultWrite
     Raises
     ------
     BadInput
-        A name of an unknown ending, or an input's own.
+        A name of an unknown ending, or one whose file, or what is written until it is complete, would take an input's
+        place.
     """
     with one_line():
         writer = ResultWriter(path, **options)
-        if not writer.is_output and any(writer.path.resolve() == Path(name).resolve() for name in inputs):
-            raise ValueError(f"{path}: is read as input and cannot take the results; give --save another name")
+    for written in () if writer.is_output else (writer.path, writer.part):
+        if is_among(written, inputs):
+            raise BadInput(
+                f"{written}: is read as input or takes the model, and cannot take the results; give --save another name"
+            )
     return writer
 
 
