@@ -220,6 +220,11 @@ def test_bad_rows_are_refused_in_one_line(text, parts):
     refused(run("fit", "-", stdin=text), *parts)
 
 
+def test_where_every_row_is_skipped_the_way_out_is_to_drop_columns():
+    result = run("fit", "-", "--on-bad-rows", "skip", stdin="station,x\nA,1\nB,2\n")
+    refused(result, "(2 skipped, the first: ", "; leave columns that are not numbers out (--drop A,B,...), or give a")
+
+
 @pytest.mark.parametrize(
     ("args", "parts"),
     [

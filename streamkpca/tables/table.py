@@ -114,7 +114,10 @@ class Table(ABC):
             self.n_skipped += len(bad) - counted
         if empty:
             skipped = f" ({self.n_skipped} skipped, the first: {self.first_skipped})" if self.n_skipped else ""
-            raise TableError(f"{self.source}: no rows of numbers in it{skipped}; give a table with at least one row")
+            drop = "leave columns that are not numbers out (--drop A,B,...), or " if self.n_skipped else ""
+            raise TableError(
+                f"{self.source}: no rows of numbers in it{skipped}; {drop}give a table with at least one row"
+            )
 
     def _screened(
         self,
