@@ -275,3 +275,11 @@ if __name__ == "__main__":
     BASELINES.mkdir(exist_ok=True)
     for picture in COMPARED:
         without_words(picture, baseline(picture))
+
+
+def test_labels_and_components_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="draw_novelty expected whole numbers as labels but got NaN or infinity"):
+        plots.draw_novelty([0.1, 0.2], labels=[0, np.nan])
+    with pytest.raises(ValueError, match=r"draw_projections expected projections with the components \(0, 0.5\)"):
+        plots.draw_projections([[0.0, 1.0], [1.0, 0.0]], components=(0, 0.5))
+    assert plots.draw_projections([[0.0, 1.0], [1.0, 0.0]], components=(0, 1.0)).get_xlabel() == "component 0"

@@ -87,9 +87,12 @@ def draw_novelty(
     for values, name in ((time, "times"), (labels, "labels"), (threshold, "thresholds")):
         if values is not None and np.ndim(values):
             check_count(values, len(scores), name, where=where)
+    classes = np.zeros(len(scores)) if labels is None else np.asarray(labels, dtype=np.float64)
+    if not np.isfinite(classes).all():
+        raise ValueError(f"{where} expected whole numbers as labels but got NaN or infinity; 0 is a healthy row")
     axes = axes_or_new(ax)
     when = np.arange(len(scores)) if time is None else np.asarray(time)
-    classes = np.zeros(len(scores), dtype=int) if labels is None else np.asarray(labels).astype(int)
+    classes = classes.astype(int)
     known = np.isfinite(scores)
     positive = scores[known & (scores > 0)]
     floor = max(float(positive.min()), _FLOOR * float(np.median(positive))) if len(positive) else 1e-12

@@ -78,7 +78,7 @@ def draw_projections(
     where = "draw_projections"
     points = np.asarray(projections, dtype=np.float64)
     n_axes = points.shape[1] if points.ndim == 2 else 0
-    if not all(0 <= component < n_axes for component in components):
+    if not all(component in range(n_axes) for component in components):
         raise ValueError(
             f"{where} expected projections with the components {tuple(components)} but got an array of shape "
             f"{points.shape}; choose others, or fit a model with more"
@@ -87,7 +87,7 @@ def draw_projections(
         if values is not None:
             check_count(values, len(points), name, where=where)
     axes = axes_or_new(ax)
-    points = points[:, list(components)]
+    points = points[:, [int(component) for component in components]]
     chosen = slice(None, None, every_nth(len(points), MOST_POINTS))
     x, y = points[chosen].T
     size = float(np.clip(_INK / max(len(points), 1), 4.0, 16.0))
