@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -384,3 +385,13 @@ def test_a_stream_of_arrow_that_is_shorter_now_is_refused_where_it_ends(tmp_path
     later.go_on(last.place)
     with pytest.raises(TableError, match="ends 1 rows before the place to go on at; name the same file"):
         list(later.chunks(10))
+
+
+def test_an_array_that_is_cut_short_while_it_is_read_is_refused(tmp_path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.ones((50_000, 8)))
+    chunks = open_table(str(path)).chunks(1000)
+    assert next(chunks).rows.shape == (1000, 8)
+    os.truncate(path, 1_000_000)
+    with pytest.raises(TableError, match=r"rows\.npy: cannot be read \(it ends 34377 rows early\)"):
+        list(chunks)

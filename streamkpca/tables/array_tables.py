@@ -81,7 +81,7 @@ class ArrayTable(Table):
 
 
 class NpyTable(ArrayTable):
-    """A two-dimensional array in an npy file, mapped into memory; from a pipe it is read as it comes.
+    """A two-dimensional array in an npy file or from a pipe, read as it comes; mapped into memory if column-major.
 
     Parameters
     ----------
@@ -96,18 +96,18 @@ class NpyTable(ArrayTable):
     _format = "npy"
 
     def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
-        self._mapped = source.on_disk
-        if self._mapped:
+        with source.opened() as opening:
+            file = io.BufferedReader(opening)
+            self._header = _read_header(file)
+            # Kept: what a pipe has given is gone.
+            self._file = None if source.rereadable else file
+        if source.on_disk:
             with blaming(source.name):
-                array = np.load(source.path, mmap_mode="r", allow_pickle=False)
-            header: _Header = (array.shape, False, array.dtype)
-        else:
-            with source.opened() as opening:
-                file = io.BufferedReader(opening)
-                self._header = header = _read_header(file)
-                # Kept: what a pipe has given is gone.
-                self._file = None if source.rereadable else file
-        super().__init__(source, source.name, header, choice=choice, skips=skips)
+                # Refuses a file that is shorter than it says.
+                np.load(source.path, mmap_mode="r", allow_pickle=False)
+        # Rows of other arrays are read: a mapped file that is cut short meanwhile kills the process.
+        self._mapped = source.on_disk and self._header[1]
+        super().__init__(source, source.name, self._header, choice=choice, skips=skips)
 
     def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
         if self._mapped:
