@@ -404,6 +404,8 @@ def test_a_broker_may_come_late_leave_and_come_back(tmp_path: Path) -> None:
             broker.stop()
             broker.start()
         wait_until(lambda: service.n_handled() >= len(sent), "all messages are handled")
+        # They may all have come before the broker went the second time.
+        wait_until(lambda: service.text().count("session resumed") >= 2, "the service has come back twice")
         publisher.close()
         service.stop()
         assert service.text().count("session resumed") == 2

@@ -123,7 +123,7 @@ def score(
     that, 9 bytes a row.
     """
     if (train is None) == (model is None):
-        raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before; Try --help")
+        raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before (see --help)")
     form, hands = results_form(save, form, as_json=as_json), Interruption()
     reading, watched = reading_options(options) | {"follow": follow}, None
     if train is not None:
