@@ -9,7 +9,7 @@ from streamkpca.basis import Basis, Projected, warn_indefinite
 from streamkpca.factor import LEAST_PIVOT
 from streamkpca.moments import Moments
 from streamkpca.reservoir import Reservoir
-from streamkpca.row_sums import weighted_gram
+from streamkpca.row_sums import gram_of
 from streamkpca.selection_loops import add_column, insert_direction, remove_direction, subtract_outer
 
 Array = npt.NDArray[np.float64]
@@ -280,9 +280,9 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
         cross = program.matrix(jurors.rows, candidates.rows)
         cross -= np.matmul(jurors.coordinates, candidates.coordinates.T, out=spanned)
         np.divide(cross, unit, out=seen[:, m:])
-        # In place; with weights of one the sum makes no scaled copy.
+        # In place, for a scaled copy would be another array of this size.
         seen *= np.sqrt(votes[part])[:, None]
-        sums += weighted_gram(seen, np.ones(len(seen)))
+        sums += gram_of(seen)
     # V = C L^-1, and so for the sums.
     inverse = basis.inverse * np.sqrt(unit)
     sums[:m] = inverse.T @ sums[:m]

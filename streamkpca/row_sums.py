@@ -13,6 +13,24 @@ from streamkpca.factor import apply_inverse
 Array = npt.NDArray[np.float64]
 
 
+def gram_of(vectors: Array) -> Array:
+    """Sum the products of vectors with themselves, sum v_n v_n^T; O(B m^2).
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (B, m)
+        C-contiguous.
+
+    Returns
+    -------
+    ndarray of shape (m, m)
+        Symmetric to the bit.
+    """
+    gram = lower_self_product(vectors)
+    mirror_lower(gram, 0, 0, *gram.shape)
+    return gram
+
+
 def weighted_gram(vectors: Array, weights: Array) -> Array:
     """Sum the products of vectors with themselves, sum a_n v_n v_n^T; O(B m^2).
 
@@ -28,9 +46,7 @@ def weighted_gram(vectors: Array, weights: Array) -> Array:
     """
     # The usual case, all weights 1, costs no scaled copy.
     even = bool(np.all(weights == 1.0))
-    gram = lower_self_product(np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None])
-    mirror_lower(gram, 0, 0, *gram.shape)
-    return gram
+    return gram_of(np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None])
 
 
 @dataclass(frozen=True)
