@@ -33,7 +33,7 @@ import numpy as np
 from common import Array, Sheet, surroundings, write_figures
 from ingest_runs_near_gemm import seconds
 
-from streamkpca.tables import open_table
+from streamkpca.cli.tables import open_table
 
 N_FEATURES, CHUNK = 32, 4096
 LEAST_RATIO = 0.5

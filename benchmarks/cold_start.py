@@ -48,7 +48,7 @@ from streamkpca import StreamingKernelPCA
 rows = np.random.default_rng(0).normal(size=({n_rows}, 8))
 model = StreamingKernelPCA(4).partial_fit(rows)
 answer = model.transform(rows[:1])
-from streamkpca.warmup import warmth
+from streamkpca.estimators.warmup import warmth
 more = {{"answer": answer.tobytes().hex(), "compiled": warmth().compiled}}
 """
 # The clock starts anew.

@@ -34,7 +34,8 @@ from pathlib import Path
 import numpy as np
 from common import Array, Sheet, surroundings, write_figures
 
-from streamkpca import StreamingKernelPCA, _blas
+from streamkpca import StreamingKernelPCA
+from streamkpca._core import blas as _blas
 from streamkpca.kernels import RBF
 
 BLOCK, N_BLOCKS = 512, 64

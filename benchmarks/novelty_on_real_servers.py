@@ -32,7 +32,7 @@ import numpy as np
 from common import surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.command.detection import auroc, average_precision
+from streamkpca.cli.reports import auroc, average_precision
 from streamkpca.kernels import RBF
 
 BLOCK = 256

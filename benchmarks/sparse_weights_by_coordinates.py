@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 from common import surroundings, write_figures
 
-from streamkpca import weight_optimisers
-from streamkpca.candidate_gram import CandidateGram
-from streamkpca.gaussian_model import make_problem
-from streamkpca.likelihood import WeightFit, fit_weights
-from streamkpca.sparsity import automatic_noise_variance
+from streamkpca.components import ascent as weight_optimisers
+from streamkpca.components.ascent import CandidateGram
+from streamkpca.components.likelihood import make_problem
+from streamkpca.components.noise import automatic_noise_variance
+from streamkpca.components.weights import WeightFit, fit_weights
 
 Array = npt.NDArray[np.float64]
 Result = TypeVar("Result")

@@ -56,7 +56,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import Checkpointer, StreamingKernelPCA
-from streamkpca.kernels.expressions import parse_kernel
+from streamkpca.kernels.parsing import parse_kernel
 
 try:
     from paho.mqtt.client import Client, MQTTMessage, MQTTv5, topic_matches_sub

@@ -20,9 +20,8 @@ kernels : kernel values and their algebra.
 """
 
 from streamkpca import kernels
-from streamkpca.approximate import ApproximateKernelPCA
-from streamkpca.batch import KernelPCA
-from streamkpca.checkpointer import Checkpointer, load
+from streamkpca._version import __version__
+from streamkpca.components.noise import SparsityPath
 from streamkpca.errors import (
     CheckpointError,
     CheckpointWarning,
@@ -31,13 +30,12 @@ from streamkpca.errors import (
     SparsityError,
     SparsityWarning,
 )
-from streamkpca.merging import merge
-from streamkpca.sparse import SparseKernelPCA
-from streamkpca.sparsity import SparsityPath
-from streamkpca.streaming import StreamingKernelPCA
-from streamkpca.warmup import warmup
-
-__version__ = "0.1.0"
+from streamkpca.estimators.approximate import ApproximateKernelPCA
+from streamkpca.estimators.checkpointer import Checkpointer, load
+from streamkpca.estimators.exact import KernelPCA
+from streamkpca.estimators.sparse import SparseKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+from streamkpca.estimators.warmup import warmup
 
 __all__ = [
     "ApproximateKernelPCA",

@@ -12,7 +12,7 @@ def main() -> None:
     if missing:
         sys.stderr.write(f'streamkpca: the command needs {", ".join(missing)}; pip install "streamkpca[cli]"\n')
         sys.exit(2)
-    from streamkpca.cli import cli
+    from streamkpca.cli.main import cli
 
     cli(prog_name="streamkpca")
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import kernels
-from streamkpca.spectrum import covariance_divisor
+from streamkpca.components.spectrum import covariance_divisor
 
 Array = npt.NDArray[np.float64]
 

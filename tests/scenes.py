@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from streamkpca.basis import Basis
-from streamkpca.exchange import Exchange, Tenure
+from streamkpca._core.reservoir import Reservoir, arrival_times
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments
+from streamkpca.dictionary.residuals import ResidualGram
+from streamkpca.dictionary.swaps import Exchange, Tenure
 from streamkpca.kernels import RBF
-from streamkpca.moments import Moments
-from streamkpca.reservoir import Reservoir, arrival_times
-from streamkpca.residual_gram import ResidualGram
 
 
 def rbf(X, Y, gamma=0.3):

@@ -22,7 +22,8 @@ import pandas as pd
 
 from streamkpca import KernelPCA, NotFittedError, kernels, merge
 from streamkpca import StreamingKernelPCA as Plain
-from streamkpca.adapters import dask_blocks, partitions
+from streamkpca.adapters import for_dask as dask_blocks
+from streamkpca.adapters import partitions
 from streamkpca.adapters.for_dask import StreamingKernelPCA
 
 X = np.random.default_rng(0).normal(size=(1000, 3))

@@ -3,10 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.basis import Basis, check_energy, rounding_error
-from streamkpca.factor import (
-    LEAST_PIVOT,
-)
+from streamkpca._core.triangular import LEAST_PIVOT
+from streamkpca.dictionary.basis import Basis, check_energy, rounding_error
 from streamkpca.kernels import RBF, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)

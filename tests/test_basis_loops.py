@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.basis_loops import gram_schmidt
+from streamkpca.dictionary._loops import gram_schmidt
 
 
 def orthonormalise(gram, floor=None):

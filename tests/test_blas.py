@@ -7,8 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from streamkpca import StreamingKernelPCA, _blas
-from streamkpca._blas import one_blas_thread
+from streamkpca import StreamingKernelPCA
+from streamkpca._core import blas as _blas
+from streamkpca._core.blas import one_blas_thread
 
 threadpoolctl = pytest.importorskip("threadpoolctl", reason="the oracle; comes with scikit-learn, extra sklearn")
 

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import rbf, residual_gram
 
-from streamkpca.basis import Basis
-from streamkpca.block import Block
-from streamkpca.factor import solve_factor
+from streamkpca._core.triangular import solve_factor
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear
-from streamkpca.moments import Moments
-from streamkpca.summary import Summary
+from streamkpca.stream.blocks import Block
+from streamkpca.stream.summary import Summary
 
 SEEDS = st.integers(0, 10**6)
 

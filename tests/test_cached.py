@@ -2,7 +2,7 @@ import threading
 from pathlib import Path
 
 import streamkpca
-from streamkpca._cached import cached_property
+from streamkpca._core.concurrency import cached_property
 
 
 class Slow:

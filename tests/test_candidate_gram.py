@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca import candidate_gram
-from streamkpca.candidate_gram import CandidateGram
-from streamkpca.gaussian_model import Problem, statistics
+from streamkpca.components import ascent as candidate_gram
+from streamkpca.components.ascent import CandidateGram
+from streamkpca.components.likelihood import Problem, statistics
 
 
 @st.composite

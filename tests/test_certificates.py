@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
-from streamkpca.certificates import eigenvalue_bounds, mean_interval, upper_quantile
-from streamkpca.losses import Losses
-from streamkpca.moments import Moments
+from streamkpca.components.certificates import eigenvalue_bounds, mean_interval, upper_quantile
+from streamkpca.dictionary.moments import Losses, Moments
 
 N_STREAMS = 2000
 

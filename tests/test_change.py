@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkpca.change import ResidualTrend
+from streamkpca.stream.drift import ResidualTrend
 
 
 def watched(shares, error=0.0, trend=None):

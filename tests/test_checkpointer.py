@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamkpca import Checkpointer, CheckpointError, CheckpointWarning, StreamingKernelPCA
-from streamkpca.checkpoints import files
+from streamkpca._core import files
 
 ROWS = np.random.default_rng(0).normal(size=(500, 2))
 
@@ -72,7 +72,7 @@ def test_it_saves_every_so_many_seconds(
     tmp_path: Path, model: StreamingKernelPCA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("streamkpca.checkpointer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamkpca.estimators.checkpointer.time.monotonic", lambda: now[0])
     checkpoints = Checkpointer(tmp_path / "m.npz", every_seconds=60)
     now[0] += 59.0
     assert checkpoints.save_if_due(model) is None

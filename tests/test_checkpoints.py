@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels
-from streamkpca.checkpoints.archive import Archive, write_archive
-from streamkpca.checkpoints.header import HeaderFields, numbers_in
-from streamkpca.losses import Losses
-from streamkpca.search_pace import SearchPace
+from streamkpca.dictionary.moments import Losses
+from streamkpca.stream.checkpoint.archive import Archive, write_archive
+from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
+from streamkpca.stream.schedule import SearchPace
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
 
@@ -354,7 +354,7 @@ def test_the_end_of_a_large_archive_is_looked_for_in_one_place(monkeypatch: pyte
 
 
 def test_a_kernel_is_not_called_code_because_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamkpca.kernels import expressions
+    from streamkpca.kernels import parsing as expressions
 
     model = StreamingKernelPCA(2, block_size=32).partial_fit(ROWS)
 

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from pyarrow import csv, parquet
 
 from streamkpca import StreamingKernelPCA, __version__, load
-from streamkpca.cli import cli
-from streamkpca.command.results import ResultWriter
-from streamkpca.command.stops import Interruption
-from streamkpca.command.terminal import show_progress
+from streamkpca.cli.console import show_progress
+from streamkpca.cli.main import cli
+from streamkpca.cli.results import ResultWriter
+from streamkpca.cli.signals import Interruption
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]

@@ -16,11 +16,11 @@ from pyarrow import csv, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli import cli
-from streamkpca.command.keeper import _MOST_LETTERS, ModelKeeper, Pace
-from streamkpca.command.results import ResultWriter
+from streamkpca.cli.autosave import _MOST_LETTERS, ModelKeeper, Pace
+from streamkpca.cli.main import cli
+from streamkpca.cli.results import ResultWriter
+from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF
-from streamkpca.tables import open_table
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]

@@ -21,12 +21,12 @@ from pyarrow import csv, feather, ipc, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli import cli
-from streamkpca.command.keeper import ModelKeeper, Pace
-from streamkpca.command.options import _KERNELS
-from streamkpca.command.stops import Interruption
-from streamkpca.command.terminal import BadInput, print_json
-from streamkpca.kernels.expressions import parse_kernel
+from streamkpca.cli.autosave import ModelKeeper, Pace
+from streamkpca.cli.console import BadInput, print_json
+from streamkpca.cli.main import cli
+from streamkpca.cli.signals import Interruption
+from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import KERNELS
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
@@ -427,7 +427,7 @@ class Clock:
 
 def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("streamkpca.command.keeper.time", clock)
+    monkeypatch.setattr("streamkpca.cli.autosave.time", clock)
     model = StreamingKernelPCA(2).partial_fit(X[:100])
 
     def is_saved(keeper):
@@ -492,7 +492,7 @@ def test_shells_complete_commands_options_and_values():
 
 
 def test_kernels_that_are_completed_are_known():
-    assert len({repr(parse_kernel(name)) for name in _KERNELS}) == len(_KERNELS)
+    assert {name: type(parse_kernel(name)) for name in KERNELS} == KERNELS
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli import cli
+from streamkpca.cli.main import cli
 
 KINDS = ["spectrum", "atoms", "sparsity", "drift", "novelty", "projections", "contours"]
 OF_ROWS = {"novelty", "projections", "contours"}

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from streamkpca.distance_loops import direct_distances, finish_squared_distances, mirror_lower
+from streamkpca.kernels._loops import direct_distances, finish_squared_distances, mirror_lower
 
 
 def quiet():

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import streamkpca
-from streamkpca._cached import cached_property
+from streamkpca._core.concurrency import cached_property
 
 ROOT = Path(__file__).parents[1]
 # Gathers names for the command alone; nobody is told to import it.
-INTERNAL = {"streamkpca.tables"}
+INTERNAL = {"streamkpca.cli.tables"}
 
 
 def declares_names(path: Path) -> bool:

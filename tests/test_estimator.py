@@ -6,16 +6,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from streamkpca import (
-    ApproximateKernelPCA,
-    KernelPCA,
-    NotFittedError,
-    SparseKernelPCA,
-    StreamingKernelPCA,
-    kernels,
-)
-from streamkpca.estimator import Estimator
-from streamkpca.validation import checked_rows
+from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA, kernels
+from streamkpca._core.validation import checked_rows
+from streamkpca.estimators._base import Estimator
 
 ESTIMATORS = [
     pytest.param(lambda: KernelPCA(3, kernel=kernels.RBF(0.5)), id="KernelPCA"),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, rbf, residual_gram
 
-from streamkpca.exchange import Tenure
+from streamkpca.dictionary.swaps import Tenure
 
 SEEDS = st.integers(0, 10**6)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, kernels
-from streamkpca.likelihood import fit_weights
+from streamkpca.components.weights import fit_weights
 
 pytest.importorskip("matplotlib", reason="the experiments draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="one experiment classifies with scikit-learn; needs the extra sklearn")

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.basis import Basis
-from streamkpca.factor import (
+from streamkpca._core.triangular import (
     independent_span,
     inverse_factor,
     restrict_factor,
@@ -12,6 +11,7 @@ from streamkpca.factor import (
     solve_transposed,
     squared_norms,
 )
+from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import RBF
 
 SEEDS = st.integers(0, 10**6)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.fading import faded, possible_factor
+from streamkpca.stream.decay import faded, possible_factor
 
 
 @given(st.floats(0.5, 50.0), st.integers(1, 9))

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from interrupts import interrupted_at, n_lines
 
-from streamkpca import StreamingKernelPCA, _blas, kernels, merge, stream
+from streamkpca import StreamingKernelPCA, kernels, merge
+from streamkpca._core import blas as _blas
+from streamkpca.stream import state as stream
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MOST_LINES = None if NIGHTLY else 8

@@ -22,7 +22,7 @@ import pytest
 from interrupts import interrupted_at
 
 from streamkpca import Checkpointer, StreamingKernelPCA, load
-from streamkpca.checkpoints import files
+from streamkpca._core import files
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_KILLS = 1000 if NIGHTLY else 40

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca.gram_model import GramModel
+from streamkpca.components.likelihood import GramModel
 
 
 def draw_problem(seed, k, r):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streamkpca
-from streamkpca._jit import jit
+from streamkpca._core.jit import jit
 
 PACKAGE = Path(streamkpca.__file__).parent
 CODE = """

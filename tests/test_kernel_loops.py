@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from streamkpca import kernel_loops as loops
-from streamkpca.kernel_loops import TILE, exponentiate, run_program
+from streamkpca.kernels import _loops as loops
+from streamkpca.kernels._loops import TILE, exponentiate, run_program
 
 
 def quiet():

@@ -14,8 +14,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, preimages
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.adapters.partitions import template_of
+from streamkpca.components import preimages
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import (
     RBF,
@@ -29,7 +30,7 @@ from streamkpca.kernels import (
     RationalQuadratic,
     Sigmoid,
 )
-from streamkpca.kernels.expressions import parse_kernel
+from streamkpca.kernels.parsing import parse_kernel
 
 UNITS = np.array([1.0, 0.003, 700.0, 12.5])
 KERNELS: list[Kernel] = [
@@ -383,13 +384,15 @@ def test_a_checkpoint_with_units_for_other_rows_is_refused(monkeypatch):
     X = rows_of(0, 60)
     model = StreamingKernelPCA(2, kernel=RBF(0.5).in_units(UNITS), block_size=20).partial_fit(X)
     with monkeypatch.context() as patch:
-        patch.setattr("streamkpca.checkpoints.records.kernel_record", lambda kernel: "RBF(gamma=0.5).in_units((1.0,))")
+        patch.setattr(
+            "streamkpca.stream.checkpoint.codec.kernel_record", lambda kernel: "RBF(gamma=0.5).in_units((1.0,))"
+        )
         damaged = model.to_bytes()
     with pytest.raises(CheckpointError, match="units for 1 features but got rows with 4"):
         StreamingKernelPCA.from_bytes(damaged)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "streamkpca.checkpoints.records.kernel_record",
+            "streamkpca.stream.checkpoint.codec.kernel_record",
             lambda kernel: "RBF(gamma=0.5).in_units((1e-150, 1.0, 1.0, 1.0))",
         )
         damaged = model.partial_fit(np.array([[10.0, 0.0, 0.0, 0.0]])).to_bytes()

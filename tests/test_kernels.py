@@ -11,7 +11,6 @@ import pytest
 from sklearn.gaussian_process import kernels as gaussian
 from sklearn.metrics import pairwise
 
-from streamkpca import kernel_loops
 from streamkpca.kernels import (
     RBF,
     Cosine,
@@ -25,8 +24,9 @@ from streamkpca.kernels import (
     Sigmoid,
     kernel_from,
 )
-from streamkpca.kernels import planes as kernel_planes
-from streamkpca.kernels import programs as kernel_programs
+from streamkpca.kernels import _loops as kernel_loops
+from streamkpca.kernels import pairwise as kernel_planes
+from streamkpca.kernels import program as kernel_programs
 
 PRIMITIVES = [
     (Linear(), pairwise.linear_kernel),

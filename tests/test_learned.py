@@ -2,14 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streamkpca import (
-    ApproximateKernelPCA,
-    KernelPCA,
-    NotFittedError,
-    SparseKernelPCA,
-    StreamingKernelPCA,
-    kernels,
-)
+from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA, kernels
 
 ESTIMATORS = [
     pytest.param(lambda: KernelPCA(3, kernel=kernels.RBF(0.5)), id="KernelPCA"),

@@ -7,15 +7,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
-from streamkpca import weight_optimisers
-from streamkpca.gaussian_model import make_problem, statistics
-from streamkpca.likelihood import (
-    fit_weights,
-    log_likelihood_gradient,
-    mean_log_likelihood,
-    posterior_moments,
-)
-from streamkpca.weight_loops import ILL_CONDITIONED, NO_GAIN_LEFT
+from streamkpca.components import ascent as weight_optimisers
+from streamkpca.components._loops import ILL_CONDITIONED, NO_GAIN_LEFT
+from streamkpca.components.likelihood import make_problem, statistics
+from streamkpca.components.weights import fit_weights, log_likelihood_gradient, mean_log_likelihood, posterior_moments
 
 OPTIMISERS = ("coordinate", "em", "fixed_point")
 

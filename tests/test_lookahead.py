@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from test_streaming_laws import state
 
-from streamkpca import StreamingKernelPCA, kernels, lookahead, stream
-from streamkpca.lookahead import Lookahead
+from streamkpca import StreamingKernelPCA, kernels
+from streamkpca.stream import blocks as lookahead
+from streamkpca.stream import state as stream
+from streamkpca.stream.blocks import Lookahead
 
 
 def looked_at(n_threads, n_blocks, *, calm=lambda number: 99, pause=0.0):

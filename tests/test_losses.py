@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.losses import Losses
+from streamkpca.dictionary.moments import Losses
 
 SEEDS = st.integers(0, 10**6)
 

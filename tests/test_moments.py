@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.moments import Moments
+from streamkpca.dictionary.moments import Moments
 
 SEEDS = st.integers(0, 10**6)
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.pending import Pending
+from streamkpca.stream.buffer import Pending
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 200)

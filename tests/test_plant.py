@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.command.plant import BLOCK_ROWS, FAULT_KINDS, N_SENSORS, simulate_plant
+from streamkpca.cli.demo import BLOCK_ROWS, FAULT_KINDS, N_SENSORS, simulate_plant
 
 
 def stream(n_rows, seed=0):

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, preimages
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.components import preimages
+from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-from streamkpca.kernels.slopes import has_slopes, values_and_slopes
-from streamkpca.preimages import PreImages
+from streamkpca.kernels.gradients import has_slopes, values_and_slopes
 
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 SMOOTH = [

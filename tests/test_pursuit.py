@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import pursuit as pursuit_module
+from streamkpca.dictionary import greedy as pursuit_module
+from streamkpca.dictionary.greedy import Pursuit
 from streamkpca.kernels import RBF, Linear, Polynomial
-from streamkpca.pursuit import Pursuit
 
 SEEDS = st.integers(0, 10**6)
 CRITERIA = st.sampled_from(["residual", "original"])

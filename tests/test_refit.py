@@ -3,12 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.basis import Basis
+from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError
 from streamkpca.kernels import RBF, Linear
-from streamkpca.moments import Moments
-from streamkpca.refit import refit
-from streamkpca.weighting import Candidates, RefitSettings
 
 SEEDS = st.integers(0, 10**6)
 KERNEL = RBF(0.3)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.reservoir import Reservoir, arrival_times
+from streamkpca._core.reservoir import Reservoir, arrival_times
 
 ROWS = np.random.default_rng(0).normal(size=(400, 2))
 

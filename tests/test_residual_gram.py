@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from scenes import Scene, rbf, residual_gram
 
 from streamkpca import IndefiniteKernelWarning
-from streamkpca.basis import Basis
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.residuals import ResidualGram
 from streamkpca.kernels import RBF, Linear, Sigmoid
-from streamkpca.residual_gram import ResidualGram
 
 SEEDS = st.integers(0, 10**6)
 

@@ -5,19 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.factor import inverse_factor
-from streamkpca.kernels import (
-    RBF,
-    Cosine,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    Polynomial,
-    RationalQuadratic,
-    Sigmoid,
-)
-from streamkpca.kernels.targets import Targets
+from streamkpca._core.triangular import inverse_factor
+from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+from streamkpca.kernels.program import Targets
 
 KERNELS = [
     Linear(),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.row_sums import RowSums
+from streamkpca.dictionary.moments import RowSums
 
 SEEDS = st.integers(0, 10**6)
 

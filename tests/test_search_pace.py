@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.basis import Basis
-from streamkpca.block import Block
+from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
-from streamkpca.search_pace import SearchPace
+from streamkpca.stream.blocks import Block
+from streamkpca.stream.schedule import SearchPace
 
 
 def block_of(residuals, weights=None):

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, residual_gram
 
-from streamkpca.basis import Basis
-from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
-from streamkpca.moments import Moments
-from streamkpca.selection import (
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments
+from streamkpca.dictionary.selection import (
     Choice,
     choose_by_tolerance,
     choose_exchanges,
     choose_for_free_places,
     choose_to_shrink,
 )
+from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
 NOBODY = np.empty(0, dtype=np.int64)

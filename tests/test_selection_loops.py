@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.selection_loops import add_column, add_rank_one, insert_direction, remove_direction, subtract_outer
+from streamkpca.dictionary._loops import add_column, add_rank_one, insert_direction, remove_direction, subtract_outer
 
 SEEDS = st.integers(0, 10**6)
 

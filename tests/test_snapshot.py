@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import snapshot as snapshot_module
-from streamkpca.basis import Basis
+from streamkpca.components import snapshot as snapshot_module
+from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear, Polynomial
-from streamkpca.moments import Moments
-from streamkpca.refit import Candidates, RefitSettings, refit
 
 SEEDS = st.integers(0, 10**6)
 

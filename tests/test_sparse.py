@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import (
-    KernelPCA,
-    SparseKernelPCA,
-    SparsityError,
-    SparsityWarning,
-    StreamingKernelPCA,
-)
+from streamkpca import KernelPCA, SparseKernelPCA, SparsityError, SparsityWarning, StreamingKernelPCA
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca.likelihood import fit_weights, mean_log_likelihood
-from streamkpca.sparsity import automatic_noise_variance, noise_variance_for, sparsity_path
+from streamkpca.components.noise import automatic_noise_variance, noise_variance_for, sparsity_path
+from streamkpca.components.weights import fit_weights, mean_log_likelihood
 
 
 def draw_problem(seed, *, n=100, p=30, r=8):

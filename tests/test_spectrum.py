@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import LinAlgError
 
-from streamkpca import spectrum as spectrum_module
-from streamkpca.moments import Moments
-from streamkpca.spectrum import (
+from streamkpca.components import spectrum as spectrum_module
+from streamkpca.components.spectrum import (
     Spectrum,
     covariance_divisor,
     deciding_signs,
@@ -16,6 +15,7 @@ from streamkpca.spectrum import (
     total_variance,
     wanted_axes,
 )
+from streamkpca.dictionary.moments import Moments
 
 SEEDS = st.integers(0, 10**6)
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import snapshot
+from streamkpca.components import snapshot
+from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
-from streamkpca.stream import Stream
-from streamkpca.stream_settings import StreamSettings
-from streamkpca.weighting import RefitSettings
+from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.state import Stream
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)

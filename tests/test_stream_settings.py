@@ -1,7 +1,7 @@
 import pytest
 
 from streamkpca.kernels import RBF
-from streamkpca.stream_settings import StreamSettings
+from streamkpca.stream.settings import StreamSettings
 
 DEFAULTS = {
     "n_components": 3,

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from streamkpca import IndefiniteKernelWarning, KernelPCA, StreamingKernelPCA
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF, Cosine, Linear, Matern, Polynomial, Sigmoid
-from streamkpca.stream import Stream
+from streamkpca.stream.state import Stream
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(200, 3))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.kernels import RBF, Linear
-from streamkpca.summary import Summary
+from streamkpca.stream.summary import Summary
 
 SEEDS = st.integers(0, 10**6)
 

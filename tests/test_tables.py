@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import parquet
 
-from streamkpca.tables import TableError, check_same_columns, open_table, regroup
+from streamkpca.cli.tables import TableError, check_same_columns, open_table, regroup
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 30), st.integers(1, 4)).flatmap(

@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 
-from streamkpca.tables import TableError, open_table
+from streamkpca.cli.tables import TableError, open_table
 
 # Each with what is said of it.
 BAD = {

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.tables import TableError, open_table, openings
+from streamkpca.cli.tables import TableError, open_table
+from streamkpca.cli.tables import source as openings
 
 
 class Stop(BaseException):

@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 from pyarrow import ipc, parquet
 from table_files import NEED_A_FILE, NUMBERS, WITH_TIMES, arrow_file, arrow_stream, arrow_table, time_name, written
 
-from streamkpca.tables import TableError, open_table, regroup
+from streamkpca.cli.tables import TableError, open_table, regroup
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(

@@ -8,7 +8,9 @@ import lzma
 import numpy as np
 import pytest
 
-from streamkpca.tables import TableError, open_table, sources, text_tables
+from streamkpca.cli.tables import TableError, open_table
+from streamkpca.cli.tables import source as sources
+from streamkpca.cli.tables import text as text_tables
 
 
 def gzipped(data: bytes) -> bytes:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.validation_loops import all_finite, largest_asymmetry
+from streamkpca._core._loops import all_finite, largest_asymmetry
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 

@@ -9,13 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 import streamkpca
-from streamkpca import StreamingKernelPCA, warmup
-from streamkpca.cli import cli
-from streamkpca.warmup import Warmth
+from streamkpca import StreamingKernelPCA
+from streamkpca.cli.main import cli
+from streamkpca.estimators import warmup
+from streamkpca.estimators.warmup import Warmth
 
 jitted = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="the jit is off")
 WARM = """
-from streamkpca import warmup
+from streamkpca.estimators import warmup
 found = warmup()
 assert found.unsaved == 0
 print(found.ready, found.compiled, found.folder)
@@ -41,7 +42,7 @@ for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :
     for model in (SparseKernelPCA(2), ApproximateKernelPCA(2, max_atoms=20), KernelPCA(2)):
         model.fit(X[:200]).transform(X[:1])
         model.score_samples(X[:1])
-found = sys.modules["streamkpca.warmup"].warmth()
+found = sys.modules["streamkpca.estimators.warmup"].warmth()
 print(found.ready, found.compiled, found.folder)
 """
 
@@ -102,9 +103,9 @@ def refused(*parts):
 
 def test_the_command_refuses_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "blocked"))
-    monkeypatch.setattr("streamkpca.command.keeping.cache_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path / "elsewhere")
     refused(f"NUMBA_CACHE_DIR={tmp_path / 'blocked'}: expected a folder that can be written to", "set NUMBA_CACHE_DIR")
-    monkeypatch.setattr("streamkpca.command.keeping.cache_folder", lambda: None)
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: None)
     refused("expected a folder for compiled loops but none can be written to", "set NUMBA_CACHE_DIR")
 
 
@@ -113,13 +114,13 @@ def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
     # A file in the place of the folder stops even root.
     blocked = tmp_path / "file"
     blocked.write_text("")
-    code = "import sys, streamkpca; print(0, 0, sys.modules['streamkpca.warmup'].cache_folder())"
+    code = "import sys, streamkpca; print(0, 0, sys.modules['streamkpca.estimators.warmup'].cache_folder())"
     assert blocked not in run(code, blocked)[2].parents
     assert (tmp_path / "good") in run(code, tmp_path / "good")[2].parents
 
 
 def test_the_command_says_what_was_not_saved(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr("streamkpca.command.keeping.cache_folder", lambda: tmp_path)
-    monkeypatch.setattr("streamkpca.command.keeping.warmup", lambda: Warmth(30, 20, 3, tmp_path))
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 3, tmp_path))
     refused(str(tmp_path), "3 of 20 compiled loops could not be saved")

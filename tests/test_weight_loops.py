@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from streamkpca.weight_loops import BLOCK_FULL, ILL_CONDITIONED, NO_GAIN_LEFT, ascend, step_gains
-from streamkpca.weight_optimisers import subtract_block
+from streamkpca.components._loops import BLOCK_FULL, ILL_CONDITIONED, NO_GAIN_LEFT, ascend, step_gains
+from streamkpca.components.ascent import subtract_block
 
 
 def draw_problem(seed, p, r):

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from streamkpca import weight_newton
-from streamkpca.gram_model import GramModel
-from streamkpca.weight_newton import polish
+from streamkpca.components import ascent as weight_newton
+from streamkpca.components.ascent import polish
+from streamkpca.components.likelihood import GramModel
 
 
 def draw_model(seed, k, r, scale=1.0):

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import sparsity
+from streamkpca.components import noise as sparsity
+from streamkpca.components.refit import Candidates, RefitSettings, find_weights, trace_sparsity
+from streamkpca.components.weights import fit_weights
+from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
-from streamkpca.likelihood import fit_weights
-from streamkpca.moments import Moments
-from streamkpca.weighting import Candidates, RefitSettings, find_weights, trace_sparsity
 
 SEEDS = st.integers(0, 10**6)
 DEFAULTS = {"n_components": 2, "center": True, "noise_variance": "auto", "n_active": None, "axes": "ritz"}

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from streamkpca.write_lock import WriteLock
+from streamkpca._core.concurrency import WriteLock
 
 
 def is_free(lock):
@@ -58,7 +58,7 @@ def test_a_child_process_starts_with_free_locks():
 
 
 def test_locks_are_forgotten_with_their_models():
-    from streamkpca import write_lock
+    from streamkpca._core import concurrency as write_lock
 
     gc.collect()
     before = len(write_lock._EVERY)

@@ -1,31 +1,260 @@
 """Kernel PCA over dask Arrays, DataFrames and Bags. Needs the extra ``dask``."""
 
 import copy
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from streamkpca.adapters.dask_blocks import (
-    Ask,
-    ask_array,
-    ask_bag,
-    ask_frame,
-    first_rows,
-    kind_of,
-    partitions_of,
-    weights_of,
+from streamkpca._core.params import check_integer
+from streamkpca._core.validation import as_rows, as_sample_weight
+from streamkpca.adapters.partitions import (
+    NamedRows,
+    finish,
+    merge_summaries,
+    rows_of_records,
+    runs_of,
+    summarise,
+    template_of,
 )
-from streamkpca.adapters.dask_runs import summary_of
-from streamkpca.adapters.partitions import finish, template_of
-from streamkpca.parameters import check_integer
-from streamkpca.streaming import StreamingKernelPCA as _StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA as _StreamingKernelPCA
 
 try:
     from dask.base import is_dask_collection
-    from dask.delayed import delayed
+    from dask.core import get_deps
+    from dask.delayed import Delayed, delayed
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_dask needs {error.name}; pip install "streamkpca[dask]"') from error
+
+Array = npt.NDArray[np.float64]
+Ask = Callable[[_StreamingKernelPCA, Any], Array]
+
+_NOBODY = np.empty((0, 0)), np.empty(0)
+
+
+def kind_of(X: Any, where: str) -> str:
+    """Tell Arrays, DataFrames and Bags from each other, without loading what is not there."""
+    # A Delayed has every attribute that it is asked for.
+    if hasattr(X, "map_blocks") and not isinstance(X, Delayed):
+        if X.ndim != 2:
+            raise ValueError(
+                f"{where}: expected a 2D array (rows, features) but got {X.ndim}D. Reshape your data: X.reshape(-1, 1) "
+                "makes it one feature"
+            )
+        return "array"
+    if hasattr(X, "map_partitions") and not hasattr(X, "to_frame"):
+        return "frame" if hasattr(X, "columns") else "bag"
+    raise TypeError(
+        f"{where} expected a dask Array, DataFrame or Bag but got {type(X).__name__}; convert it first, or compute it"
+    )
+
+
+def partitions_of(X: Any, where: str) -> list[Any]:
+    """Cut a collection into delayed pieces of whole rows."""
+    if kind_of(X, where) == "array":
+        X = X.rechunk({1: -1})
+    return list(np.ravel(X.to_delayed()))
+
+
+def weights_of(sample_weight: Any, X: Any, n_parts: int, where: str) -> list[Any]:
+    """Cut weights as the rows are cut."""
+    if sample_weight is None or np.isscalar(sample_weight):
+        return [sample_weight] * n_parts
+    sizes = X.chunks[0] if kind_of(X, where) == "array" and not np.isnan(X.chunks[0]).any() else None
+    # Asked for its shape, a bag would be computed.
+    if sizes is not None and (hasattr(sample_weight, "rechunk") or not is_dask_collection(sample_weight)):
+        if np.shape(sample_weight) != (sum(sizes),):
+            raise ValueError(
+                f"{where}: sample_weight has shape {np.shape(sample_weight)} but X has {sum(sizes)} rows; "
+                "give one weight a row"
+            )
+        if not is_dask_collection(sample_weight):
+            return np.split(np.asarray(sample_weight), np.cumsum(sizes)[:-1])
+        sample_weight = sample_weight.rechunk((sizes,))
+    if not hasattr(sample_weight, "to_delayed"):
+        raise TypeError(
+            f"{where} expected sample_weight as a dask collection cut like X, but got {type(sample_weight).__name__}; "
+            "make it a column of X first, or a dask Array with the same chunks"
+        )
+    weights = list(np.ravel(sample_weight.to_delayed()))
+    if len(weights) != n_parts:
+        raise ValueError(
+            f"{where}: sample_weight has {len(weights)} partitions but X has {n_parts}; repartition one like the other"
+        )
+    return weights
+
+
+def first_rows(
+    parts: Sequence[Any], weights: Sequence[Any], count: int, skip_bad: bool
+) -> tuple[list[str] | None, Array, Array]:
+    """Read the first rows that count, from as few partitions as it takes; names of a bag's features, rows, weights."""
+    names, missing, found = None, count, []
+    for part, weight in zip(parts, weights, strict=True):
+        names, rows, counts = delayed(_head)(part, weight, names, missing, skip_bad).compute()
+        found += [(rows, counts)] if len(rows) else []
+        missing -= len(rows)
+        if missing <= 0:
+            break
+    if not found:
+        return names, *_NOBODY
+    return names, np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
+
+
+def _rows(part: Any, names: list[str] | None) -> Any:
+    """Turn what a partition is into what `partial_fit` takes."""
+    return part if hasattr(part, "shape") else rows_of_records(part, names)
+
+
+def _head(
+    part: Any, weight: Any, names: list[str] | None, count: int, skip_bad: bool
+) -> tuple[list[str] | None, Array, Array]:
+    rows = _rows(part, names)
+    if isinstance(rows, NamedRows):
+        names = rows.columns
+    if not len(rows):
+        return names, *_NOBODY
+    where = "StreamingKernelPCA.fit"
+    values = as_rows(rows, where=where, finite=not skip_bad)
+    weights = as_sample_weight(_numbers(weight), len(values), where=where, all_zero=True)
+    counting = np.flatnonzero((weights > 0.0) & np.isfinite(values).all(axis=1))[:count]
+    return names, values[counting], weights[counting]
+
+
+def _numbers(weight: Any) -> Any:
+    """Take weights out of a bag's iterator."""
+    return weight if weight is None or np.isscalar(weight) else np.asarray(list(weight))
+
+
+def summarise_part(
+    template: _StreamingKernelPCA, part: Any, weight: Any, names: list[str] | None, before: bytes | None
+) -> bytes:
+    """Learn a partition, after those that a summary tells of."""
+    return summarise(template, [(_rows(part, names), _numbers(weight))], before=before)
+
+
+def ask_array(block: Array, *, model: _StreamingKernelPCA, ask: Ask, n_answers: int | None) -> Array:
+    """Answer a block of an Array."""
+    return ask(model, block) if len(block) else np.empty((0,) if n_answers is None else (0, n_answers))
+
+
+def ask_frame(part: Any, model: _StreamingKernelPCA, ask: Ask, names: list[str] | None) -> Any:
+    """Answer a partition of a DataFrame: a DataFrame where answers have names, else a Series."""
+    width = 1 if names is None else len(names)
+    answers = ask(model, part).reshape(-1, width) if len(part) else np.empty((0, width))
+    frame = type(part)(answers, index=part.index, columns=names or ["answer"])
+    return frame if names else frame["answer"].rename(None)
+
+
+def ask_bag(part: Iterable[Any], model: _StreamingKernelPCA, ask: Ask, names: list[str] | None) -> list[Any]:
+    """Answer each item of a Bag: one that holds some rows with as many answers, a single row with its own."""
+    items = list(part)
+    if not items:
+        return []
+    answers = ask(model, _rows(items, names))
+    sizes = [len(item) if np.ndim(item) == 2 else 1 for item in items]
+    pieces = np.split(answers, np.cumsum(sizes)[:-1])
+    return [piece if np.ndim(item) == 2 else piece[0] for piece, item in zip(pieces, items, strict=True)]
+
+
+def summary_of(
+    template: _StreamingKernelPCA,
+    parts: Sequence[Any],
+    weights: Sequence[Any],
+    names: list[str] | None,
+    *,
+    n_streams: int,
+    split_every: int,
+) -> Any:
+    """Describe how all partitions become one summary.
+
+    Parameters
+    ----------
+    template : _StreamingKernelPCA
+        From `template_of`.
+    parts, weights : sequence of p delayed partitions, and what their rows count
+    names : list of str or None
+        Of the features of a bag's records.
+    n_streams : int
+        At most so many runs of neighbouring partitions.
+    split_every : int
+        Summaries that are merged in one task.
+
+    Returns
+    -------
+    Delayed
+        Of bytes. A step of a run is a pure function of the summary before it and its partition, so that one that is
+        lost is made again, and which steps there are depends on p, `n_streams` and `split_every` alone.
+
+    Notes
+    -----
+    The longest path has p / r steps and log r merges. A partition is loaded in the task that learns it: schedulers do
+    first what can be done at once, and would load all partitions while the first ones are learned.
+    """
+    shared = delayed(template)
+    level, steps = [], set()
+    for run in runs_of(len(parts), n_streams):
+        summary = None
+        for number in run:
+            summary = delayed(summarise_part)(shared, parts[number], weights[number], names, summary)
+            steps.add(summary.key)
+        level.append(summary)
+    while len(level) > 1:
+        groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
+        level = [delayed(merge_summaries)(shared, group) if len(group) > 1 else group[0] for group in groups]
+    (whole,) = level
+    return _with_loads_in_steps(whole, steps)
+
+
+class _Fused:
+    """Some tasks that are one: calls them one after another, with the answers of `needs`.
+
+    Parameters
+    ----------
+    nodes : sequence of dask's tasks
+        Each after those that it depends on.
+    needs : sequence of keys
+        Of the answers that other tasks have.
+    """
+
+    def __init__(self, nodes: Sequence[Any], needs: Sequence[Hashable]) -> None:
+        self._nodes = nodes
+        self._needs = needs
+
+    def __call__(self, *answers: Any) -> Any:
+        known = dict(zip(self._needs, answers, strict=True))
+        for node in self._nodes:
+            known[node.key] = node(known)
+        return known[self._nodes[-1].key]
+
+
+def _with_loads_in_steps(whole: Any, steps: set[Hashable]) -> Any:
+    """Take into each step the tasks that nobody else depends on; what is shared, or in memory, stays outside."""
+    graph = dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
+    needed_by = get_deps(graph)[1]
+    fused = {}
+    for step in filter(lambda key: _is_callable(graph, key), steps):
+        taken = [step]
+        for key in taken:
+            alone = [need for need in graph[key].dependencies if needed_by[need] == {key}]
+            taken += [need for need in alone if need not in steps and _is_callable(graph, need)]
+        needs = list(dict.fromkeys(need for key in taken for need in graph[key].dependencies if need not in taken))
+        fused[step] = (_Fused([graph[key] for key in reversed(taken)], needs), *needs)
+    rebuild, arguments = whole.__dask_postpersist__()
+    return rebuild(graph | fused, *arguments)
+
+
+def _is_callable(graph: dict[Hashable, Any], key: Hashable) -> bool:
+    """Whether a task can be called with what it depends on.
+
+    Tuples cannot, nor can what waits for a Future, nor what distributed runs in its own way, which says so.
+    """
+    node = graph[key]
+    if getattr(node, "block_fusion", False):
+        return False
+    return hasattr(node, "dependencies") and node.dependencies <= graph.keys()
+
 
 __all__ = [
     "StreamingKernelPCA",

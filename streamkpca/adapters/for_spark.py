@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamkpca.adapters.partitions import NamedRows, summarise
-from streamkpca.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA
 
 if TYPE_CHECKING:
     import pyarrow as pa

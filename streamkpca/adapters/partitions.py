@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.estimators.streaming import StreamingKernelPCA, merge
 from streamkpca.kernels import Kernel
-from streamkpca.merging import merge
-from streamkpca.streaming import StreamingKernelPCA
 
 __all__ = [
     "NamedRows",

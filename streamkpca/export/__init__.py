@@ -6,7 +6,7 @@ to_onnx : a graph for ONNX runtimes.
 to_c : one self-contained C file for microcontrollers.
 """
 
-from streamkpca.export.c_source import to_c
-from streamkpca.export.onnx_graph import to_onnx
+from streamkpca.export.c import to_c
+from streamkpca.export.onnx import to_onnx
 
 __all__ = ["to_c", "to_onnx"]

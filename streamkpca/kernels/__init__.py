@@ -4,15 +4,11 @@ They compare features as they come; ``kernel.in_units(units)`` divides each by a
 or standard deviation of the first rows.
 """
 
-from dataclasses import dataclass
-from typing import Any, Self
-
-from streamkpca.kernels.algebra import Kernel
-from streamkpca.kernels.distance import RBF, Laplacian, Matern, RationalQuadratic
-from streamkpca.kernels.planes import Base, PairFunction, Plane, RowFunction
-from streamkpca.kernels.product import Cosine, Linear, Polynomial, Sigmoid
-from streamkpca.kernels.programs import Listing
-from streamkpca.kernels.views import View
+from streamkpca.kernels.base import Kernel
+from streamkpca.kernels.custom import Custom
+from streamkpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
+from streamkpca.kernels.registry import kernel_from
+from streamkpca.kernels.stationary import RBF, Laplacian, Matern, RationalQuadratic
 
 __all__ = [
     "RBF",
@@ -27,117 +23,3 @@ __all__ = [
     "Sigmoid",
     "kernel_from",
 ]
-
-
-@dataclass(frozen=True, init=False)
-class Custom(Kernel):
-    """A kernel that the caller computes.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(X, Y)`` for rows (n, d) and (m, d) returns the values, of shape (n, m). It is called with
-        parts of the rows, so every value must depend on its own two rows alone. It must be symmetric and
-        positive semidefinite, and leave its arguments as they are.
-    diagonal : callable, optional
-        ``diagonal(X)`` returns the values of rows with themselves, of shape (n,). Without it they are computed
-        one row at a time.
-
-    Raises
-    ------
-    TypeError
-        Either cannot be called.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> overlap = Custom(lambda X, Y: np.minimum(X[:, None], Y[None]).sum(axis=2))
-    >>> overlap.matrix([[1.0, 5.0]], [[3.0, 2.0]])
-    array([[3.]])
-    """
-
-    _positive_definite = False
-    _compiled = False
-
-    function: PairFunction
-    of_rows: RowFunction | None
-
-    # Written out because the argument has the name of a method.
-    def __init__(self, function: PairFunction, *, diagonal: RowFunction | None = None) -> None:
-        if not callable(function):
-            raise TypeError(
-                f"Custom: expected a function of rows, function(X, Y) of shape (n, m), but got {function!r}"
-            )
-        if diagonal is not None and not callable(diagonal):
-            raise TypeError(
-                f"Custom: expected diagonal to be a function of rows, diagonal(X) of shape (n,), or None, "
-                f"but got {diagonal!r}"
-            )
-        self._set("function", function)
-        self._set("of_rows", diagonal)
-
-    def __repr__(self) -> str:
-        diagonal = "" if self.of_rows is None else f", diagonal={self.of_rows!r}"
-        return f"Custom({self.function!r}{diagonal})"
-
-    def _replaced(self, name: str, value: Any) -> Self:
-        given = {"function": self.function, "of_rows": self.of_rows, name: value}
-        return type(self)(given["function"], diagonal=given["of_rows"])
-
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.CUSTOM, view, self.function, self.of_rows))
-
-
-_NAMED: dict[str, type[Kernel]] = {
-    "linear": Linear,
-    "poly": Polynomial,
-    "polynomial": Polynomial,
-    "rbf": RBF,
-    "laplacian": Laplacian,
-    "matern": Matern,
-    "rational_quadratic": RationalQuadratic,
-    "cosine": Cosine,
-    "sigmoid": Sigmoid,
-}
-
-
-def kernel_from(value: Any, *, where: str) -> Kernel:
-    """Turn what a caller passed as a kernel into one.
-
-    Parameters
-    ----------
-    value : Kernel or str
-        A kernel, or the name of one that is made with its defaults.
-    where : str
-        Who asks, for the error text.
-
-    Returns
-    -------
-    Kernel
-
-    Raises
-    ------
-    TypeError
-        Neither a kernel nor a name.
-    ValueError
-        Not a known name.
-
-    Examples
-    --------
-    >>> kernel_from("rbf", where="KernelPCA")
-    RBF(gamma='spread')
-    """
-    if isinstance(value, Kernel):
-        return value
-    names = ", ".join(repr(name) for name in _NAMED)
-    if isinstance(value, str):
-        if value not in _NAMED:
-            raise ValueError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
-        return _NAMED[value]()
-    if isinstance(value, type) and issubclass(value, Kernel):
-        raise TypeError(
-            f"{where}: kernel must be a value, got the class {value.__name__}; make one: {value.__name__}()"
-        )
-    if callable(value):
-        raise TypeError(f"{where}: kernel must be a Kernel, got the function {value!r}; wrap it: kernels.Custom(f)")
-    raise TypeError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")

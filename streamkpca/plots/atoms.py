@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.parameters import check_integer
+from streamkpca._core.params import check_integer
+from streamkpca._core.validation import as_rows
 from streamkpca.plots.canvas import (
     FAINT,
     INK,
@@ -20,7 +21,6 @@ from streamkpca.plots.canvas import (
     every_nth,
     finish,
 )
-from streamkpca.validation import as_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.estimator import Estimator
-from streamkpca.parameters import check_integer
+from streamkpca._core.params import check_integer
+from streamkpca._core.validation import as_rows
+from streamkpca.estimators._base import Estimator
 from streamkpca.plots.canvas import (
     INK,
     Array,
@@ -19,7 +20,6 @@ from streamkpca.plots.canvas import (
     every_nth,
     finish,
 )
-from streamkpca.validation import as_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,278 @@
+"""The commands that learn: demo, fit."""
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streamkpca.cli.autosave import ModelKeeper, Pace
+from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
+from streamkpca.cli.models import (
+    check_columns,
+    check_writable,
+    learned_columns,
+    n_learned,
+    read_model,
+)
+from streamkpca.cli.options import (
+    FILE,
+    MODEL,
+    MODEL_PARAMETERS,
+    Command,
+    follow_option,
+    format_option,
+    json_option,
+    model_options,
+    named_on_the_line,
+    option,
+    save_option,
+    table_options,
+)
+from streamkpca.cli.pipeline import (
+    learn,
+    make_model,
+    make_writer,
+    open_tables,
+    project,
+    reading_options,
+    results_form,
+    skipped_facts,
+    tell_skipped,
+    time_name,
+)
+from streamkpca.cli.reports import model_facts, show_model
+from streamkpca.cli.results import ResultWriter
+from streamkpca.cli.signals import Interruption
+from streamkpca.cli.tables import Table, TableError
+
+if TYPE_CHECKING:
+    from streamkpca.estimators.streaming import StreamingKernelPCA
+
+# Followers are killed rather than stopped, sooner or later.
+_FOLLOW_SECONDS = 60.0
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@click.command(
+    cls=Command,
+    short_help="Watch a simulated plant, and find its faults.",
+    examples=[
+        ("streamkpca demo", "A picture and a table of 200,000 rows in ./streamkpca-demo."),
+        ("streamkpca demo --rows 20000 --seed 7 --json", "Another plant, shorter, for machines."),
+    ],
+    streams="Standard output: what was learned and how well faults were found. Standard error: progress, on terminals.",
+)
+@option("--rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows to simulate.")
+@option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Another seed, another plant.")
+@option(
+    "--out",
+    default="streamkpca-demo",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Folder for projections and picture.",
+)
+@json_option
+def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
+    """Stream a simulated plant, learn it online, and see whether novelty finds its faults.
+
+    24 sensors, one row every ten minutes, a slow drift and labelled faults. Every row is scored before it is learned.
+    Nothing here is real data.
+    """
+    from streamkpca.cli.demo import N_SENSORS, Watch, simulate_plant
+    from streamkpca.estimators.streaming import StreamingKernelPCA
+
+    folder = Path(out)
+    with one_line():
+        folder.mkdir(parents=True, exist_ok=True)
+    if not as_json:
+        print_facts(
+            "A simulated plant, not real data",
+            [("sensors", str(N_SENSORS)), ("rows", f"{rows:,} (one every ten minutes)"), ("seed", str(seed))],
+        )
+    model = StreamingKernelPCA()
+    watch, hands = Watch(model, n_rows=rows), Interruption()
+    interrupted = False
+    table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
+    with hands.armed(), one_line(), ResultWriter(table_file) as writer:
+        try:
+            with show_progress("learning", rows) as report:
+                for block in simulate_plant(rows, seed=seed):
+                    with hands.shielded():
+                        projections, novelty = watch.take(block)
+                        writer.write(novelty, projections, labels=block.faults)
+                    report(writer.n_rows, writer.n_rows, model.n_atoms_)
+        except KeyboardInterrupt:
+            interrupted = True
+    if writer.n_rows:
+        measures = watch.measure()
+        with one_line():
+            watch.picture().savefig(picture_file, dpi=120)
+        if as_json:
+            files = {"projections": str(table_file), "picture": str(picture_file)}
+            print_json({"model": model_facts(model), "seconds": watch.seconds, "faults": dict(measures), **files})
+        else:
+            show_model(model, watch.seconds)
+            print_facts("How well novelty found the faults (each row scored before it was learned)", measures)
+            click.echo(f"Projections and scores: {table_file}\nPicture: {picture_file}")
+    if interrupted:
+        hands.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
+
+
+def _pace(context: click.Context, parameter: click.Parameter, value: str | None) -> Pace:
+    if value is None:
+        return Pace()
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
+    number = float(found[1]) if found else 0.0
+    if not found or number <= 0.0 or (not found[2] and number != int(number)):
+        raise click.BadParameter(
+            f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", context, parameter
+        )
+    return Pace(seconds=number * _SECONDS[found[2]]) if found[2] else Pace(rows=int(number))
+
+
+@click.command(
+    cls=Command,
+    short_help="Learn the rows of files or of a pipe.",
+    examples=[
+        ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and keep the model."),
+        ("collect | streamkpca fit - --model plant.npz --resume", "Go on with rows of a pipe."),
+        ("streamkpca fit log.csv --follow --model plant.npz --resume --time when", "A log, for ever; can be killed."),
+        ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; projections of all rows."),
+    ],
+    streams="Standard output: what was learned; results, with --save -. Standard error: progress, on terminals; "
+    "warnings and errors, a line each.",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+@option("--model", type=FILE, metavar="FILE", section=MODEL, help="Save the model there.")
+@option("--resume", is_flag=True, section=MODEL, help="Go on from the model that --model names, if it is there.")
+@option(
+    "--save-every",
+    "pace",
+    callback=_pace,
+    metavar="ROWS|TIME",
+    section=MODEL,
+    help="Save the model in between too: after so many rows (5000), or so much time (30s, 5m, 1h).  "
+    "[default: only at the end; 1m with --follow]",
+)
+@option(
+    "--from-start",
+    is_flag=True,
+    section=MODEL,
+    help="With --resume: learn files from their beginning, though the model has learned from them before.",
+)
+@follow_option
+@table_options
+@model_options
+@save_option
+@format_option
+@json_option
+def fit(
+    files: tuple[str, ...],
+    model: str | None,
+    resume: bool,
+    pace: Pace,
+    as_json: bool,
+    chunk_rows: int,
+    save: str | None,
+    form: str | None,
+    follow: bool,
+    from_start: bool,
+    **options: Any,
+) -> None:
+    """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input).
+
+    Files are read in chunks, never whole. How they are cut makes no difference to what is learned.
+
+    --model keeps what was learned, also after Ctrl-C or SIGTERM; with --resume a later run goes on from there. The
+    model's file is replaced at once by the next whole one, so others may read it meanwhile. It also keeps up to where
+    each FILE was learned: a file that has grown since is learned from there on, each row once, even after a kill. Rows
+    of standard input are learned as they come.
+
+    The names of columns are kept too: whatever reads a file later chooses the same columns by name, in whatever order
+    they are there.
+
+    --save writes row, novelty and projections of every row. Files are read a second time for that, and all
+    rows are projected by the final model. Standard input cannot be read again: its rows are projected as soon
+    as they are learned, by the model of that moment; they are then taken in full chunks of --chunk-rows.
+    """
+    form = results_form(save, form, as_json=as_json)
+    learner, hands = _learner(model, resume, files, options), Interruption()
+    learned = learned_columns(learner) if n_learned(learner) else None
+    tables = open_tables(files, reading_options(options) | {"follow": follow}, learned=learned)
+    replay = not follow and all(table.rereadable for table in tables)
+    for table in tables if n_learned(learner) else ():
+        check_columns(learner, str(model), table)
+    if from_start and not resume:
+        raise BadInput("fit: --from-start is about files that a model goes on with; say --resume and --model too")
+    if pace != Pace() and model is None:
+        raise BadInput("fit: --save-every saves the model; name a file for it with --model")
+    if follow and pace == Pace():
+        pace = Pace(seconds=_FOLLOW_SECONDS)
+    keeper, projected, before = ModelKeeper(model, pace, learner.extra_), True, n_learned(learner)
+    if not from_start:
+        _go_on(tables, keeper, follow=follow)
+    writer: ResultWriter | None = None
+    with hands.armed(), one_line(), ExitStack() as stack:
+        if save:
+            named_times = time_name(tables[0], options["time"])
+            others = files if model is None else [*files, model]
+            writer = make_writer(save, others, form=form, live=follow, time_name=named_times)
+            stack.enter_context(writer)
+        seconds, finished = learn(
+            learner,
+            tables,
+            chunk_rows,
+            hands,
+            keeper=keeper,
+            writer=None if replay else writer,
+            exact=save is not None and not replay and not follow,
+        )
+        if writer and replay and finished:
+            projected = project(learner, tables, chunk_rows, hands, writer=writer)
+    tell_skipped(tables)
+    has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
+    if as_json and not quiet:
+        facts = {"new_rows": n_learned(learner) - before, "seconds": seconds} | skipped_facts(tables)
+        print_json({"model": model_facts(learner) if has_learned else None} | facts)
+    elif has_learned and not quiet:
+        show_model(learner, seconds, n_new=n_learned(learner) - before)
+        if writer and writer.n_rows:
+            click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+        if model:
+            click.echo(f"Model: {model}")
+    if not finished:
+        hands.leave(f"interrupted after {n_learned(learner):,} rows")
+    if not projected:
+        hands.leave("interrupted while projecting; all rows were learned")
+
+
+def _go_on(tables: Sequence[Table], keeper: ModelKeeper, *, follow: bool) -> None:
+    """Let files begin after the rows that were learned of them before."""
+    for table in tables:
+        place = keeper.place_in(table.source) if table.rereadable else None
+        try:
+            table.go_on(place)
+        except TableError as error:
+            if not follow:
+                raise BadInput(f"{error} (--from-start)") from None
+            # A log that was rotated meanwhile must not stop the one who follows it.
+            print_warning(f"{error}; it is learned from its beginning")
+
+
+def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> "StreamingKernelPCA":
+    """Make a model, or read the one to go on from."""
+    if resume and path is None:
+        raise BadInput("fit: --resume goes on from a saved model; name it with --model FILE")
+    if path is None:
+        return make_model(options)
+    check_writable(path, files)
+    if not (resume and Path(path).exists()):
+        return make_model(options)
+    named = named_on_the_line(MODEL_PARAMETERS)
+    if named:
+        raise BadInput(f"fit: {path} goes on with the parameters that it began with; leave out {', '.join(named)}")
+    return read_model(path)

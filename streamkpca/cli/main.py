@@ -1,0 +1,48 @@
+"""The command ``streamkpca``: a contents page of its subcommands."""
+
+import click
+
+from streamkpca._version import __version__
+from streamkpca.cli.console import OneLineErrors
+from streamkpca.cli.learn import demo, fit
+from streamkpca.cli.manage import completion, export, info, merge, warm_up
+from streamkpca.cli.plot import plot
+from streamkpca.cli.query import score, transform
+
+# The control character keeps click from filling the lines up.
+_HELP = """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
+
+\b
+streamkpca demo                                       a simulated plant with faults
+streamkpca fit readings.csv --model plant.npz         learn a file, and keep the model
+collect | streamkpca fit - --model plant.npz --resume go on with rows from a pipe
+streamkpca score new.csv --model plant.npz            find rows unlike those learned
+streamkpca transform new.csv --model plant.npz        project rows, as CSV on standard output
+streamkpca plot novelty new.csv --model plant.npz --save novelty.png
+streamkpca info plant.npz                             what a model has learned
+streamkpca merge east.npz west.npz --out both.npz     one model of two
+streamkpca export plant.npz plant.onnx                for ONNX runtimes; plant.c for microcontrollers
+streamkpca warmup                                     compile all loops now, for images
+streamkpca completion bash                            TAB completes commands, options and files
+
+Each command has a --help of its own, with examples, and a --json for machines.
+
+Environment: NUMBA_CACHE_DIR, the folder of compiled loops; OPENBLAS_NUM_THREADS, how many threads work; NO_COLOR.
+
+Exit codes: 0 done; 2 wrong use or bad input (one line says what); 130 stopped by Ctrl-C, 143 by SIGTERM; 141 nobody
+reads the output any more.
+"""
+
+
+@click.group(
+    cls=OneLineErrors,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__)
+def cli() -> None:
+    """Learn streams of numbers by sparse kernel PCA."""
+
+
+for _command in (demo, fit, score, transform, plot, info, merge, export, warm_up, completion):
+    cli.add_command(_command)

@@ -1,0 +1,269 @@
+"""The commands that ask a model about rows: score, transform."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.cli.console import BadInput, one_line, print_json
+from streamkpca.cli.models import WatchedModel, check_columns, learned_columns, n_learned, read_fitted
+from streamkpca.cli.options import (
+    FILE,
+    INPUT,
+    MODEL,
+    MODEL_PARAMETERS,
+    RESULTS,
+    Command,
+    follow_option,
+    format_option,
+    json_option,
+    model_option,
+    model_options,
+    named_on_the_line,
+    option,
+    save_option,
+    table_options,
+)
+from streamkpca.cli.pipeline import (
+    learn,
+    make_model,
+    make_writer,
+    open_pair,
+    open_tables,
+    project,
+    reading_options,
+    results_form,
+    skipped_facts,
+    tell_skipped,
+    time_name,
+)
+from streamkpca.cli.reports import Scores, model_facts, show_model
+from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
+from streamkpca.cli.signals import Interruption
+from streamkpca.cli.tables import Chunk
+
+if TYPE_CHECKING:
+    from streamkpca.estimators.streaming import StreamingKernelPCA
+
+Array = npt.NDArray[np.float64]
+
+
+@click.command(
+    cls=Command,
+    short_help="Tell how novel rows are.",
+    examples=[
+        ("streamkpca score today.csv --model plant.npz", "The most novel rows, and how many are alarms."),
+        ("streamkpca score new.csv --train old.csv --labels fault", "Learn first; how well novelty finds faults."),
+        ("streamkpca score today.csv --model plant.npz --save scores.csv", "A line for every row."),
+        ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms, as they come."),
+    ],
+    streams="Standard output: what was found; results, with --save -. Standard error: progress, on terminals; "
+    "warnings and errors, a line each.",
+)
+@click.argument("file", metavar="FILE", type=FILE)
+@option("--train", type=FILE, metavar="FILE", section=MODEL, help="What to learn first.")
+@option("--model", type=FILE, metavar="FILE", section=MODEL, help="A saved model, instead.")
+@option("--train-array", metavar="NAME", section=INPUT, help="Array of an npz --train file.  [default: as --array]")
+@option(
+    "--labels",
+    metavar="COLUMN",
+    section=INPUT,
+    help="Column (or npz array) that is not 0 in anomalous rows of FILE.",
+)
+@option(
+    "--quantile",
+    type=float,
+    metavar="SHARE",
+    default=0.99,
+    show_default=True,
+    section=RESULTS,
+    help="Share of rows like those learned that raises no alarm.",
+)
+@option(
+    "--top",
+    default=10,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(min=0),
+    section=RESULTS,
+    help="Most novel rows to show.",
+)
+@follow_option
+@table_options
+@model_options
+@save_option
+@format_option
+@json_option
+def score(
+    file: str,
+    train: str | None,
+    model: str | None,
+    as_json: bool,
+    train_array: str | None,
+    labels: str | None,
+    quantile: float,
+    top: int,
+    chunk_rows: int,
+    save: str | None,
+    form: str | None,
+    follow: bool,
+    **options: Any,
+) -> None:
+    """Learn --train, or take a --model that was saved, then tell how novel each row of FILE is.
+
+    The novelty of a row is its reconstruction error: the squared distance, in feature space, to what was
+    learned. Alarms are rows above a threshold that a share --quantile of rows like those learned stays below.
+    FILE may be - for standard input.
+
+    With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
+    whenever its file is replaced, as fit --follow does it now and then, unless --save writes its projections.
+
+    A model chooses the columns that it has learned by name, where FILE has names.
+
+    With --labels, area under the ROC curve and average precision are reported; the scores of all rows are kept for
+    that, 9 bytes a row.
+    """
+    if (train is None) == (model is None):
+        raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before (see --help)")
+    form, hands = results_form(save, form, as_json=as_json), Interruption()
+    reading, watched = reading_options(options) | {"follow": follow}, None
+    if train is not None:
+        target, source = open_pair(file, train, labels, train_array, reading)
+        learner = make_model(options)
+    else:
+        named = named_on_the_line(MODEL_PARAMETERS | {"train_array"})
+        if named:
+            raise BadInput(f"score: {model} has its parameters already; leave out {', '.join(named)}")
+        watched = WatchedModel(str(model))
+        learner = watched.model
+        (target,) = open_tables([file], reading | {"labels": labels}, learned=learned_columns(learner))
+        check_columns(learner, str(model), target)
+    result: Scores | None = None
+    writer: ResultWriter | None = None
+    scored, seconds, learned = False, None, True
+    with hands.armed(), one_line(), ExitStack() as stack:
+        if save:
+            named_times = time_name(target, options["time"])
+            writer = make_writer(save, [file, str(train or model)], form=form, live=follow, time_name=named_times)
+            stack.enter_context(writer)
+        if train is not None:
+            seconds, learned = learn(learner, [source], chunk_rows, hands)
+        if learned:
+            result = Scores(top, threshold=_threshold(learner, quantile))
+            shows_alarms = follow and save != STANDARD_OUTPUT
+            scored = project(
+                learner,
+                [target],
+                chunk_rows,
+                hands,
+                writer=writer,
+                takers=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
+                # Axes of several models make no table of projections.
+                newer=_newer(watched, result, quantile) if watched and follow and not save else None,
+                quiet=shows_alarms,
+            )
+    if watched:
+        learner = watched.model
+    tell_skipped([target])
+    if not (writer and writer.is_output):
+        if as_json:
+            found = {"model": model_facts(learner) if n_learned(learner) else None}
+            print_json(found | {"scores": result.facts() | skipped_facts([target]) if result else None})
+        else:
+            if n_learned(learner):
+                show_model(learner, seconds)
+            if result and result.n_rows:
+                result.show(file)
+            if writer and writer.n_rows:
+                click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+    if not scored:
+        n_scored = result.n_rows if result else 0
+        hands.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
+
+
+@click.command(
+    cls=Command,
+    short_help="Project rows.",
+    examples=[
+        ("streamkpca transform today.csv --model plant.npz | head", "CSV on standard output."),
+        ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one of results."),
+        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every row that comes."),
+    ],
+    streams="Standard output: results, unless --save names a file; where they went, if it does. Standard error: "
+    "progress, on terminals; warnings and errors, a line each.",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+@model_option
+@follow_option
+@table_options
+@save_option
+@format_option
+@json_option
+def transform(
+    files: tuple[str, ...],
+    model: str,
+    chunk_rows: int,
+    save: str | None,
+    form: str | None,
+    as_json: bool,
+    follow: bool,
+    **options: Any,
+) -> None:
+    """Project the rows of FILE... with a model that was saved: row, novelty and projections of each.
+
+    The model chooses the columns that it has learned by name, where a file has names.
+    """
+    target = save or "-"
+    form, hands = results_form(target, form, as_json=as_json), Interruption()
+    learner = read_fitted(model)
+    reading = reading_options(options) | {"follow": follow}
+    tables = open_tables(files, reading, learned=learned_columns(learner))
+    for table in tables:
+        check_columns(learner, model, table)
+    named_times = time_name(tables[0], options["time"])
+    writer = make_writer(target, [*files, model], form=form, live=follow, time_name=named_times)
+    with hands.armed(), one_line(), writer:
+        done = project(learner, tables, chunk_rows, hands, writer=writer)
+    tell_skipped(tables)
+    if as_json and not writer.is_output:
+        print_json({"rows": writer.n_rows, "saved": str(writer.path)} | skipped_facts(tables))
+    elif not writer.is_output:
+        click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+    if not done:
+        hands.leave(f"interrupted after {writer.n_rows:,} rows")
+
+
+def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], "StreamingKernelPCA | None"]:
+    """Make what asks for a model's newest state, and lets alarms begin where it says."""
+
+    def newer() -> "StreamingKernelPCA | None":
+        model = watched.newer()
+        if model is not None:
+            scores.threshold = _threshold(model, quantile)
+        return model
+
+    return newer
+
+
+def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array], None]:
+    """Make what takes in scores, and prints the alarms among them at once."""
+
+    def take(chunk: Chunk, novelty: Array) -> None:
+        for alarm in scores.take(chunk, novelty):
+            if as_json:
+                print_json({"alarm": alarm | {"threshold": scores.threshold}})
+            else:
+                when = f", time {alarm['time']}" if "time" in alarm else ""
+                click.echo(f"alarm: row {alarm['row']}{when}, novelty {alarm['novelty']:.4g}")
+
+    return take
+
+
+def _threshold(model: "StreamingKernelPCA", quantile: float) -> float | None:
+    """Find where alarms begin; a model without a sample of its stream knows none."""
+    asked = bool(named_on_the_line({"quantile"}))
+    with one_line():
+        return model.novelty_threshold(quantile) if asked or model.reservoir_size else None

@@ -1,0 +1,320 @@
+"""What the commands tell at the end: what was learned, and how novel rows were."""
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.cli.autosave import NOTES, n_passed, own_notes
+from streamkpca.cli.console import print_facts, print_table
+from streamkpca.cli.models import learned_columns
+from streamkpca.cli.tables import Chunk
+from streamkpca.kernels import Kernel
+
+if TYPE_CHECKING:
+    from streamkpca.estimators.streaming import StreamingKernelPCA
+
+
+Array = npt.NDArray[np.float64]
+
+
+def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """Measure how often an anomalous row scores above a healthy one.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n,)
+        Anything but zero is anomalous.
+    scores : array-like of shape (n,)
+        The higher, the more novel; none may be NaN.
+
+    Returns
+    -------
+    float
+        Area under the ROC curve: 1 is perfect, 0.5 is chance. NaN without both kinds of rows.
+
+    Notes
+    -----
+    The share of (anomalous, healthy) pairs that the score puts in order, ties counting half. O(n log n).
+
+    Examples
+    --------
+    >>> auroc([0, 0, 1, 1], [1.0, 2.0, 2.0, 3.0])
+    0.875
+    """
+    thresholds_hit, thresholds_false = _counts(labels, scores)
+    hits, falses = thresholds_hit[-1], thresholds_false[-1]
+    if hits == 0 or falses == 0:
+        return float("nan")
+    steps = np.diff(thresholds_false, prepend=0.0)
+    heights = thresholds_hit - np.diff(thresholds_hit, prepend=0.0) / 2
+    return float(steps @ heights / (hits * falses))
+
+
+def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """Measure the mean precision over all anomalous rows, each at the threshold that just finds it.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n,)
+        Anything but zero is anomalous.
+    scores : array-like of shape (n,)
+        The higher, the more novel; none may be NaN.
+
+    Returns
+    -------
+    float
+        1 is perfect, the share of anomalous rows is chance. NaN without an anomalous row.
+
+    Notes
+    -----
+    sum_t (recall_t - recall_{t-1}) precision_t over the distinct scores t, from the highest down: rows of
+    equal score are found together. O(n log n).
+
+    Examples
+    --------
+    >>> average_precision([1, 0, 1], [3.0, 2.0, 1.0])
+    0.8333333333333333
+    """
+    hits, falses = _counts(labels, scores)
+    if hits[-1] == 0:
+        return float("nan")
+    return float(np.diff(hits, prepend=0.0) @ (hits / (hits + falses)) / hits[-1])
+
+
+def _counts(labels: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[Array, Array]:
+    """Count anomalous and healthy rows at or above each distinct score, from the highest down."""
+    anomalous, values = np.asarray(labels) != 0, np.asarray(scores, dtype=np.float64)
+    if anomalous.ndim != 1 or anomalous.shape != values.shape or not len(values):
+        raise ValueError(
+            "expected one label and one score for each row but got shapes "
+            f"{anomalous.shape} and {values.shape}; pass two vectors of the same length"
+        )
+    if np.isnan(values).any():
+        raise ValueError("scores hold NaN, which has no place in an order; leave rows without a score out")
+    order = np.argsort(-values, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
+    hits = np.cumsum(anomalous[order])[last].astype(np.float64)
+    return hits, last + 1 - hits
+
+
+_SHOWN_NAMES = 8
+_SHOWN_PLACES = 3
+
+
+class Scores:
+    """Novelty scores of a stream: the highest of them, alarms and, with labels, how well they find anomalies.
+
+    Parameters
+    ----------
+    top : int
+        How many of the most novel rows to remember. Where rows have labels, all scores are kept.
+    threshold : float or None
+        Scores above it are alarms.
+
+    Attributes
+    ----------
+    n_rows, n_alarms : int
+        Rows taken, and those above the threshold.
+    """
+
+    def __init__(self, top: int, *, threshold: float | None = None) -> None:
+        self.n_rows = self.n_alarms = 0
+        self.threshold = threshold
+        self._top = top
+        self._highest: list[tuple[float, int, Any]] = []
+        self._all: list[Array] = []
+        self._labels: list[npt.NDArray[np.bool_]] = []
+        self._sum = 0.0
+
+    def take(self, chunk: Chunk, novelty: Array) -> list[dict[str, Any]]:
+        """Take in the next rows' scores.
+
+        Parameters
+        ----------
+        chunk : Chunk
+            The rows, with their times and labels; any label but 0 is anomalous.
+        novelty : ndarray of shape (n,)
+            Scores.
+
+        Returns
+        -------
+        list of dict
+            The alarms among them: row, time where known, and novelty.
+        """
+        when = [None] * len(novelty) if chunk.times is None else chunk.times
+        best = np.argsort(-novelty, kind="stable")[: self._top].tolist()
+        self._highest += [(float(novelty[i]), self.n_rows + i, when[i]) for i in best]
+        self._highest = sorted(self._highest, key=lambda one: (-one[0], one[1]))[: self._top]
+        alarms = [] if self.threshold is None else np.flatnonzero(novelty > self.threshold).tolist()
+        found = [_score_line(self.n_rows + i, when[i], float(novelty[i])) for i in alarms]
+        self._sum += float(novelty.sum())
+        self.n_rows += len(novelty)
+        self.n_alarms += len(found)
+        if chunk.labels is not None:
+            self._all.append(novelty)
+            self._labels.append(chunk.labels != 0)
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """Gather what was found, of what JSON knows.
+
+        Returns
+        -------
+        dict
+        """
+        found: dict[str, Any] = {
+            "rows": self.n_rows,
+            "mean_novelty": self._sum / self.n_rows if self.n_rows else None,
+            "threshold": self.threshold,
+            "alarms": None if self.threshold is None else self.n_alarms,
+            "most_novel": [_score_line(row, when, value) for value, row, when in self._highest],
+        }
+        if self._all:
+            labels, scores = np.concatenate(self._labels), np.concatenate(self._all)
+            found["anomalous_rows"] = int(labels.sum())
+            if 0 < labels.mean() < 1:
+                found["area_under_roc_curve"] = auroc(labels, scores)
+                found["average_precision"] = average_precision(labels, scores)
+        return found
+
+    def show(self, source: str) -> None:
+        """Print what was found.
+
+        Parameters
+        ----------
+        source : str
+            What was scored.
+        """
+        found = self.facts()
+        shown = [("rows scored", f"{self.n_rows:,}")]
+        if self.n_rows:
+            shown.append(("mean novelty", f"{found['mean_novelty']:.4g}"))
+        if self.threshold is not None and self.n_rows:
+            share = self.n_alarms / self.n_rows
+            shown.append(("alarms", f"{self.n_alarms:,} ({share:.2%}), above {self.threshold:.4g}"))
+        if self._all:
+            share = found["anomalous_rows"] / self.n_rows
+            shown.append(("anomalous rows", f"{found['anomalous_rows']:,} ({share:.2%})"))
+            if "average_precision" in found:
+                shown.append(("area under ROC curve", f"{found['area_under_roc_curve']:.3f}"))
+                shown.append(("average precision", f"{found['average_precision']:.3f} (chance {share:.3f})"))
+        print_facts(f"Novelty of {source}", shown)
+        lines = found["most_novel"]
+        header = [name for name in ("row", "time", "novelty") if lines and name in lines[0]]
+        cells = [[f"{line[name]:.4g}" if name == "novelty" else str(line[name]) for name in header] for line in lines]
+        if cells:
+            print_table("Most novel rows (counted from 0)", header, cells)
+
+
+def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
+    return {"row": row} | ({} if when is None else {"time": when}) | {"novelty": novelty}
+
+
+def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_new: int | None = None) -> None:
+    """Print what a model has learned.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted.
+    seconds : float, optional
+        How long that took.
+    n_new : int, optional
+        How many of its rows it has learned just now; all if None.
+    """
+    facts = model_facts(model)
+    shares = facts["explained_variance_ratio"]
+    limit = model.max_atoms
+    n_new = facts["rows"] if n_new is None else n_new
+    rows = f"{facts['rows']:,}"
+    if n_new != facts["rows"]:
+        rows += f", {n_new:,} of them new"
+    if facts["rows_rejected"]:
+        rows += f", {facts['rows_rejected']:,} rejected"
+    shown = [
+        ("rows", rows),
+        ("columns", f"{facts['columns']}"),
+        *([("column names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
+        ("kernel", facts["kernel"]),
+        ("atoms", f"{facts['atoms']}" + ("" if limit is None else f" of at most {limit}")),
+        ("active atoms", f"{facts['active_atoms']}"),
+        ("variance explained", f"{sum(shares):.1%} by {len(shares)} components"),
+    ]
+    if model.half_life is not None:
+        shown.append(("half-life", f"{model.half_life:,.0f} rows"))
+    if facts["last_drift_row"] is not None:
+        shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
+    places = own_notes(model.extra_).get("places", {})
+    for file, place in list(places.items())[-_SHOWN_PLACES:]:
+        unit = "line" if "line" in place else "row"
+        shown.append(("learned from", f"{file}, up to {unit} {n_passed(place):,}"))
+    beside = facts["extra"]
+    if isinstance(beside, dict):
+        beside = {name: value for name, value in beside.items() if name != NOTES} or None
+    if beside is not None:
+        shown.append(("saved beside it", json.dumps(beside)))
+    if seconds is not None:
+        shown.append(("time", f"{seconds:.2f} s, {n_new / max(seconds, 1e-9):,.0f} rows/s"))
+    print_facts("Learned", shown)
+    cells = [
+        (f"{i}", f"{value:.4g}", f"{share:.2%}", f"{total:.2%}")
+        for i, (value, share, total) in enumerate(zip(facts["eigenvalues"], shares, np.cumsum(shares), strict=True))
+        if not math.isclose(value, 0.0, abs_tol=1e-300)
+    ]
+    print_table("Components", ("component", "variance", "explained", "together"), cells)
+
+
+def _shortened(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
+
+
+def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
+    """Gather what a model has learned, of what JSON knows.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted.
+
+    Returns
+    -------
+    dict
+    """
+    return {
+        "rows": model.n_samples_seen_,
+        "rows_rejected": model.n_rows_rejected_,
+        "columns": model.n_features_in_,
+        "column_names": learned_columns(model),
+        "kernel": repr(model.kernel_),
+        "atoms": model.n_atoms_,
+        "active_atoms": model.n_active_,
+        "total_weight": model.total_weight_,
+        "noise_variance": model.noise_variance_,
+        "eigenvalues": model.eigenvalues_.tolist(),
+        "eigenvalue_bounds": model.eigenvalue_bounds_.tolist(),
+        "explained_variance_ratio": model.explained_variance_ratio_.tolist(),
+        "unexplained_energy_ratio": model.unexplained_energy_ratio_,
+        "drift_detected": model.drift_detected_,
+        "last_drift_row": model.last_drift_row_,
+        "parameters": parameter_facts(model),
+        "extra": model.extra_,
+    }
+
+
+def parameter_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
+    """Gather a model's parameters, of what JSON knows.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        Fitted or not.
+
+    Returns
+    -------
+    dict
+    """
+    parameters = model.get_params(deep=False)
+    return {name: repr(value) if isinstance(value, Kernel) else value for name, value in parameters.items()}

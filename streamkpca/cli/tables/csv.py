@@ -1,0 +1,382 @@
+"""CSV and its kin: one row a line, fields separated by a comma, a tab or a semicolon, quoted or not."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, need_pyarrow
+from streamkpca.cli.tables.reader import Array, Counts, Time
+from streamkpca.cli.tables.source import Source
+from streamkpca.cli.tables.text import BOM, BadRecord, Parsed, Records, TextTable, decode
+
+MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
+_SNIFFED = (",", "\t", ";")
+# A quotation mark that opens a field and is not closed within so many bytes is taken for a slip of its line alone.
+_LONGEST_QUOTED = 1 << 20
+
+
+def sniff_delimiter(line: str) -> str:
+    r"""Guess what separates fields.
+
+    Parameters
+    ----------
+    line : str
+        The first line.
+
+    Returns
+    -------
+    str
+        A blank between numbers, else what cuts the line into most fields of comma, tab and semicolon.
+
+    Examples
+    --------
+    >>> [sniff_delimiter(line) for line in ("a,b", "a b;c", "1.5 2.5", '"a;b",c')]
+    [',', ';', ' ', ',']
+    """
+    parts = line.split(" ")
+    if len(parts) > 1 and all(parts) and all(map(is_number, parts)):
+        return " "
+    return max(_SNIFFED, key=lambda delimiter: len(split_fields(line, delimiter) or ()))
+
+
+def closed_on_their_lines(text: bytes, newlines: Counts, delimiter: str) -> bool:
+    """Say whether all quotation marks stand around whole fields, each of which ends on its line.
+
+    Parameters
+    ----------
+    text : bytes
+        Some lines.
+    newlines : ndarray
+        Where they end.
+    delimiter : str
+        What separates fields.
+
+    Returns
+    -------
+    bool
+        Where it is false, lines must be looked at one by one.
+    """
+    codes = np.frombuffer(text, np.uint8)
+    marks = np.flatnonzero(codes == ord('"'))
+    if (np.bincount(np.searchsorted(newlines, marks)) % 2).any():
+        return False
+    # Two marks in a row stand for one, and close and open again as far as this is concerned.
+    edges = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
+    opening, closing = marks[::2], marks[1::2]
+    before, after = codes[opening[opening > 0] - 1], codes[closing[closing < len(text) - 1] + 1]
+    return bool(np.isin(before, edges).all() and np.isin(after, edges).all())
+
+
+def quoted_ends(text: bytes, ends: Counts, delimiter: str, *, final: bool) -> Iterator[int]:
+    """Yield the ends of records whose fields may hold line ends between quotation marks.
+
+    Parameters
+    ----------
+    text : bytes
+        Some lines, the last of which may be incomplete.
+    ends : ndarray
+        The bytes after their line ends.
+    delimiter : str
+        What separates fields.
+    final : bool
+        Whether no more text follows.
+
+    Yields
+    ------
+    int
+    """
+    mark, edges = delimiter.encode(), [0, *map(int, ends)]
+    if final and edges[-1] < len(text):
+        edges.append(len(text))
+    begin, alone = 0, 0
+    while begin < len(edges) - 1:
+        inside, line = False, begin
+        while line < len(edges) - 1:
+            inside = _ends_inside(text, edges[line], edges[line + 1], mark, inside)
+            line += 1
+            if not inside or begin < alone or edges[line] - edges[begin] > _LONGEST_QUOTED:
+                break
+        else:
+            if inside and not final:
+                return
+        if inside:
+            # Nothing closes it: its line stands alone, and so do those that were looked through in vain.
+            alone, line = max(alone, line), begin + 1
+        begin = line
+        yield edges[begin]
+
+
+def split_fields(line: str, delimiter: str) -> list[str] | None:
+    """Cut a record into fields.
+
+    Parameters
+    ----------
+    line : str
+        The record, without its line's end.
+    delimiter : str
+        One character.
+
+    Returns
+    -------
+    list of str or None
+        None where a quotation mark opens a field and is never closed.
+
+    Examples
+    --------
+    >>> split_fields('1,"a ""b"", c",2', ",")
+    ['1', 'a "b", c', '2']
+    """
+    if '"' not in line:
+        return line.split(delimiter)
+    fields, at = [], 0
+    while True:
+        field = ""
+        if line.startswith('"', at):
+            at += 1
+            while (closing := line.find('"', at)) >= 0 and line.startswith('"', closing + 1):
+                field += line[at : closing + 1]
+                at = closing + 2
+            if closing < 0:
+                return None
+            field += line[at:closing]
+            at = closing + 1
+        end = line.find(delimiter, at)
+        fields.append(field + line[at : end if end >= 0 else None])
+        if end < 0:
+            return fields
+        at = end + 1
+
+
+def _ends_inside(text: bytes, at: int, end: int, delimiter: bytes, inside: bool) -> bool:
+    """Say whether a line ends inside quotation marks; `inside` tells that it begins there."""
+    if text.find(b'"', at, end) < 0:
+        return inside
+    while True:
+        if inside or text.startswith(b'"', at, end):
+            at += not inside
+            while (closing := text.find(b'"', at, end)) >= 0 and text.startswith(b'"', closing + 1, end):
+                at = closing + 2
+            if closing < 0:
+                return True
+            inside, at = False, closing + 1
+        at = text.find(delimiter, at, end) + 1
+        if not at:
+            return False
+
+
+def is_number(field: str) -> bool:
+    """Say whether a field is a number or a missing one.
+
+    Parameters
+    ----------
+    field : str
+        As it stands.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> [is_number(field) for field in (" 1e3", "n/a", "1_000", "10:00")]
+    [True, True, False, False]
+    """
+    if field.strip().lower() in MISSING:
+        return True
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+_MISSING_SPELLINGS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize())})
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_CONTROLS = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class CsvTable(TextTable):
+    """Rows of fields between delimiters, in a file (may be compressed or growing) or a stream.
+
+    Parameters
+    ----------
+    source : Source
+        Where they come from.
+    choice : Choice
+        Columns to read.
+    header : bool, optional
+        Whether the first line holds names. None finds out: a first line of numbers alone is a row; one with
+        text holds names, unless it has numbers too and the second line has its text in the same columns.
+    delimiter : str, optional
+        What separates fields; None is a tab for a file named ``.tsv``, a blank where the first line is numbers between
+        blanks, else what cuts the first line into most fields of comma, tab and semicolon.
+    skips : bool
+        Whether bad rows are left out.
+
+    Raises
+    ------
+    TableError
+        The file cannot be opened or holds no line.
+
+    Notes
+    -----
+    A first line that is there again at the beginning of the next file, when one file follows another under the same
+    name, is no row.
+    """
+
+    _format = "CSV"
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        choice: Choice,
+        header: bool | None = None,
+        delimiter: str | None = None,
+        skips: bool = False,
+    ) -> None:
+        super().__init__(source, skips=skips)
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
+            raise TableError(
+                f"{source.name}: expected a delimiter of one ASCII character but got {delimiter!r}; say --delimiter ','"
+            )
+        suffixes = [suffix for suffix in source.path.suffixes if suffix[1:] not in {"gz", "bz2", "xz", "zst", "lz4"}]
+        self._delimiter = delimiter or ("\t" if suffixes[-1:] == [".tsv"] else "")
+        # Asked until a name is certain: a first line of text and numbers needs the second.
+        self._header: bool | None = header
+        head = source.peek(lambda head: self._names(head, header, final=False) is not None)
+        names = self._names(head, header, final=True)
+        assert names is not None, "the end decides"
+        self._first = names
+        if self._header:
+            # numpy.savetxt writes names as a comment.
+            names = [name.strip() for name in (names[0].lstrip("# "), *names[1:])]
+        else:
+            names = [str(j) for j in range(len(names))]
+        self.columns = choose_columns(source.name, names, choice, named=bool(self._header))
+
+    def _names(self, head: bytes, header: bool | None, *, final: bool) -> list[str] | None:
+        """Return the fields of the first line, once it is certain whether they are names."""
+        head = head.removeprefix(BOM)
+        if b"\n" not in head and not final:
+            return None
+        self._check_text(head)
+        first = head.partition(b"\n")[0]
+        if not first.strip():
+            raise TableError(f"{self.source}: the file is empty or begins with an empty line; give a table with rows")
+        given, self._delimiter = (
+            self._delimiter,
+            self._delimiter or sniff_delimiter(decode(first).rstrip("\r")),
+        )
+        records, _, _ = self._records(head, line=1, final=final)
+        lines = [self._fields(records.one(i)) for i in range(min(2, len(records)))]
+        self._header = None if not lines else self._looks_named(lines, final=final) if header is None else header
+        if self._header is None:
+            self._delimiter = given
+            return None
+        return lines[0]
+
+    def _looks_named(self, lines: list[list[str]], *, final: bool) -> bool | None:
+        first = lines[0]
+        text = [not is_number(field) for field in first]
+        if all(text) or not any(text):
+            return any(text)
+        if len(lines) == 1:
+            return True if final else None
+        second = lines[1]
+        return len(second) != len(first) or any(t and is_number(field) for t, field in zip(text, second, strict=True))
+
+    def _check_text(self, head: bytes) -> None:
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise TableError(f"{self.source}: is text in UTF-16; save it as UTF-8")
+        line = head.partition(b"\n")[0]
+        if _CONTROLS.search(line):
+            raise TableError(
+                f"{self.source}: is neither text nor any format known here; give a CSV, TSV, JSON lines, npy, npz, "
+                "Parquet or Arrow file"
+            )
+        if b"\r" in line.rstrip(b"\r"):
+            raise TableError(f"{self.source}: its lines end in carriage returns alone; save it with line feeds")
+
+    def _fields(self, record: str) -> list[str]:
+        fields = split_fields(record, self._delimiter)
+        # A mark that is never closed is a letter like any other where the line must be read all the same.
+        return record.split(self._delimiter) if fields is None else fields
+
+    def _begin(self, records: Records) -> int:
+        if not self._header:
+            return 0
+        first = self._fields(records.one(0))
+        if first != self._first and not (len(first) == len(self._first) and all(map(is_number, first))):
+            raise TableError(
+                f"{self.source}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but got "
+                f"{records.one(0)[:80]!r}; read files of other columns for themselves"
+            )
+        return int(first == self._first)
+
+    def _record_ends(self, text: bytes, newlines: Counts, *, final: bool) -> Counts:
+        ends = newlines + 1
+        if b'"' not in text or not (len(ends) or final):
+            return ends
+        if closed_on_their_lines(text, newlines, self._delimiter):
+            return ends
+        return np.array(list(quoted_ends(text, ends, self._delimiter, final=final)), dtype=np.int64)
+
+    def _parse_fast(self, records: Records) -> Parsed | None:
+        arrow = need_pyarrow(self.source)
+        block, wanted = records.joined, [str(j) for j in self.columns.wanted]
+        time = None if self.columns.time is None else str(self.columns.time)
+        # One type for all numbers: an integer-looking column may turn fractional a million rows later.
+        types = dict.fromkeys(wanted, arrow.float64()) | ({} if time is None else {time: arrow.binary()})
+        try:
+            table = arrow.csv.read_csv(
+                arrow.BufferReader(block),
+                read_options=arrow.csv.ReadOptions(
+                    column_names=[str(j) for j in range(len(self.columns.names))],
+                    use_threads=False,
+                    block_size=len(block) + 1,
+                ),
+                parse_options=arrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in block),
+                convert_options=arrow.csv.ConvertOptions(
+                    column_types=types, include_columns=list(types), null_values=_MISSING_SPELLINGS
+                ),
+            )
+            values: Array = np.empty((table.num_rows, len(wanted)))
+            for j, name in enumerate(wanted):
+                column = table.column(name)
+                # A time that is a number as well was read as text.
+                values[:, j] = (
+                    column.cast(arrow.string()).cast(arrow.float64()) if name == time else column
+                ).to_numpy()
+        except arrow.ArrowInvalid:
+            return None
+        # Bytes are decoded here, as all text is: none must stop the numbers.
+        times: list[Time] | None = None if time is None else [decode(text) for text in table.column(time).to_pylist()]
+        return self._screen_fast(values, times, records)
+
+    def _parse_one(self, record: str) -> tuple[list[float], Time]:
+        fields, names = split_fields(record, self._delimiter), self.columns.names
+        if fields is None:
+            raise BadRecord("a quotation mark opens a field and is never closed")
+        if len(fields) != len(names):
+            raise BadRecord(f"expected {len(names)} fields (as in the first line) but found {len(fields)}")
+        numbers = [self._number(fields[j], j) for j in self.columns.wanted]
+        return numbers, None if self.columns.time is None else fields[self.columns.time]
+
+    def _number(self, field: str, j: int) -> float:
+        text, name, option = field.strip(), self.columns.names[j], self.columns.option(j)
+        if text.lower() in MISSING:
+            raise BadRecord(f"column {name!r} has no value ({field!r})", option)
+        if not is_number(text):
+            hint = "" if self._header else "; if the first line holds names, say --header"
+            if len(self.columns.names) == 1:
+                hint = "; if something else separates fields, say so with --delimiter"
+            if _DECIMAL_COMMA.fullmatch(text):
+                hint = "; if this is a decimal comma, write a point"
+            what = f"column {name!r} holds text ({field[:40]!r}) but numbers are required"
+            raise BadRecord(what, option, text=True, hint=hint)
+        number = float(text)
+        if not np.isfinite(number):
+            raise BadRecord(f"column {name!r} is infinite", option)
+        return number

@@ -1,0 +1,199 @@
+"""JSON lines: one row a line, an object or an array."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, need_pyarrow
+from streamkpca.cli.tables.reader import Array, Time
+from streamkpca.cli.tables.source import Source
+from streamkpca.cli.tables.text import BadRecord, Parsed, Records, TextTable
+
+
+class _Spelled(str):
+    """A number as it is spelled, not yet one."""
+
+
+_TWICE = object()
+
+
+class JsonTable(TextTable):
+    """Rows of JSON, one a line: objects, or arrays without names.
+
+    Parameters
+    ----------
+    source : Source
+        Where they come from.
+    choice : Choice
+        Columns to read.
+    skips : bool
+        Whether bad rows are left out.
+
+    Raises
+    ------
+    TableError
+        The first line is neither an object nor an array.
+
+    Notes
+    -----
+    The first row's keys are the columns. In later rows the order of keys is free and keys that are not asked for may
+    come and go; one that is asked for and is missing, null, or there twice makes a bad row. true and false are 1 and 0.
+    Arrays must all be of the first one's length.
+    """
+
+    _format = "JSON lines"
+
+    def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
+        super().__init__(source, skips=skips)
+        first = self._look_first()
+        self._objects = isinstance(first, dict)
+        names = list(first) if isinstance(first, dict) else [str(j) for j in range(len(first))]
+        self.columns = choose_columns(source.name, names, choice, named=self._objects)
+        # A column that begins with true or false is likely to go on so.
+        self._flags = {name for name in names if isinstance(first, dict) and isinstance(first[name], bool)}
+        time = self.columns.time
+        # Times that are no texts, or numbers as well, are read one by one, to be kept as they are spelled.
+        self._spelled_times = time is not None and (
+            not isinstance(first, dict) or type(first[names[time]]) is not str or time in self.columns.wanted
+        )
+
+    def _look_first(self) -> dict[str, Any] | list[Any]:
+        """Look for the first line that is a row."""
+        found: list[dict[str, Any] | list[Any]] = []
+
+        def look(head: bytes, final: bool = False) -> bool:
+            records, _, _ = self._records(head, line=1, final=final)
+            for i in range(len(records)):
+                try:
+                    found.append(_row(records.one(i)))
+                    return True
+                except BadRecord as bad:
+                    if not self.skips:
+                        raise TableError(
+                            f"{self.source}, line {records.lines[i]}: {bad.what}; "
+                            "give one object or array of numbers a line, or say --header or --no-header if this is CSV"
+                        ) from None
+            return False
+
+        head = self._source.peek(look)
+        if not found and not look(head, final=True):
+            raise TableError(f"{self.source}: no line of it is a JSON object or array; give a table with rows")
+        return found[0]
+
+    def _begin(self, records: Records) -> int:
+        del records
+        return 0
+
+    def _parse_fast(self, records: Records) -> Parsed | None:
+        if self._spelled_times:
+            return self._parse_slowly(records)
+        # A line that is not one whole row must not be made up for by another that is two, and a line of null alone
+        # makes pyarrow 26 read where there is no memory.
+        if not _framed(records, b"{}" if self._objects else b"[]"):
+            return None
+        return self._parse_objects(records) if self._objects else self._parse_arrays(records)
+
+    def _parse_objects(self, records: Records) -> Parsed | None:
+        arrow = need_pyarrow(self.source)
+        block, names = records.joined, [self.columns.names[j] for j in self.columns.wanted]
+        time = None if self.columns.time is None else self.columns.names[self.columns.time]
+        types = {name: arrow.bool_() if name in self._flags else arrow.float64() for name in names}
+        if time is not None:
+            types[time] = arrow.string()
+        try:
+            table = arrow.json.read_json(
+                arrow.BufferReader(block),
+                read_options=arrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                parse_options=arrow.json.ParseOptions(
+                    explicit_schema=arrow.schema(list(types.items())), unexpected_field_behavior="ignore"
+                ),
+            )
+        except arrow.ArrowInvalid:
+            return None
+        values: Array = np.empty((table.num_rows, len(names)))
+        for j, name in enumerate(names):
+            values[:, j] = table.column(name).cast(arrow.float64()).to_numpy()
+        return self._screen_fast(values, None if time is None else table.column(time).to_pylist(), records)
+
+    def _parse_arrays(self, records: Records) -> Parsed | None:
+        block = records.joined
+        if b'"' in block:
+            # numpy would read numbers out of texts.
+            return None
+        try:
+            rows = json.loads(b"[" + block.replace(b"\n", b",").strip(b"\r, ") + b"]", parse_int=float)
+            values: Array = np.array(rows, dtype=np.float64)
+        except (ValueError, TypeError, RecursionError):
+            return None
+        if values.shape != (len(records), len(self.columns.names)):
+            return None
+        return self._screen_fast(values[:, list(self.columns.wanted)], None, records)
+
+    def _parse_one(self, record: str) -> tuple[list[float], Time]:
+        row = _row(record)
+        if isinstance(row, dict) is not self._objects:
+            raise BadRecord(f"expected {'an object' if self._objects else 'an array'} (as in the first line)")
+        names = self.columns.names
+        if isinstance(row, list):
+            if len(row) != len(names):
+                raise BadRecord(f"expected {len(names)} values (as in the first line) but found {len(row)}")
+            row = dict(zip(names, row, strict=True))
+        numbers = [_number(row.get(names[j]), names[j], self.columns.option(j)) for j in self.columns.wanted]
+        time = None if self.columns.time is None else row.get(names[self.columns.time])
+        if time is not None:
+            # Half a surrogate pair is an escape that JSON knows and no text can hold.
+            time = (time if isinstance(time, str) else json.dumps(time)).encode("utf-8", "replace").decode()
+        return numbers, time
+
+
+def _row(record: str) -> dict[str, Any] | list[Any]:
+    try:
+        row = json.loads(
+            record, parse_int=_Spelled, parse_float=_Spelled, parse_constant=_Spelled, object_pairs_hook=_once
+        )
+    except RecursionError:
+        raise BadRecord("is nested too deep") from None
+    except ValueError as error:
+        raise BadRecord(f"is no JSON ({error})") from None
+    if not isinstance(row, dict | list):
+        raise BadRecord(f"expected an object or an array but found {record[:40]!r}")
+    if not row:
+        raise BadRecord("an object or array without values")
+    if any("\ud800" <= letter <= "\udfff" for key in row if isinstance(key, str) for letter in key):
+        raise BadRecord("has half a surrogate pair in a key")
+    return row
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        seen: set[str] = set()
+        row |= {key: _TWICE for key, _ in pairs if key in seen or seen.add(key)}  # type: ignore[func-returns-value]
+    return row
+
+
+def _framed(records: Records, marks: bytes) -> bool:
+    """Say whether every record begins and ends with these marks."""
+    codes = np.frombuffer(records.text, np.uint8)
+    ends = records.ends - (codes[records.ends - 1] == ord("\n"))
+    ends -= codes[ends - 1] == ord("\r")
+    return bool((codes[records.starts] == marks[0]).all() and (codes[ends - 1] == marks[1]).all())
+
+
+def _number(value: Any, name: str, option: str) -> float:
+    if value is _TWICE:
+        raise BadRecord(f"column {name!r} is there twice", option)
+    if value is None or (isinstance(value, _Spelled) and value == "NaN"):
+        raise BadRecord(f"column {name!r} has no value", option)
+    if isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, _Spelled):
+        what = "text" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
+        raise BadRecord(
+            f"column {name!r} holds {what} ({json.dumps(value)[:40]}) but numbers are required", option, text=True
+        )
+    number = float(value)
+    if not np.isfinite(number):
+        raise BadRecord(f"column {name!r} is infinite", option)
+    return number

@@ -1,0 +1,147 @@
+"""The compiled inner loop of the sparse maximum-likelihood weights."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.jit import jit
+
+Array = npt.NDArray[np.float64]
+
+NO_GAIN_LEFT = 0
+BLOCK_FULL = 1
+ILL_CONDITIONED = 2
+
+# A step that changes the determinant of the covariance by more than this factor, up or down, costs as many
+# digits of the rank-one updates; six of sixteen are affordable.
+_LARGEST_CHANGE = 1e6
+_EPSILON = 2.220446049250313e-16
+
+
+@jit
+def _best_change(a: float, q: float, w: float) -> tuple[float, float, float]:
+    """Return the gain of the best change of one weight, the change, and by what it multiplies the determinant."""
+    if not a > 0.0:
+        return 0.0, 0.0, 1.0
+    ratio = q / a
+    # Rounding must not make the determinant vanish when a weight is so large that w a is 1.
+    without = max(1.0 - w * a, _EPSILON)
+    if ratio > without:
+        return 0.5 * (ratio - 1.0 - math.log(ratio)), (ratio - 1.0) / a, ratio
+    if w > 0.0:
+        return -0.5 * (w * q / without + math.log(without)), -w, without
+    return 0.0, 0.0, 1.0
+
+
+@jit
+def step_gains(diagonal_A: Array, diagonal_Q: Array, weights: Array, gains: Array) -> None:
+    """Compute by how much the best change of each single weight would raise the mean log-likelihood.
+
+    Parameters
+    ----------
+    diagonal_A, diagonal_Q, weights : ndarray of shape (p,)
+        As for `ascend`.
+    gains : ndarray of shape (p,)
+        Receives the gains; zero where there is none.
+    """
+    for i in range(weights.shape[0]):
+        gains[i] = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])[0]
+
+
+@jit
+def ascend(
+    A: Array,
+    Q: Array,
+    diagonal_A: Array,
+    diagonal_Q: Array,
+    weights: Array,
+    least_gain: float,
+    changes: Array,
+    U: Array,
+    V: Array,
+) -> tuple[int, int]:
+    r"""Change one weight at a time, always the one that gains most, each to its exact maximiser.
+
+    Parameters
+    ----------
+    A, Q : ndarray of shape (p, p)
+        As they were when the block began. Only read: see Notes.
+    diagonal_A, diagonal_Q : ndarray of shape (p,)
+        Diagonals of A and Q, kept up to date.
+    weights : ndarray of shape (p,)
+        Weights in units of the noise variance, kept up to date.
+    least_gain : float
+        Stop when no step raises the mean log-likelihood by more than this.
+    changes : ndarray of shape (b,)
+        Receives the coefficient kappa of every step taken.
+    U, V : ndarray of shape (b, p)
+        Receive the vectors of every step taken.
+
+    Returns
+    -------
+    steps : int
+        How many steps were taken, at most b; so many rows of `changes`, `U` and `V` are filled.
+    status : int
+        `NO_GAIN_LEFT`; `BLOCK_FULL` when there is, but no place for another step (with b = 0 that is a
+        question that A and Q need not answer: they may be empty); `ILL_CONDITIONED` when the last step was so
+        large that A and Q have to be computed anew.
+
+    Notes
+    -----
+    Notation: p candidates, C covariance (r, r) with unit noise, Phi features (p, r), S second moment (r, r),
+    A = Phi C^-1 Phi^T, Q = Phi C^-1 S C^-1 Phi^T, w weights (p,).
+
+    Changing w_j by dw multiplies the determinant of C by g = 1 + dw A_jj and raises the mean log-likelihood
+    by (dw Q_jj / g - log g) / 2. The maximum is at g = Q_jj / A_jj, hence dw = (Q_jj - A_jj) / A_jj^2, unless
+    that makes the weight negative; then dw = -w_j. With s_j = A_jj / (1 - w_j A_jj) and q_j = Q_jj / (1 - w_j
+    A_jj)^2 this is w_j = (q_j - s_j) / s_j^2, but without their cancellation where w_j A_jj is close to 1.
+
+    The step changes the matrices by rank one and two, with kappa = dw / g:
+
+        A -= kappa u u^T,  Q -= kappa (u v^T + v u^T),  u = A_j,  v = Q_j - kappa Q_jj u / 2.
+
+    Writing 2 p^2 numbers a step would leave the processor waiting for memory. So the changes are collected, a
+    column is brought up to date when its step comes (O(p b)), and the caller subtracts a whole block at once
+    with BLAS. The diagonals, from which steps are chosen, are always current.
+    """
+    p = weights.shape[0]
+    step = 0
+    while True:
+        best = -1
+        best_gain = least_gain
+        best_change = 0.0
+        best_growth = 1.0
+        for i in range(p):
+            gain, change, growth = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])
+            if gain > best_gain:
+                best, best_gain, best_change, best_growth = i, gain, change, growth
+        if best < 0:
+            return step, NO_GAIN_LEFT
+        if step == changes.shape[0]:
+            return step, BLOCK_FULL
+
+        kappa = best_change / best_growth
+        for i in range(p):
+            U[step, i] = A[best, i]
+            V[step, i] = Q[best, i]
+        for t in range(step):
+            u = changes[t] * U[t, best]
+            v = changes[t] * V[t, best]
+            for i in range(p):
+                U[step, i] -= u * U[t, i]
+                V[step, i] -= u * V[t, i] + v * U[t, i]
+        half = 0.5 * kappa * V[step, best]
+        a = diagonal_A[best] / best_growth
+        q = diagonal_Q[best] / (best_growth * best_growth)
+        for i in range(p):
+            V[step, i] -= half * U[step, i]
+            diagonal_A[i] -= kappa * U[step, i] * U[step, i]
+            diagonal_Q[i] -= 2.0 * kappa * U[step, i] * V[step, i]
+        diagonal_A[best] = a
+        diagonal_Q[best] = q
+        changes[step] = kappa
+        weights[best] = 0.0 if best_change == -weights[best] else weights[best] + best_change
+        step += 1
+        if best_growth > _LARGEST_CHANGE or best_growth * _LARGEST_CHANGE < 1.0:
+            return step, ILL_CONDITIONED

@@ -1,0 +1,202 @@
+"""Pre-images: rows whose images in feature space are near given points there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+
+from streamkpca._core.concurrency import cached_property
+from streamkpca.kernels import RBF, Kernel, Linear
+from streamkpca.kernels.features import View
+from streamkpca.kernels.gradients import has_slopes, values_and_slopes
+
+Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# Rows are near enough where a step wins less than this share of the inner product with the point.
+_PRECISION = 1e-10
+_MOST_STEPS = 100
+_MOST_HALVINGS = 6
+
+# Share of the nearest row's inner product with the point that a guess must have.
+_NEAR_ENOUGH = 0.5
+
+# Of a sum of shares that add up to one.
+_ROUNDING = 1e-14
+
+# Ridge penalties that are tried, as shares of the mean squared length of what they are added to.
+_PENALTIES = np.geomspace(1e-10, 1.0, 21)
+
+
+@dataclass(frozen=True, eq=False)
+class PreImages:
+    """Finds rows for points that are given as combinations of some rows' images, and by their projections.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A settled kernel.
+    atoms : ndarray of shape (k, d)
+        The points are combinations of their images.
+    rows : ndarray of shape (p, d)
+        Rows to learn from.
+    projections : ndarray of shape (p, q)
+        Theirs.
+
+    References
+    ----------
+    .. [1] S. Mika et al., "Kernel PCA and de-noising in feature spaces", NIPS 11, 1999, eq. (10). There for RBF
+       kernels; here for every smooth function of squared distances, also over several sets of columns, and with steps
+       that never lose.
+    .. [2] G. Bakir, J. Weston, B. Schölkopf, "Learning to find pre-images", NIPS 16, 2004.
+    """
+
+    kernel: Kernel
+    atoms: Array
+    rows: Array
+    projections: Array
+
+    def find(self, projections: Array, combinations: Array) -> Array:
+        """Find rows.
+
+        Parameters
+        ----------
+        projections : ndarray of shape (n, q)
+            Of the points.
+        combinations : ndarray of shape (n, k)
+            The points themselves, as coefficients over the atoms' images.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+
+        Notes
+        -----
+        Regression guesses the row from the projections [2]_. For kernels of squared distances fixed-point iteration
+        goes on from there, or from the best atom where that is nearer, to a row whose image is nearest [1]_. It is
+        taken where the guess has less than half of its inner product with the point: guesses far from all rows go wrong
+        without bound, the others are the better rows. Rows found again from 40 axes of digits, R^2: .97 with the guess,
+        .86 with the fixed point; of server metrics with half of them outside the rows before: .61 and .87, both: .78.
+
+        O(p^3) once and O(n p (q + d)), and O(n k d) for each of at most 100 steps.
+        """
+        guessed = self._ridge.predict(projections)
+        program = self.kernel.program
+        if not (len(self.atoms) and self.kernel.is_stationary and has_slopes(program)):
+            return guessed
+        nearness = combinations @ program.gram(self.atoms)
+        best = np.argmax(nearness, axis=1)
+        reached = np.einsum("ij,ij->i", combinations, program.matrix(guessed, self.atoms))
+        is_nearer = nearness[np.arange(len(best)), best] > reached
+        start = np.where(is_nearer[:, None], self.atoms[best], guessed)
+        found, most = _iterated(self.kernel, self.atoms, combinations, start)
+        return np.where((reached >= _NEAR_ENOUGH * most)[:, None], guessed, found)
+
+    @cached_property
+    def _ridge(self) -> "_Ridge":
+        d = self.rows.shape[1]
+        seen = _columns_and_units([plane.view for plane in self.kernel.program.planes], d)
+        return _Ridge(self.projections, self.rows, _finest_units(seen, d))
+
+
+class _Ridge:
+    """Kernel ridge regression from projections to rows, with the penalty that foretells rows left out best.
+
+    A linear kernel, for which rows are linear in the projections, plus an RBF kernel of the typical distance. Errors of
+    features count in their units.
+    """
+
+    def __init__(self, projections: Array, rows: Array, units: Array) -> None:
+        self._mean = rows.mean(axis=0)
+        # Nothing depends on where the projections' origin is, but inner products would lose their digits to it: rows
+        # 1e6 from the origin, not centred, were found again at 40 times their range.
+        self._centre = projections.mean(axis=0)
+        projections = projections - self._centre
+        gamma = RBF("median").settled(projections).gamma
+        assert isinstance(gamma, float)
+        self._kernel = gamma * Linear() + RBF(gamma)
+        self._projections = projections
+        # Orthogonal to constants, which the mean stands for.
+        gram = self._kernel.program.gram(projections)
+        self._offsets = gram.mean(axis=0)
+        gram = gram - self._offsets - self._offsets[:, None] + self._offsets.mean()
+        lengths, vectors = eigh(gram)
+        lengths = np.maximum(lengths, 0.0)
+        along = vectors.T @ (rows - self._mean)
+        in_units = along / units
+        unit = float(lengths.mean()) or 1.0
+
+        def error_left_out(penalty: float) -> float:
+            # Shares that are not fitted, so that nothing cancels where nearly all is. The mean fits 1 / p of each row.
+            kept = penalty / (lengths + penalty)
+            residual = vectors @ (kept[:, None] * in_units)
+            not_fitted = np.einsum("ij,j,ij->i", vectors, kept, vectors) - 1.0 / len(rows)
+            return float(np.sum((residual / np.maximum(not_fitted, _ROUNDING)[:, None]) ** 2))
+
+        penalty = min(_PENALTIES * unit, key=error_left_out)
+        self._coefficients = vectors @ (along / (lengths + penalty)[:, None])
+
+    def predict(self, projections: Array) -> Array:
+        values = self._kernel.program.matrix(projections - self._centre, self._projections)
+        centred = values - values.mean(axis=1)[:, None] - self._offsets + self._offsets.mean()
+        predicted: Array = self._mean + centred @ self._coefficients
+        return predicted
+
+
+def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -> tuple[Array, Array]:
+    """Move rows towards the points of largest inner product sum_i c_i k(x, z_i), by steps that never lose; return both.
+
+    At the maximum x_f sum_i c_i k'_i = sum_i c_i k'_i z_if for each feature f, with k' the derivative of the kernel by
+    the squared distance, summed over the sets of columns that f is in, each as 1 / u_f^2 with the unit u_f there.
+    """
+    found, reached, moving = start.copy(), np.empty(len(start)), np.arange(len(start))
+    seen = _columns_and_units([plane.view for plane in kernel.program.planes], atoms.shape[1])
+    finest = _finest_units(seen, atoms.shape[1])
+    for _ in range(_MOST_STEPS):
+        rows, c = found[moving], combinations[moving]
+        values, slopes = values_and_slopes(kernel.program, rows, atoms)
+        before = np.einsum("ij,ij->i", c, values)
+        pulls, weights = np.zeros_like(rows), np.zeros_like(rows)
+        for (chosen, units), slope in zip(seen, slopes, strict=True):
+            shares = -c * slope
+            # As shares of the largest 1 / u^2 of a feature: what all sets of columns share changes no fixed point.
+            stiffness = (finest[chosen] / units) ** 2
+            pulls[:, chosen] += shares @ atoms[:, chosen] * stiffness
+            weights[:, chosen] += shares.sum(axis=1)[:, None] * stiffness
+        # Where the weights add up to nothing, or pull away, there is no fixed point to go to.
+        usable = weights > np.finfo(np.float64).tiny
+        step = np.divide(pulls, weights, out=rows.copy(), where=usable) - rows
+        after = np.full(len(rows), -np.inf)
+        for _ in range(_MOST_HALVINGS):
+            tried = np.flatnonzero(~(after >= before))
+            if not len(tried):
+                break
+            there = kernel.program.matrix(rows[tried] + step[tried], atoms)
+            after[tried] = np.einsum("ij,ij->i", c[tried], there)
+            step[tried[~(after[tried] >= before[tried])]] *= 0.5
+        better = after >= before
+        found[moving[better]] = (rows + step)[better]
+        reached[moving] = np.where(better, after, before)
+        moving = moving[better & (after - before > _PRECISION * np.abs(after))]
+        if not len(moving):
+            break
+    return found, reached
+
+
+def _columns_and_units(views: Sequence[View], n_features: int) -> list[tuple[Positions, Array]]:
+    """Return the columns that each view sees, and the unit of each of them."""
+    columns = [np.arange(n_features) if view.columns is None else np.array(view.columns) for view in views]
+    return [
+        (chosen, np.ones(len(chosen)) if view.divisors is None else view.divisors)
+        for chosen, view in zip(columns, views, strict=True)
+    ]
+
+
+def _finest_units(seen: list[tuple[Positions, Array]], n_features: int) -> Array:
+    """Return the smallest unit that each feature has in any view; 1 where it is in none."""
+    finest = np.full(n_features, np.inf)
+    for chosen, units in seen:
+        finest[chosen] = np.minimum(finest[chosen], units)
+    return np.where(np.isfinite(finest), finest, 1.0)

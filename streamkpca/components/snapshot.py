@@ -1,0 +1,284 @@
+"""The snapshot: an immutable answer machine, published by a refit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.blas import one_blas_thread
+from streamkpca._core.concurrency import cached_property
+from streamkpca._core.triangular import (
+    LARGEST_DISTORTION,
+    distortion,
+    inverse_factor,
+    solve_factor,
+    solve_transposed,
+    squared_norms,
+)
+from streamkpca.components.preimages import PreImages
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.program import Targets
+
+Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# Rows answered at a time: kernel values against 256 atoms then take 4 MiB, whatever the size of the call.
+_CHUNK = 2048
+
+# Up to here one compiled call is faster than matrix products.
+_FEW_ROWS = 4
+
+
+class ReadOnlyArrays:
+    """Base of dataclasses whose arrays nobody can write to; all are in C order.
+
+    BLAS sums in another sequence where an array is in Fortran's order, and what is loaded from a file is not.
+    """
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                # A view, so that an array that is shared keeps its own flags.
+                value = np.ascontiguousarray(value).view()
+                value.flags.writeable = False
+                object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # No answers prepared on demand, which another thread may just be adding.
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copies and pickles make arrays of their own, which can be written to.
+        vars(self).update(state)
+        self.__post_init__()
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot(ReadOnlyArrays):
+    """What a refit found; answers every query without reading the stream.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The settled kernel.
+    atoms : ndarray of shape (m, d)
+        All atoms.
+    atom_rows : ndarray of shape (m,) of int64
+        Their positions in the stream.
+    weights : ndarray of shape (m,)
+        Weight of each atom; zero for those that projections do not use.
+    sample : ndarray of shape (r, d)
+        Some rows of the data, from which pre-images are learned besides the atoms.
+    active_atoms : ndarray of shape (k, d)
+        The atoms of positive weight (those among them that are independent).
+    factor : ndarray of shape (k, k)
+        Lower Cholesky factor of k(active atoms, active atoms).
+    span_atoms : ndarray of shape (s, d)
+        Rows that novelty is measured against: all atoms of a stream, the active rows of a batch.
+    span_factor : ndarray of shape (s, s)
+        Lower Cholesky factor of k(span atoms, span atoms).
+    axes : ndarray of shape (k, q)
+        Principal axes in the orthonormal basis of the active span.
+    mean : ndarray of shape (k,)
+        Centre, in the same basis.
+    projection : ndarray of shape (k, q)
+        Coefficients of the axes over the active atoms: a projection is k(x, active) projection - offset.
+    offset : ndarray of shape (q,)
+        Projection of the centre.
+    eigenvalues : ndarray of shape (q,)
+        Variances along the axes, in units of k(x, x).
+    eigenvalue_bounds : ndarray of shape (q, 2)
+        Between what the eigenvalues of kernel PCA of all rows lie.
+    explained_variance_ratio : ndarray of shape (q,)
+        Shares of the variance in the whole feature space.
+    noise_variance : float or None
+        sigma^2 that the weights were found with; None where no likelihood was asked.
+    total_weight : float
+        Weight of the rows behind this snapshot.
+    unexplained_energy_ratio : float
+        Share of the stream's energy that is not recorded in the basis.
+
+    Notes
+    -----
+    All arrays are read-only.
+    """
+
+    kernel: Kernel
+    atoms: Array
+    atom_rows: Positions
+    weights: Array
+    sample: Array
+    active_atoms: Array
+    factor: Array
+    span_atoms: Array
+    span_factor: Array
+    axes: Array
+    mean: Array
+    projection: Array
+    offset: Array
+    eigenvalues: Array
+    eigenvalue_bounds: Array
+    explained_variance_ratio: Array
+    noise_variance: float | None
+    total_weight: float
+    unexplained_energy_ratio: float
+
+    @property
+    def n_components(self) -> int:
+        """Number of columns of a projection."""
+        return len(self.eigenvalues)
+
+    def transform(self, rows: Array) -> Array:
+        """Project rows onto the axes, O(k (d + q)) a row.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+        """
+        if len(rows) <= _FEW_ROWS and self._targets is not None and rows.flags.writeable:
+            few = self._targets.project(rows, *self._plain_axes)
+            if few is not None:
+                return few
+        with one_blas_thread():
+            return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)))
+
+    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
+        """Measure how far rows are from what the snapshot can represent, O(s (d + s)) a row.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+        n_components : int, optional
+            None: distance to the span of the span atoms. A number: distance to the centre plus the span of that many
+            axes.
+        active_only : bool
+            Measure to the span of the active atoms instead, eq. (18) to the letter.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Squared distances in feature space, in units of k(x, x); never negative.
+
+        References
+        ----------
+        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
+        """
+        to_span = n_components is None and not active_only
+        if to_span and len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
+            targets, inverse = self._span
+            few = targets.measure(rows, inverse)
+            if few is not None:
+                return few
+        program = self.kernel.program
+        axes = self.axes[:, :n_components]
+
+        atoms, factor = (self.active_atoms, self.factor) if active_only else (self.span_atoms, self.span_factor)
+
+        def outside_span(chunk: Array) -> Array:
+            coordinates = solve_factor(factor, program.matrix(chunk, atoms))
+            return program.diagonal(chunk) - squared_norms(coordinates)
+
+        def beside_axes(chunk: Array) -> Array:
+            coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))
+            outside = program.diagonal(chunk) - squared_norms(coordinates)
+            centred = coordinates - self.mean
+            # Both terms are sums of squares: nothing cancels that a difference of squared lengths would lose.
+            return outside + squared_norms(centred - (centred @ axes) @ axes.T)
+
+        answer = outside_span if n_components is None else beside_axes
+        with one_blas_thread():
+            error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
+        return error
+
+    def inverse_transform(self, projections: Array) -> Array:
+        """Find rows with given projections, see `PreImages`.
+
+        Parameters
+        ----------
+        projections : ndarray of shape (n, q)
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+        """
+        combinations = solve_transposed(self.factor, self.mean + projections @ self.axes.T)
+        with one_blas_thread():
+            return self._pre_images.find(projections, combinations)
+
+    @cached_property
+    def _pre_images(self) -> PreImages:
+        rows = np.concatenate([self.atoms, self.sample])
+        return PreImages(self.kernel, self.active_atoms, rows, self.transform(rows))
+
+    def ready(self) -> Self:
+        """Prepare for single rows what the first of them would have to wait for, O(s^3).
+
+        Returns
+        -------
+        Snapshot
+            This one.
+        """
+        # Asking is preparing: they are made when they are first read.
+        _ = self._targets, self._plain_axes, self._span
+        return self
+
+    @cached_property
+    def _targets(self) -> Targets | None:
+        """The active atoms, for single rows; None where functions of the caller must be asked."""
+        return Targets(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
+
+    @cached_property
+    def _plain_axes(self) -> tuple[Array, Array]:
+        """Projection and offset as the compiled loops take them: loops are compiled anew for read-only arrays."""
+        return self.projection.T.copy(), self.offset.copy()
+
+    @cached_property
+    def _span(self) -> tuple[Targets, Array] | None:
+        """The span atoms and their inverse factor; None where only solving with the factor is exact enough."""
+        inverse = inverse_factor(self.span_factor)
+        if not self.kernel.is_compiled or distortion(inverse, self.span_factor) > LARGEST_DISTORTION:
+            return None
+        return Targets(self.kernel.program, self.span_atoms), inverse
+
+    def _transform(self, chunk: Array) -> Array:
+        projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset
+        return projected
+
+
+def in_chunks(answer: Callable[[Array], Array], rows: Array, out: Array) -> Array:
+    """Answer many rows in bounded memory.
+
+    Parameters
+    ----------
+    answer : callable
+        Rows in, one answer a row out.
+    rows : ndarray of shape (n, d)
+    out : ndarray of shape (n, ...)
+        Filled with the answers.
+
+    Returns
+    -------
+    ndarray
+        `out`.
+
+    Raises
+    ------
+    ValueError
+        An answer is not a finite number: the kernel overflowed.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(rows), _CHUNK):
+            out[start : start + _CHUNK] = answer(rows[start : start + _CHUNK])
+    finite = np.isfinite(out).all(axis=tuple(range(1, out.ndim)))
+    if not finite.all():
+        raise ValueError(
+            f"kernel: row {int(np.flatnonzero(~finite)[0])} is so far away that its values overflow; "
+            "leave such rows out, or choose a bounded kernel such as RBF"
+        )
+    return out

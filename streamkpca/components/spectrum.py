@@ -1,0 +1,316 @@
+"""Principal axes and eigenvalues from the moments."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, eigh
+from scipy.linalg.lapack import dpotrf
+
+from streamkpca.dictionary.moments import Moments
+
+Array = npt.NDArray[np.float64]
+
+# From this size on, and for up to this part of the eigenpairs, Lanczos iterations are faster than LAPACK: for ten pairs
+# 2, 10 and 24 ms against 11, 36 and 190 ms at m = 256, 512 and 1024.
+_LARGE, _FEW = 128, 8
+_MOST_RESTARTS = 30
+# From this part of the pairs on LAPACK finds all of them faster than some: 41 against 90 ms for half of 512.
+_MANY = 4
+# How far, in units of the largest eigenvalue, one may be missed.
+_LANCZOS_TOLERANCE = 1e-10
+
+# Eigenvalues below this share of the largest are rounding, not variance.
+RANK_TOLERANCE = 64 * np.finfo(np.float64).eps
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The first q principal axes.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray of shape (q,)
+        Variances along the axes, in units of k(x, x), largest first; zero beyond the rank.
+    axes : ndarray of shape (m, q)
+        Unit vectors in the basis, one a column; zero beyond the rank.
+    mean : ndarray of shape (m,)
+        What is subtracted before projecting: the mean, or zeros without centring.
+    explained : ndarray of shape (q,)
+        Variance of the rows along each axis: the eigenvalues, where they are not those of a model.
+    total_variance : float
+        Variance of the rows in the whole feature space.
+    """
+
+    eigenvalues: Array
+    axes: Array
+    mean: Array
+    explained: Array
+    total_variance: float
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Share of the total variance along each axis, shape (q,); zeros where nothing varies."""
+        if self.total_variance <= 0.0:
+            return np.zeros_like(self.explained)
+        return self.explained / self.total_variance
+
+
+def total_variance(moments: Moments, *, center: bool) -> float:
+    """Return the variance of the rows in the whole feature space, what projections lost included.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of rows whose weights are not all zero.
+    center : bool
+        Measure around the mean.
+
+    Returns
+    -------
+    float
+        In units of k(x, x); the divisor is that of `principal_axes`. Of the mean only its recorded part is known, so
+        with energy lost this is an estimate.
+    """
+    divisor = covariance_divisor(moments, center=center)
+    mean_energy = moments.first @ moments.mean if center else 0.0
+    return max((moments.energy - float(mean_energy)) / divisor, 0.0) if divisor else 0.0
+
+
+def principal_axes(moments: Moments, n_components: int | float, *, center: bool, variance: float) -> Spectrum:
+    """Diagonalise the covariance that the moments hold (Rayleigh-Ritz in the span of the atoms).
+
+    Parameters
+    ----------
+    moments : Moments
+        Of rows whose weights are not all zero, in the span that the axes shall lie in.
+    n_components : int or float
+        Number q of axes, or, as a float between 0 and 1, the share of the total variance that the fewest axes must
+        explain.
+    center : bool
+        Subtract the mean.
+    variance : float
+        `total_variance` of the rows.
+
+    Returns
+    -------
+    Spectrum
+
+    Notes
+    -----
+    Covariance (M - s s^T / N) / (N - sum a^2 / N) when centred, the unbiased estimate for weighted rows, which is
+    (n - 1) for n rows of weight 1; M / N without centring. O(m^3).
+
+    References
+    ----------
+    .. [1] B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem",
+       Neural Computation 10, 1998.
+    """
+    mean = moments.centre(center=center)
+    divisor = covariance_divisor(moments, center=center)
+    m = len(mean)
+    if m == 0 or divisor == 0.0:
+        eigenvalues, axes = _padded(np.zeros(0), np.zeros((m, 0)), n_components)
+        return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)
+    covariance = (moments.second - moments.total_weight * np.outer(mean, mean)) / divisor
+    eigenvalues, axes = leading_eigenpairs(covariance, m if isinstance(n_components, float) else n_components)
+    rank = int(np.count_nonzero(eigenvalues > RANK_TOLERANCE * abs(moments.mean_energy)))
+    rank = wanted_axes(eigenvalues, rank, n_components, variance)
+    eigenvalues, axes = _padded(eigenvalues[:rank], axes[:, :rank], n_components)
+    return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)
+
+
+def likelihood_axes(
+    weights: Array,
+    features: Array,
+    rotation: Array,
+    moments: Moments,
+    noise_variance: float,
+    n_components: int | float,
+    *,
+    center: bool,
+    variance: float,
+) -> Spectrum:
+    """Diagonalise the covariance of the likelihood's model, sigma^2 I + sum_i w_i phi_i phi_i^T.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (p,)
+        Positive weights.
+    features : ndarray of shape (p, r)
+        Coordinates of the active candidates, centred if the model is.
+    rotation : ndarray of shape (k, r)
+        Orthonormal basis of the active span, one vector a row.
+    moments : Moments
+        Of the rows, in the basis of the active span.
+    noise_variance : float
+        sigma^2.
+    n_components, center, variance
+        As for `principal_axes`.
+
+    Returns
+    -------
+    Spectrum
+        Eigenvalues of W^1/2 K W^1/2 plus sigma^2: variances of the model. What the axes explain is the variance of the
+        rows along them.
+
+    References
+    ----------
+    .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eqs. (15) to (17). The paper does
+       not centre; here the axes of a centred model are those of its part in the active span, for the centre itself
+       takes all kernels to evaluate.
+    """
+    mean = moments.centre(center=center)
+    scaled = np.sqrt(weights)[:, None] * features
+    inside = scaled @ rotation.T
+    # Phi^T W Phi and W^1/2 Phi Phi^T W^1/2 share their eigenvalues; the first gives the axes themselves.
+    lengths, axes = leading_eigenpairs(inside.T @ inside, len(rotation))
+    rank = int(np.count_nonzero(lengths > RANK_TOLERANCE * len(rotation) * np.max(lengths, initial=0.0)))
+    eigenvalues = leading_eigenpairs(scaled @ scaled.T, rank)[0] + noise_variance
+    axes = axes[:, :rank]
+    divisor = covariance_divisor(moments, center=center)
+    along = (
+        np.einsum("ij,ik,kj->j", axes, moments.second, axes, optimize=True) - moments.total_weight * (mean @ axes) ** 2
+    )
+    explained = np.maximum(along, 0.0) / divisor if divisor else np.zeros(rank)
+    rank = wanted_axes(explained, rank, n_components, variance)
+    eigenvalues, axes = _padded(eigenvalues[:rank], axes[:, :rank], n_components)
+    explained = np.pad(explained[:rank], (0, len(eigenvalues) - rank))
+    return Spectrum(eigenvalues, axes, mean, explained, variance)
+
+
+def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
+    """Return the largest eigenvalues of a symmetric matrix and their eigenvectors.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (m, m)
+    count : int
+        How many, at the most.
+
+    Returns
+    -------
+    eigenvalues : ndarray of shape (min(count, m),)
+        Largest first.
+    vectors : ndarray of shape (m, min(count, m))
+
+    Notes
+    -----
+    Few pairs of a large matrix come from Lanczos iterations (ARPACK) [1]_, O(m^2) each, where these find all of them.
+    They may miss one of several equal eigenvalues, so what is left is proven to have no larger one: with s beyond the
+    last of them, s I - (A - V D V^T) is positive definite if and only if its Cholesky factor exists.
+
+    References
+    ----------
+    .. [1] R. B. Lehoucq, D. C. Sorensen, C. Yang, "ARPACK Users' Guide", SIAM 1998.
+    """
+    m = len(matrix)
+    if m >= _LARGE and count <= m // _FEW:
+        found = _lanczos(matrix, count)
+        if found is not None:
+            return found
+    first = max(m - count, 0)
+    if count <= m // _MANY:
+        try:
+            eigenvalues, vectors = eigh(matrix, subset_by_index=[first, m - 1], check_finite=False)
+            if len(eigenvalues) == m - first:
+                return eigenvalues[::-1], vectors[:, ::-1]
+        except LinAlgError:
+            pass
+        # LAPACK's driver for subsets gives up on some matrices with many equal eigenvalues, or leaves some of these out
+        # without a word; the other does not.
+    eigenvalues, vectors = eigh(matrix, driver="evd", check_finite=False)
+    return eigenvalues[first:][::-1], vectors[:, first:][:, ::-1]
+
+
+def _lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:
+    """Return the largest eigenpairs by Lanczos iterations; None where these do not find them beyond doubt."""
+    # Loaded where it is needed: sparse matrices would take a tenth of the time that importing this library takes.
+    from scipy.sparse.linalg import ArpackError, eigsh
+
+    m, unit = len(matrix), float(np.abs(matrix.diagonal()).max())
+    if not 0.0 < unit < np.inf:
+        return None
+    scaled = matrix / unit
+    try:
+        # The start is fixed, so that the same matrix has the same answer.
+        eigenvalues, vectors = eigsh(scaled, k=count, v0=np.ones(m), maxiter=_MOST_RESTARTS)
+    except ArpackError:
+        return None
+    order = np.argsort(eigenvalues)[::-1]
+    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
+    rest = (vectors * eigenvalues) @ vectors.T - scaled
+    rest.flat[:: m + 1] += eigenvalues[-1] + _LANCZOS_TOLERANCE * abs(eigenvalues[0])
+    # The transposed view is what LAPACK calls column-major; the matrix is symmetric.
+    failed = dpotrf(rest.T, overwrite_a=True, clean=False)[1]
+    return None if failed else (eigenvalues * unit, vectors)
+
+
+def deciding_signs(columns: Array) -> Array:
+    """Return the sign of each column's largest entry in absolute value.
+
+    Parameters
+    ----------
+    columns : ndarray of shape (m, q)
+
+    Returns
+    -------
+    ndarray of shape (q,)
+        -1 or 1; 1 for columns of zeros, and where there are no rows.
+    """
+    if not columns.size:
+        return np.ones(columns.shape[1])
+    decisive = np.take_along_axis(columns, np.argmax(np.abs(columns), axis=0)[None], axis=0)[0]
+    return np.where(decisive < 0.0, -1.0, 1.0)
+
+
+def covariance_divisor(moments: Moments, *, center: bool) -> float:
+    """Return what sums of squares are divided by.
+
+    Parameters
+    ----------
+    moments : Moments
+    center : bool
+
+    Returns
+    -------
+    float
+        N - sum a^2 / N around the mean, N around zero; 0 where there is a mean but no variance: one row.
+    """
+    total = moments.total_weight
+    if not center or total == 0.0:
+        return total
+    divisor = total - moments.total_squared_weight / total
+    return divisor if divisor > RANK_TOLERANCE * total else 0.0
+
+
+def wanted_axes(eigenvalues: Array, rank: int, n_components: int | float, variance: float) -> int:
+    """Count the axes to keep: as many as asked for, or the fewest that explain the share asked for.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray
+        Largest first.
+    rank : int
+        How many of them are more than rounding.
+    n_components : int or float
+        Number of axes, or share of the variance.
+    variance : float
+        What the share is of, in the units of the eigenvalues.
+
+    Returns
+    -------
+    int
+    """
+    if not isinstance(n_components, float):
+        return min(rank, n_components)
+    # A hair less than asked for, so that rounding in the sum does not cost an axis.
+    enough = n_components * variance * (1.0 - 1e-12)
+    return min(rank, int(np.searchsorted(np.cumsum(eigenvalues), enough)) + 1)
+
+
+def _padded(eigenvalues: Array, axes: Array, n_components: int | float) -> tuple[Array, Array]:
+    """Fill up to q columns with zeros, so that the width of projections does not depend on the data."""
+    width = 1 if isinstance(n_components, float) else n_components
+    missing = max(width - len(eigenvalues), 0)
+    return np.pad(eigenvalues, (0, missing)), np.pad(axes, ((0, 0), (0, missing)))

@@ -1,0 +1,512 @@
+"""The face that all estimators share: checks of queries, answers."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.params import check_choice, check_integer
+from streamkpca._core.validation import Names, as_rows, as_sample_weight, checked_rows, is_plain
+from streamkpca.errors import not_fitted
+from streamkpca.estimators._params import KINDS, Parameterized, contained, wanted_container
+from streamkpca.kernels import Kernel
+
+Array = npt.NDArray[np.float64]
+
+
+class Answers(Protocol):
+    """What a fitted model can be asked; implementations never change once made."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The settled kernel."""
+
+    @property
+    def atoms(self) -> Array:
+        """Rows kept, shape (m, d)."""
+
+    @property
+    def eigenvalues(self) -> Array:
+        """Variances along the axes, shape (q,)."""
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Shares of the total variance, shape (q,)."""
+
+    @property
+    def total_weight(self) -> float:
+        """Weight of the rows behind the answers."""
+
+    def transform(self, rows: Array) -> Array:
+        """Project rows."""
+
+    def inverse_transform(self, projections: Array) -> Array:
+        """Find rows with given projections."""
+
+    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
+        """Measure distances to what the model can represent."""
+
+
+class Learned(Parameterized, ABC):
+    """Base of all estimators: attributes that exist once it is fitted.
+
+    Notes
+    -----
+    A subclass has two hooks: `_answers`, the published answers, and `_width`, what is known of the rows.
+    """
+
+    @abstractmethod
+    def _answers(self) -> Answers | None:
+        """Return the answers to queries; None before the first row."""
+
+    @abstractmethod
+    def _width(self) -> tuple[int, Names | None] | None:
+        """Return number and names of the features; None before the first row."""
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """Variances along the axes, largest first, in units of k(x, x); shape (q,).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> model.eigenvalues_.round(3)  # of 3 degrees of freedom
+        array([2.667, 0.667])
+        """
+        return self._fitted("eigenvalues_").eigenvalues
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """Share of each axis in the variance of the whole feature space; shape (q,).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> model.explained_variance_ratio_.round(3)
+        array([0.8, 0.2])
+        """
+        return self._fitted("explained_variance_ratio_").explained_variance_ratio
+
+    @property
+    def atoms_(self) -> Array:
+        """Rows that the model keeps; shape (m, d).
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atoms_
+        array([[0.],
+               [5.]])
+        """
+        return self._fitted("atoms_").atoms
+
+    @property
+    def n_atoms_(self) -> int:
+        """Number of rows that the model keeps.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).n_atoms_
+        2
+        """
+        return len(self._fitted("n_atoms_").atoms)
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel with its scale settled.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> KernelPCA(1, kernel=RBF("scale")).fit([[1.0], [3.0]]).kernel_  # one over the variance
+        RBF(gamma=1.0)
+        """
+        return self._fitted("kernel_").kernel
+
+    @property
+    def total_weight_(self) -> float:
+        """Weight of the rows behind the answers.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[1.0], [3.0]], sample_weight=[1.0, 0.5]).total_weight_
+        1.5
+        """
+        return self._fitted("total_weight_").total_weight
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]).n_features_in_
+        3
+        """
+        return self._known_width("n_features_in_")[0]
+
+    @property
+    def feature_names_in_(self) -> Names:
+        """Names of the features, where the first rows came with names.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
+        array(['load', 'heat'], dtype=object)
+        """
+        names = self._known_width("feature_names_in_")[1]
+        if names is None:
+            raise AttributeError(
+                f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
+            )
+        return names
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._width() is not None
+
+    def _fitted(self, request: str) -> Answers:
+        answers = self._answers()
+        if answers is None:
+            raise not_fitted(type(self).__name__, request)
+        return answers
+
+    def _known_width(self, request: str) -> tuple[int, Names | None]:
+        width = self._width()
+        if width is None:
+            raise not_fitted(type(self).__name__, request)
+        return width
+
+
+_ARRAYS: dict[str, str] = {}
+
+
+class Estimator(Learned):
+    """Base of all estimators: what they can be asked.
+
+    Notes
+    -----
+    A subclass has `fit`, and the hooks of `Learned`.
+    """
+
+    n_components: int | float
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from rows, forgetting what was learned before."""
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
+        """Fit to rows and project them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `fit`.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit_transform([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]).round(6)
+        array([[ 4.],
+               [-2.],
+               [-2.]])
+        """
+        return self.fit(X, y, sample_weight).transform(X)
+
+    # Queries
+
+    def transform(self, X: Any) -> Array:
+        """Project rows onto the principal axes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+            Coordinates along the axes; columns beyond the rank are zero. A row's answer does not depend on the other
+            rows of the call, up to rounding. Or a DataFrame, see `set_output`.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            X is not a finite real array of the right width.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]])
+        >>> model.transform([[3.0, 5.0]]).round(6)
+        array([[3.]])
+        """
+        answers = self._fitted("transform")
+        projections = answers.transform(self._query(X, "transform", answers))
+        kind = wanted_container(vars(self).get("_sklearn_output_config", _ARRAYS).get("transform"))
+        if kind == "default":
+            return projections
+        table: Array = contained(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
+        return table
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the container of projections.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            "default": arrays. None: leave it as it is, which is scikit-learn's configuration if that is loaded.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It is none of these.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]])
+        >>> model.set_output(transform="pandas").transform([[3.0, 5.0]]).round(6)
+           kernelpca0
+        0         3.0
+        """
+        if transform is not None:
+            where = f"{type(self).__name__}.set_output"
+            # Under the name that scikit-learn's clone copies.
+            self._sklearn_output_config = {
+                "transform": check_choice("transform", transform, choices=KINDS, where=where)
+            }
+        return self
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Find rows whose images are near given projections: pre-images.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, q)
+            Projections, as `transform` returns them.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            Of all rows, in theory, those whose images in feature space are nearest to the points with these
+            projections. For kernels of Euclidean distances (RBF, Matern, RationalQuadratic, their sums, products and
+            selections of columns) found by fixed-point iteration, which ends in a local optimum [1]_; for the others,
+            and to begin with, by regression from projections to rows, learned from the atoms and a sample [2]_.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            X is not a finite real array with a column for each axis.
+
+        References
+        ----------
+        .. [1] S. Mika et al., "Kernel PCA and de-noising in feature spaces", NIPS 11, 1999.
+        .. [2] G. Bakir, J. Weston, B. Schölkopf, "Learning to find pre-images", NIPS 16, 2004.
+
+        Examples
+        --------
+        Noise across a circle is gone once the row went through a few axes:
+
+        >>> import numpy as np
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> angle = np.linspace(0.0, 2.0 * np.pi, 60, endpoint=False)
+        >>> model = KernelPCA(4, kernel=RBF(0.5)).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+        >>> model.inverse_transform(model.transform([[1.2, 0.0]])).round(2) + 0.0
+        array([[1., 0.]])
+        """
+        answers = self._fitted("inverse_transform")
+        where = f"{type(self).__name__}.inverse_transform"
+        projections = as_rows(X, where=where)
+        q = len(answers.eigenvalues)
+        if projections.shape[1] != q:
+            raise ValueError(
+                f"{where} expected projections onto {q} axes but got {projections.shape[1]} columns; pass what "
+                "transform returns"
+            )
+        return answers.inverse_transform(projections)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Measure how well rows are found again from their projections, the one figure that compares kernels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        float
+            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 less the squared error as a share
+            of the squared distances to the mean. 1 is perfect, the mean alone scores 0.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            As `transform`; or the rows do not differ.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> round(KernelPCA(1, kernel="linear").fit(X).score(X), 3)  # the axis holds 0.8 of the variance
+        0.793
+        """
+        del y
+        answers = self._fitted("score")
+        rows = self._query(X, "score", answers)
+        where = f"{type(self).__name__}.score"
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        found = answers.inverse_transform(answers.transform(rows))
+        spread = float(weights @ ((rows - np.average(rows, axis=0, weights=weights)) ** 2).sum(axis=1))
+        if spread == 0.0:
+            raise ValueError(f"{where}: expected rows that differ but all are equal; R^2 is a share of their variance")
+        return 1.0 - float(weights @ ((rows - found) ** 2).sum(axis=1)) / spread
+
+    def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
+        """Measure how far rows are, in feature space, from what the model can represent.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        n_components : int, optional
+            None: squared distance to the span of the rows that the model keeps (all atoms of a stream; the active
+            rows of SparseKernelPCA). A number: squared distance to the centre plus the span of the first so many axes,
+            all in the span of the active rows.
+        active_only : bool
+            Measure to the span of the active rows alone [1]_, where the model keeps more than these.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            In units of k(x, x); never negative.
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            X is not a finite real array of the right width, or there are not so many axes.
+
+        References
+        ----------
+        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 beside the first axis
+        array([25.])
+        """
+        answers = self._fitted("reconstruction_error")
+        rows = self._query(X, "reconstruction_error", answers)
+        if n_components is not None:
+            where = f"{type(self).__name__}.reconstruction_error"
+            n_components = check_integer("n_components", n_components, least=0, where=where)
+            if n_components > len(answers.eigenvalues):
+                raise ValueError(
+                    f"{where}: n_components is {n_components} but the model has {len(answers.eigenvalues)} axes; "
+                    "ask for fewer, or fit with a larger n_components"
+                )
+        return answers.reconstruction_error(rows, n_components, active_only=active_only)
+
+    def score_samples(self, X: Any) -> Array:
+        """Score how familiar rows are: the higher, the better the model represents them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Minus `reconstruction_error(X)`: at most 0, in units of k(x, x). Low scores are novel.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `reconstruction_error`.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
+        >>> model.score_samples([[0.0], [1.5], [9.0]]).round(3) + 0.0
+        array([ 0.   , -0.356, -1.   ])
+        """
+        answers = self._fitted("score_samples")
+        return -answers.reconstruction_error(self._query(X, "score_samples", answers))
+
+    def get_feature_names_out(self, input_features: Any = None) -> Names:
+        """Name the columns of a projection.
+
+        Parameters
+        ----------
+        input_features : object
+            Accepted for scikit-learn and ignored: components mix all features.
+
+        Returns
+        -------
+        ndarray of str objects, shape (q,)
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(2, kernel="linear").fit([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]]).get_feature_names_out()
+        array(['kernelpca0', 'kernelpca1'], dtype=object)
+        """
+        del input_features
+        q = len(self._fitted("get_feature_names_out").eigenvalues)
+        return np.array([f"{type(self).__name__.lower()}{i}" for i in range(q)], dtype=object)
+
+    def _query(self, X: Any, method: str, answers: Answers) -> Array:
+        # The width is that of the answers in hand: another thread may be fitting other rows.
+        width = answers.atoms.shape[1]
+        if is_plain(X, width):
+            plain: Array = X
+            return plain
+        _, names = self._known_width(method)
+        return checked_rows(X, f"{type(self).__name__}.{method}", width, names)

@@ -1,0 +1,216 @@
+"""The face of estimators that answer from a snapshot: atoms, weights, and which of them are active."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.validation import Names
+from streamkpca.components.noise import SparsityPath
+from streamkpca.components.refit import Candidates, trace_sparsity
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.dictionary.moments import Moments
+from streamkpca.errors import not_fitted
+from streamkpca.estimators._base import Estimator
+
+Array = npt.NDArray[np.float64]
+
+# As many as a stream samples by default.
+_SAMPLE = 512
+
+
+class SnapshotEstimator(Estimator):
+    """Base of the estimators whose axes are made of few weighted rows."""
+
+    center: bool
+
+    @abstractmethod
+    def _answers(self) -> Snapshot | None:
+        """Return the published snapshot; None before the first row."""
+
+    @abstractmethod
+    def _learned(self) -> tuple[Candidates, Moments] | None:
+        """Return what a refit starts from; None before the first row."""
+
+    def sparsity_path(self, noise_variances: Any = None) -> SparsityPath:
+        """Fit weights along a range of noise variances: how sparse, how likely, how much is captured.
+
+        Parameters
+        ----------
+        noise_variances : array-like of shape (n,), optional
+            In units of k(x, x), in the order in which they are visited; descending is best. By default 20 values,
+            from just below the largest eigenvalue down to a thousandth of it.
+
+        Returns
+        -------
+        SparsityPath
+            For each noise variance the weights, the number of active rows, the mean log-likelihood, the variance
+            captured in the span of the active rows and the mean reconstruction error, eq. (18).
+
+        Raises
+        ------
+        NotFittedError
+            No row was seen yet.
+        TypeError, ValueError
+            A noise variance is not a positive number.
+
+        Notes
+        -----
+        A fit for each value, O(p^3) for p candidates.
+
+        References
+        ----------
+        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import SparseKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> model = SparseKernelPCA(2, kernel=RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
+        >>> path = model.sparsity_path([0.1, 0.01, 0.001])
+        >>> path.n_active, path.mean_reconstruction_errors.round(3)
+        (array([ 4,  8, 10]), array([0.034, 0.   , 0.   ]))
+        """
+        learned = self._learned()
+        if learned is None:
+            raise not_fitted(type(self).__name__, "sparsity_path")
+        return trace_sparsity(*learned, noise_variances, center=self.center)
+
+    @property
+    def atom_rows_(self) -> npt.NDArray[np.int64]:
+        """Positions of the atoms in the stream, counted from 0; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
+        array([0, 2])
+        """
+        return self._snapshot("atom_rows_").atom_rows
+
+    @property
+    def weights_(self) -> Array:
+        """Weight of each atom in the axes; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
+        array([0.375, 0.   ])
+        """
+        return self._snapshot("weights_").weights
+
+    @property
+    def active_(self) -> npt.NDArray[np.bool_]:
+        """Atoms that projections use; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.active_
+        array([ True, False])
+        """
+        return self._snapshot("active_").weights > 0.0
+
+    @property
+    def n_active_(self) -> int:
+        """Number of atoms that projections use.
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.n_active_
+        1
+        """
+        return int(np.count_nonzero(self._snapshot("n_active_").weights))
+
+    @property
+    def noise_variance_(self) -> float | None:
+        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None where no likelihood was asked.
+
+        Examples
+        --------
+        Left to the model, it is the eigenvalue after those of the axes:
+
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> round(model.noise_variance_, 3)
+        0.5
+        """
+        return self._snapshot("noise_variance_").noise_variance
+
+    @property
+    def eigenvalue_bounds_(self) -> Array:
+        """Bounds of the eigenvalues of kernel PCA of all rows behind the axes; shape (q, 2).
+
+        They hold always, if the kernel is positive definite: the account of losses, and Weyl's inequality, leave no
+        other possibility, up to rounding: 1e-9 of the mean of k(x, x), and more where atoms nearly depend on each
+        other, by the account that is kept of it. They are tight while the span of the atoms stays what it is; every
+        atom that is swapped for another widens them.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> StreamingKernelPCA(1, kernel="linear", noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
+        array([[2.667, 2.667]])
+        >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
+        array([[2.667, 3.333]])
+        """
+        return self._snapshot("eigenvalue_bounds_").eigenvalue_bounds
+
+    @property
+    def unexplained_energy_ratio_(self) -> float:
+        """Share of the stream's energy that is not recorded in the basis.
+
+        Examples
+        --------
+        >>> from streamkpca import ApproximateKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
+        0.2
+        """
+        return self._snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
+
+    def _snapshot(self, request: str) -> Snapshot:
+        snapshot = self._answers()
+        if snapshot is None:
+            raise not_fitted(type(self).__name__, request)
+        return snapshot
+
+
+def some_of(rows: Array) -> Array:
+    """Return rows that pre-images are learned from: all, or 512 evenly spaced.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+
+    Returns
+    -------
+    ndarray of shape (r, d)
+        Copied: the caller may write to the rows later.
+    """
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.intp)]
+
+
+class BatchSnapshotEstimator(SnapshotEstimator):
+    """Base of those that learn once, from all rows."""
+
+    # One attribute, so that readers in other threads never see parts of two fits.
+    _published: tuple[Snapshot, Candidates, Moments, Names | None] | None = None
+
+    def _answers(self) -> Snapshot | None:
+        return None if self._published is None else self._published[0]
+
+    def _learned(self) -> tuple[Candidates, Moments] | None:
+        return None if self._published is None else self._published[1:3]
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        return None if self._published is None else (self._published[0].atoms.shape[1], self._published[3])

@@ -1,0 +1,209 @@
+"""Kernel PCA in the span of few rows, chosen greedily from all."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.params import check_choice, check_integer, check_real
+from streamkpca._core.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.greedy import Criterion, Pursuit
+from streamkpca.dictionary.moments import Moments
+from streamkpca.errors import not_fitted
+from streamkpca.estimators._snapshot_base import BatchSnapshotEstimator, some_of
+from streamkpca.kernels import Kernel, kernel_from
+
+Array = npt.NDArray[np.float64]
+
+# Rows taken into the basis at a time.
+_CHUNK = 512
+
+
+class ApproximateKernelPCA(BatchSnapshotEstimator):
+    """Kernel PCA in the span of few rows, chosen greedily by the energy that they capture (APCA, AKPCA).
+
+    Parameters
+    ----------
+    n_components : int or float, default=10
+        Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
+    max_atoms : int, default=100
+        Most rows to choose.
+    kernel : Kernel or str, default="rbf"
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. Linear gives APCA.
+    criterion : {"residual", "original"}, default="residual"
+        The next row has the largest sum of squared residual inner products with all rows, divided by the squared
+        length of its own residual (the energy that it truly captures), or of the row itself, as in the source.
+    n_candidates : int or None, default=1024
+        Rows considered for each choice, drawn afresh every ten atoms in proportion to how badly they are explained.
+        None: all, as in the source, in O(n^2) time an atom.
+    tolerance : float, default=0.0
+        Stop when this share of the energy is left unexplained.
+    center : bool, default=True
+        Subtract the mean in feature space.
+    random_state : int, default=0
+        Seed of the draws.
+
+    Attributes
+    ----------
+    atoms_ : ndarray of shape (m, d)
+        The rows chosen, in order.
+    atom_rows_ : ndarray of shape (m,)
+        Their positions.
+    singular_values_ : ndarray of shape (m,)
+        Root of the energy along the direction that each row added.
+    n_atoms_ : int
+    eigenvalues_, explained_variance_ratio_ : ndarray of shape (q,)
+    unexplained_energy_ratio_ : float
+        Share of the energy outside the span of the chosen rows.
+    kernel_ : Kernel
+    total_weight_ : float
+    n_features_in_ : int
+
+    See Also
+    --------
+    StreamingKernelPCA : The same criterion on a stream, in one pass.
+
+    Notes
+    -----
+    With s candidates O(n s (d + m / 10) m) time: linear in rows, quadratic in atoms; O(n (s + m)) memory. The kernel
+    matrix of all rows is never held.
+
+    References
+    ----------
+    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006. There the criterion divides by the norm of
+       the row itself (``criterion="original"``), and the directions are used as they are; here the principal axes
+       are found in their span.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import ApproximateKernelPCA, kernels
+    >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [10.0, 1.0, 0.1]
+    >>> model = ApproximateKernelPCA(2, max_atoms=3, kernel=kernels.Linear()).fit(X)
+    >>> model.n_atoms_, bool(model.unexplained_energy_ratio_ < 1e-9)
+    (3, True)
+    """
+
+    def __init__(
+        self,
+        n_components: int | float = 10,
+        *,
+        max_atoms: int = 100,
+        kernel: Kernel | str = "rbf",
+        criterion: Criterion = "residual",
+        n_candidates: int | None = 1024,
+        tolerance: float = 0.0,
+        center: bool = True,
+        random_state: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.max_atoms = max_atoms
+        self.kernel = kernel
+        self.criterion = criterion
+        self.n_candidates = n_candidates
+        self.tolerance = tolerance
+        self.center = center
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Choose rows and find the axes in their span.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+        progress : callable, optional
+            Called after each choice with the number of rows chosen and the most there will be.
+
+        Returns
+        -------
+        ApproximateKernelPCA
+            This model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
+            the call.
+
+        Examples
+        --------
+        >>> from streamkpca import ApproximateKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> steps = []
+        >>> model = ApproximateKernelPCA(1, max_atoms=2, kernel="linear")
+        >>> model = model.fit(X, progress=lambda *step: steps.append(step))
+        >>> steps, model.eigenvalues_.round(3)
+        ([(1, 2), (2, 2)], array([2.667]))
+        """
+        del y
+        where = "ApproximateKernelPCA.fit"
+        settings = RefitSettings.checked(
+            n_components=self.n_components,
+            center=self.center,
+            noise_variance=None,
+            n_active=None,
+            axes="ritz",
+            where=where,
+        )
+        max_atoms = check_integer("max_atoms", self.max_atoms, least=1, where=where)
+        check_choice("criterion", self.criterion, choices=("residual", "original"), where=where)
+        n_candidates = self.n_candidates
+        if n_candidates is not None:
+            n_candidates = check_integer("n_candidates", n_candidates, least=1, where=where)
+        tolerance = check_real("tolerance", self.tolerance, least=0.0, most=1.0, open_above=True, where=where)
+        random = np.random.default_rng(
+            check_integer("random_state", self.random_state, least=0, most=None, where=where)
+        )
+        kernel = kernel_from(self.kernel, where=where)
+        rows = checked_rows(X, where, None, None)
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        kernel = kernel.settled(rows, weights)
+
+        pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
+        pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)
+        basis = Basis(kernel, rows.shape[1])
+        # One by one, so that each is held against what rounding does in the span of those before it.
+        chosen = np.array([row for row in pursuit.atoms if len(basis.extend(rows[[row]]))], dtype=np.int64)
+        moments = Moments.zero(basis.size)
+        for start in range(0, len(rows), _CHUNK):
+            block = basis.project(rows[start : start + _CHUNK])
+            basis.warn_if_indefinite(block)
+            moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
+        candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
+        self._published = (
+            refit(kernel, candidates, moments, settings, some_of(rows)),
+            candidates,
+            moments,
+            feature_names(X),
+        )
+        return self
+
+    @property
+    def singular_values_(self) -> Array:
+        """Root of the energy along the direction that each chosen row added; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import ApproximateKernelPCA
+        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
+        array([2.828, 1.414])
+        """
+        learned = self._learned()
+        if learned is None:
+            raise not_fitted("ApproximateKernelPCA", "singular_values_")
+        return np.sqrt(np.maximum(np.diagonal(learned[1].second), 0.0))

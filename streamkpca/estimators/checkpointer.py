@@ -1,0 +1,292 @@
+"""Generations of checkpoints, written now and then."""
+
+import os
+import re
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from streamkpca._core.files import TEMPORARY
+from streamkpca._core.params import check_integer, check_real
+from streamkpca.errors import CheckpointError, CheckpointWarning
+from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.kernels import Kernel
+
+
+def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> StreamingKernelPCA:
+    """Read a model that `StreamingKernelPCA.save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+    kernel : Kernel, optional
+        The settled kernel, where it has functions of the caller; else it is in the file.
+
+    Returns
+    -------
+    StreamingKernelPCA
+        Its `extra_` is what it was saved with.
+
+    Raises
+    ------
+    CheckpointError
+        The file is damaged, no checkpoint, of a later format, or makes no sense.
+    OSError
+        It cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> from streamkpca import StreamingKernelPCA, load
+    >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.npz")
+    ...     StreamingKernelPCA(2).partial_fit(rows).save(path, extra={"offset": 1000})
+    ...     model = load(path)
+    >>> model.n_samples_seen_, model.extra_
+    (1000, {'offset': 1000})
+    """
+    return StreamingKernelPCA.load(path, kernel=kernel)
+
+
+class Checkpointer:
+    """Saves a model every so many rows or seconds, and finds the newest readable generation after a crash.
+
+    Parameters
+    ----------
+    path : path-like
+        ``models/plant.npz`` makes ``models/plant-00000001.npz`` and so on; the folder must exist.
+    every_rows : int or None, default=None
+        Rows after which `save_if_due` saves.
+    every_seconds : float or None, default=None
+        Seconds after which it does. With neither, only `save` saves.
+    keep : int, default=3
+        Generations that are kept.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder.
+    TypeError, ValueError
+        A number is none, or not above 0.
+
+    Notes
+    -----
+    One process writes at a time. What a process that was killed has left half written is removed when the next one
+    begins. Generations are counted on from the newest that is there, readable or not.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> from streamkpca import Checkpointer, StreamingKernelPCA
+    >>> rows = np.random.default_rng(0).normal(size=(3000, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpoints = Checkpointer(pathlib.Path(folder, "model.npz"), every_rows=1000)
+    ...     model = checkpoints.latest() or StreamingKernelPCA(2)
+    ...     for start in range(0, 3000, 100):
+    ...         model = model.partial_fit(rows[start : start + 100])
+    ...         saved = checkpoints.save_if_due(model, extra={"offset": start + 100})
+    ...     checkpoints.latest().extra_
+    {'offset': 3000}
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        every_rows: int | None = None,
+        every_seconds: float | None = None,
+        keep: int = 3,
+    ) -> None:
+        where = "Checkpointer"
+        self._path = Path(os.path.realpath(path))
+        self._every_rows = None if every_rows is None else check_integer("every_rows", every_rows, least=1, where=where)
+        self._every_seconds = (
+            None
+            if every_seconds is None
+            else check_real("every_seconds", every_seconds, least=0.0, open_below=True, where=where)
+        )
+        self._keep = check_integer("keep", keep, least=1, where=where)
+        if not self._path.parent.is_dir():
+            raise FileNotFoundError(f"{where}: expected {self._path.parent} to be a folder; make it first")
+        self._name = re.compile(re.escape(self._path.stem) + r"-(\d{8,})" + re.escape(self._path.suffix))
+        self._saved_rows = 0
+        self._saved_at = time.monotonic()
+        self._remove_leftovers()
+
+    @property
+    def generations(self) -> list[Path]:
+        """The files that are there, newest first.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"), keep=2)
+        ...     saved = [checkpoints.save(model) for _ in range(5)]
+        ...     [path.name for path in checkpoints.generations]
+        ['plant-00000005.npz', 'plant-00000004.npz']
+        """
+        numbered = ((self._number(path), path) for path in self._path.parent.iterdir())
+        return [path for number, path in sorted(numbered, reverse=True) if number]
+
+    @property
+    def seconds_since_save(self) -> float:
+        """How long ago this process saved, read the newest generation, or began.
+
+        Examples
+        --------
+        A figure for a service's health check:
+
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Checkpointer(pathlib.Path(folder, "plant.npz")).seconds_since_save < 60.0
+        True
+        """
+        return time.monotonic() - self._saved_at
+
+    def save(self, model: StreamingKernelPCA, extra: Any = None) -> Path:
+        """Save a new generation, then remove the oldest.
+
+        Parameters
+        ----------
+        model : StreamingKernelPCA
+        extra : object, optional
+            As for `StreamingKernelPCA.save`.
+
+        Returns
+        -------
+        Path
+            The new file.
+
+        Raises
+        ------
+        OSError, TypeError, ValueError
+            As `StreamingKernelPCA.save`; older generations stay then.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Checkpointer(pathlib.Path(folder, "plant.npz")).save(model, extra={"offset": 2}).name
+        'plant-00000001.npz'
+        """
+        older = self.generations
+        number = self._number(older[0]) + 1 if older else 1
+        path = self._path.with_name(f"{self._path.stem}-{number:08d}{self._path.suffix}")
+        n_rows = _rows_of(model)
+        model.save(path, extra)
+        self._note(n_rows)
+        for old in older[self._keep - 1 :]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def save_if_due(self, model: StreamingKernelPCA, extra: Any = None) -> Path | None:
+        """Save when so many rows have come since the last time, or any rows and so many seconds.
+
+        Parameters
+        ----------
+        model : StreamingKernelPCA
+        extra : object, optional
+            As for `StreamingKernelPCA.save`.
+
+        Returns
+        -------
+        Path or None
+            None where it was not due.
+
+        Raises
+        ------
+        OSError, TypeError, ValueError
+            As `save`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"), every_rows=3)
+        ...     [checkpoints.save_if_due(model.partial_fit([[float(i)]])) is not None for i in range(7)]
+        [False, False, True, False, False, True, False]
+        """
+        new = _rows_of(model) - self._saved_rows
+        enough = self._every_rows is not None and new >= self._every_rows
+        late = self._every_seconds is not None and self.seconds_since_save >= self._every_seconds
+        return self.save(model, extra) if enough or (late and new) else None
+
+    def latest(self, *, kernel: Kernel | None = None) -> StreamingKernelPCA | None:
+        """Read the newest generation that can be read.
+
+        Parameters
+        ----------
+        kernel : Kernel, optional
+            As for `load`.
+
+        Returns
+        -------
+        StreamingKernelPCA or None
+            None where there is no generation at all.
+
+        Raises
+        ------
+        CheckpointError
+            There are some, but none can be read: better than starting anew without a word.
+
+        Warns
+        -----
+        CheckpointWarning
+            For each that cannot be read.
+
+        Examples
+        --------
+        A crash that left half a file costs one generation, not the model:
+
+        >>> import pathlib, tempfile, warnings
+        >>> from streamkpca import Checkpointer, StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"))
+        ...     whole, newest = checkpoints.save(model, extra="whole"), checkpoints.save(model, extra="newest")
+        ...     n_bytes = newest.write_bytes(newest.read_bytes()[:1000])
+        ...     checkpoints.latest().extra_
+        'whole'
+        """
+        generations = self.generations
+        for path in generations:
+            try:
+                model = StreamingKernelPCA.load(path, kernel=kernel)
+            except (CheckpointError, OSError) as error:
+                warnings.warn(f"{error}; an older generation is tried", CheckpointWarning, stacklevel=2)
+            else:
+                self._note(_rows_of(model))
+                return model
+        if generations:
+            raise CheckpointError(
+                f"Checkpointer.latest: none of {len(generations)} generations of {self._path} can be read; repair one, "
+                "or move them away to start anew"
+            )
+        return None
+
+    def _note(self, n_rows: int) -> None:
+        self._saved_rows, self._saved_at = n_rows, time.monotonic()
+
+    def _number(self, path: Path) -> int:
+        found = self._name.fullmatch(path.name)
+        return int(found[1]) if found else 0
+
+    def _remove_leftovers(self) -> None:
+        for path in self._path.parent.glob(f".*{TEMPORARY}"):
+            # .<name of the generation>.<16 random digits>.tmp
+            if self._number(Path(path.name[1 : -len(TEMPORARY) - 17])):
+                path.unlink(missing_ok=True)
+
+
+def _rows_of(model: StreamingKernelPCA) -> int:
+    return model.n_samples_seen_ if model.__sklearn_is_fitted__() else 0

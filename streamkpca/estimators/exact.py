@@ -1,0 +1,253 @@
+"""Exact kernel PCA of all rows at once: the oracle that everything else is held to."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dpstrf
+
+from streamkpca._core.concurrency import cached_property
+from streamkpca._core.params import check_flag, check_n_components
+from streamkpca._core.triangular import LEAST_PIVOT, solve_factor, squared_norms
+from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca.components.preimages import PreImages
+from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
+from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
+from streamkpca.dictionary.basis import check_energy, warn_indefinite
+from streamkpca.estimators._base import Estimator
+from streamkpca.estimators._snapshot_base import some_of
+from streamkpca.kernels import Kernel, kernel_from
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _ExactAxes(ReadOnlyArrays):
+    """Principal axes as combinations of all rows."""
+
+    kernel: Kernel
+    atoms: Array
+    mean_coefficients: Array  # the centre as a combination of rows; zeros without centring
+    mean_energy: float  # squared length of the centre
+    projection: Array
+    offset: Array
+    eigenvalues: Array
+    explained_variance_ratio: Array
+    total_weight: float
+    independent_rows: Array
+    factor: Array
+
+    def transform(self, rows: Array) -> Array:
+        """Project rows."""
+
+        def answer(chunk: Array) -> Array:
+            return self._projected(self.kernel.program.matrix(chunk, self.atoms))
+
+        return in_chunks(answer, rows, np.empty((len(rows), len(self.eigenvalues))))
+
+    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
+        """Measure squared distances to the span of all rows, which are all active, or to the centre and first axes."""
+        del active_only
+        program = self.kernel.program
+
+        def outside_span(chunk: Array) -> Array:
+            coordinates = solve_factor(self.factor, program.matrix(chunk, self.independent_rows))
+            return program.diagonal(chunk) - squared_norms(coordinates)
+
+        def beside_axes(chunk: Array) -> Array:
+            kernel_rows = program.matrix(chunk, self.atoms)
+            from_centre = program.diagonal(chunk) - 2.0 * kernel_rows @ self.mean_coefficients + self.mean_energy
+            return from_centre - squared_norms(self._projected(kernel_rows)[:, :n_components])
+
+        answer = outside_span if n_components is None else beside_axes
+        error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
+        return error
+
+    def inverse_transform(self, projections: Array) -> Array:
+        """Find rows with given projections."""
+        return self._pre_images.find(projections, self.mean_coefficients + projections @ self.projection.T)
+
+    @cached_property
+    def _pre_images(self) -> PreImages:
+        chosen = some_of(self.atoms)
+        return PreImages(self.kernel, self.atoms, chosen, self.transform(chosen))
+
+    def _projected(self, kernel_rows: Array) -> Array:
+        projected: Array = kernel_rows @ self.projection - self.offset
+        return projected
+
+
+class KernelPCA(Estimator):
+    """Kernel PCA of all rows at once.
+
+    Exact, and costly: it keeps every row and the kernel matrix of all of them while it fits.
+
+    Parameters
+    ----------
+    n_components : int or float, default=10
+        Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
+    kernel : Kernel or str, default="rbf"
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
+        ``"scale"`` or ``"median"`` is settled on the rows.
+    center : bool, default=True
+        Subtract the mean in feature space.
+
+    Attributes
+    ----------
+    atoms_ : ndarray of shape (n, d)
+        All rows.
+    eigenvalues_ : ndarray of shape (q,)
+        Variances along the axes, in units of k(x, x).
+    explained_variance_ratio_ : ndarray of shape (q,)
+        Shares of the variance in the whole feature space.
+    kernel_ : Kernel
+        The kernel with its scale settled.
+    total_weight_ : float
+        Sum of the sample weights.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Present where the rows were a DataFrame with string column names.
+
+    See Also
+    --------
+    StreamingKernelPCA : The same in one pass and bounded memory.
+
+    Notes
+    -----
+    O(n^2 d + n^3) to fit, O(n (d + q)) to project a row, O(n^2) memory. Eigenvalues are those of the unbiased
+    covariance: for rows of weight 1 the eigenvalues of the centred kernel matrix over n - 1 (scikit-learn reports
+    them undivided), and over n without centring.
+
+    References
+    ----------
+    .. [1] B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem",
+       Neural Computation 10, 1998.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import KernelPCA, kernels
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> model = KernelPCA(n_components=3, kernel=kernels.Linear()).fit(X)
+    >>> bool(np.allclose(model.eigenvalues_, np.linalg.eigvalsh(np.cov(X.T))[::-1]))
+    True
+    """
+
+    def __init__(self, n_components: int | float = 10, *, kernel: Kernel | str = "rbf", center: bool = True) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.center = center
+
+    # One attribute, so that readers in other threads never see parts of two fits.
+    _published: tuple[_ExactAxes, Names | None] | None = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find the principal axes of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        KernelPCA
+            This model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
+            the call.
+
+        Examples
+        --------
+        Rows that count half:
+
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[0.0], [1.0], [1.0]], sample_weight=[1.0, 0.5, 0.5])
+        >>> model.transform([[0.0], [1.0]]).round(3)
+        array([[ 0.5],
+               [-0.5]])
+        """
+        del y
+        where = "KernelPCA.fit"
+        n_components = check_n_components(self.n_components, where=where)
+        center = check_flag("center", self.center, where=where)
+        kernel = kernel_from(self.kernel, where=where)
+        rows = checked_rows(X, where, None, None)
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        # The caller may write to X later.
+        axes = _exact_axes(kernel.settled(rows, weights), rows.copy(), weights, n_components, center)
+        self._published = axes, feature_names(X)
+        return self
+
+    def _answers(self) -> _ExactAxes | None:
+        return None if self._published is None else self._published[0]
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        return None if self._published is None else (self._published[0].atoms.shape[1], self._published[1])
+
+
+def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int | float, center: bool) -> _ExactAxes:
+    """Diagonalise sqrt(a_i a_j) (phi_i - mu, phi_j - mu), whose eigenvectors u give the axes.
+
+    An axis is sum_i sqrt(a_i) u_i (phi_i - mu) / sqrt(eigenvalue); centred eigenvectors are orthogonal to sqrt(a), so
+    the coefficients sum to zero and the mean drops out of all but the offset.
+    """
+    check_energy(kernel.program.diagonal(rows))
+    gram = kernel.program.gram(rows)
+    total = float(weights.sum())
+    mean_coefficients = weights / total if center else np.zeros(len(rows))
+    mean_products = gram @ mean_coefficients
+    mean_energy = float(mean_coefficients @ mean_products)
+    divisor = total - float(weights @ weights) / total if center else total
+
+    root = np.sqrt(weights)
+    centred = root[:, None] * (gram - mean_products[:, None] - mean_products + mean_energy) * root
+    share_asked = isinstance(n_components, float)
+    n = len(rows)
+    eigenvalues, vectors = leading_eigenpairs(centred, n if share_asked else int(n_components))
+    if not kernel.is_positive_definite:
+        smallest = float(np.linalg.eigvalsh(gram)[0])
+        if smallest < -RANK_TOLERANCE * len(rows) * float(np.abs(np.diagonal(gram)).sum()):
+            warn_indefinite(smallest)
+    squares = float(np.trace(centred))
+    rank = int(np.count_nonzero(eigenvalues > RANK_TOLERANCE * float(weights @ np.abs(np.diagonal(gram)))))
+    rank = wanted_axes(eigenvalues, rank, n_components, squares)
+    q = max(rank, 1) if share_asked else int(n_components)
+
+    projection = np.zeros((n, q))
+    projection[:, :rank] = root[:, None] * vectors[:, :rank] / np.sqrt(eigenvalues[:rank])
+    # Exactly, the coefficients of a centred axis sum to zero; what rounding leaves would be multiplied by the offset.
+    projection -= np.outer(mean_coefficients, projection.sum(axis=0))
+    projection *= deciding_signs(projection)
+    variances = np.zeros(q)
+    if divisor > RANK_TOLERANCE * total:
+        variances[:rank] = eigenvalues[:rank] / divisor
+
+    factor, independent = _pivoted_factor(gram)
+    return _ExactAxes(
+        kernel=kernel,
+        atoms=rows,
+        mean_coefficients=mean_coefficients,
+        mean_energy=mean_energy,
+        projection=projection,
+        offset=mean_products @ projection,
+        eigenvalues=variances,
+        explained_variance_ratio=variances * divisor / squares if squares > 0.0 else np.zeros(q),
+        total_weight=total,
+        independent_rows=rows[independent],
+        factor=factor,
+    )
+
+
+def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Factor the kernel matrix of as many rows as are independent, by LAPACK's pivoted Cholesky."""
+    scale = float(np.abs(np.diagonal(gram)).max())
+    packed, pivots, rank, _ = dpstrf(gram, tol=LEAST_PIVOT * scale, lower=1)
+    return np.ascontiguousarray(np.tril(packed[:rank, :rank])), pivots[:rank].astype(np.int64) - 1

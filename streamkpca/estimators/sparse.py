@@ -1,0 +1,160 @@
+"""Sparse kernel PCA of all rows at once, by maximum likelihood."""
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments
+from streamkpca.dictionary.selection import choose_by_tolerance
+from streamkpca.estimators._snapshot_base import BatchSnapshotEstimator, some_of
+from streamkpca.kernels import Kernel, kernel_from
+
+Array = npt.NDArray[np.float64]
+
+# Rows taken into the basis at a time.
+_CHUNK = 512
+
+
+class SparseKernelPCA(BatchSnapshotEstimator):
+    """Sparse kernel PCA by maximum likelihood: every row is a candidate, few get a weight.
+
+    Parameters
+    ----------
+    n_components : int or float, default=10
+        Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
+    kernel : Kernel or str, default="rbf"
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters.
+    noise_variance : float, "auto" or None, default="auto"
+        Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" takes the
+        (q + 1)-th eigenvalue, so that the likelihood keeps q axes (half of it, and so on, while fewer than q rows are
+        active). None: all rows are active.
+    n_active : int or None, default=None
+        Look for the noise variance that leaves so many rows active, instead.
+    axes : {"ritz", "likelihood"}, default="ritz"
+        "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model.
+    center : bool, default=True
+        Subtract the mean in feature space.
+
+    Attributes
+    ----------
+    atoms_ : ndarray of shape (n, d)
+        All rows.
+    weights_ : ndarray of shape (n,)
+        Maximum-likelihood weights, many of them zero.
+    active_ : ndarray of shape (n,) of bool
+    n_atoms_, n_active_ : int
+    eigenvalues_ : ndarray of shape (q,)
+        Variances along the axes, in units of k(x, x); with ``axes="likelihood"`` those of the likelihood's model.
+    explained_variance_ratio_ : ndarray of shape (q,)
+        Shares of the rows' variance.
+    noise_variance_ : float or None
+    kernel_ : Kernel
+    total_weight_ : float
+    n_features_in_ : int
+
+    See Also
+    --------
+    StreamingKernelPCA : The same on a stream.
+
+    Notes
+    -----
+    O(n^3): the likelihood is evaluated in an orthonormal basis of the rows' span. Projecting a row costs O(k (d + q))
+    for k active rows.
+
+    References
+    ----------
+    .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import SparseKernelPCA, kernels
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> model = SparseKernelPCA(n_components=2, kernel=kernels.RBF(gamma=0.1)).fit(X)
+    >>> model.n_atoms_, model.n_active_ < 20
+    (100, True)
+    """
+
+    def __init__(
+        self,
+        n_components: int | float = 10,
+        *,
+        kernel: Kernel | str = "rbf",
+        noise_variance: float | Literal["auto"] | None = "auto",
+        n_active: int | None = None,
+        axes: Literal["ritz", "likelihood"] = "ritz",
+        center: bool = True,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.n_active = n_active
+        self.axes = axes
+        self.center = center
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find weights and axes of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : object
+            Accepted for scikit-learn and ignored.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        SparseKernelPCA
+            This model.
+
+        Raises
+        ------
+        SparsityError
+            The noise variance leaves no row active, or `n_active` exceeds the number of rows.
+        TypeError, ValueError
+            X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
+            the call.
+
+        Examples
+        --------
+        >>> from streamkpca import SparseKernelPCA
+        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+        >>> model.atoms_[model.active_]
+        array([[2., 0.]])
+        """
+        del y
+        where = "SparseKernelPCA.fit"
+        settings = RefitSettings.checked(
+            n_components=self.n_components,
+            center=self.center,
+            noise_variance=self.noise_variance,
+            n_active=self.n_active,
+            axes=self.axes,
+            where=where,
+        )
+        kernel = kernel_from(self.kernel, where=where)
+        rows = checked_rows(X, where, None, None).copy()
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        kernel = kernel.settled(rows, weights)
+        # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
+        basis = Basis(kernel, rows.shape[1])
+        for start in range(0, len(rows), _CHUNK):
+            chunk = rows[start : start + _CHUNK]
+            independent = choose_by_tolerance(basis, basis.project(chunk), np.ones(len(chunk)), 0.0).admitted
+            basis.extend(chunk[independent])
+        block = basis.project(rows)
+        basis.warn_if_indefinite(block)
+        moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
+        candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
+        self._published = (
+            refit(kernel, candidates, moments, settings, some_of(rows)),
+            candidates,
+            moments,
+            feature_names(X),
+        )
+        return self

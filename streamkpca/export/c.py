@@ -1,0 +1,261 @@
+"""A model as one C file."""
+
+import json
+import math
+import re
+import textwrap
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from streamkpca._core.blas import one_blas_thread
+from streamkpca._core.params import check_choice, check_real
+from streamkpca._version import __version__
+from streamkpca.export.c_kernel import KernelCalls, Source, write_kernel
+from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.program import Rounding, measure_rounding
+
+_WIDTH = 110
+# What answers keep to where atoms do not nearly depend on each other. Less is luck: 32 roundings of single precision.
+_TOLERANCE = 1e-12
+_SINGLE_TOLERANCE = 4e-6
+
+
+def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", threshold: float | None = None) -> str:
+    """Write a model's projection and reconstruction error as one self-contained C99 file.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted: StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA.
+    name : str
+        What the names of the functions begin with.
+    dtype : {"double", "float"}
+        Type of all numbers, and of all arithmetic.
+    threshold : float, optional
+        Reconstruction error above which a row is novel, such as a stream's ``novelty_threshold()``. Without it the
+        function that tells so is left out.
+
+    Returns
+    -------
+    str
+        The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
+        ``double <name>_reconstruction_error(const double x[d])`` and, with a threshold,
+        ``int <name>_is_novel(const double x[d])``. The same model makes the same text.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not an estimator of this library, its kernel asks functions of the caller, it keeps no row, its numbers are
+        beyond single precision and `dtype` is "float", or another argument makes no sense.
+    NotFittedError
+        No row was seen yet.
+
+    Notes
+    -----
+    The file includes <math.h> and nothing else, allocates nothing, has constant tables, and compiles without warnings
+    as C99 and as C++. Its header tells size, cost and accuracy. With s rows that errors are measured to, k that
+    projections are made of, d features and q axes: tables of s d + s (s + 1) / 2 + (k + 1) q numbers, s numbers on the
+    stack, O(k (d + q)) time for a projection and O(s (d + s)) for an error.
+
+    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root), where the atoms
+    do not nearly depend on each other. "float" loses as much as the header tells, by a measurement at export: from
+    1e-6 to 1e-3.
+
+    A row with NaN gives NaN and counts as novel; the compiler's -ffast-math takes that away. On AVR, whose double is
+    single and whose constants live in RAM, choose "float" and few atoms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.export import to_c
+    >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
+    >>> text = to_c(model, name="pump", threshold=model.novelty_threshold())
+    >>> "int pump_is_novel(const double x[3]);" in text
+    True
+    """
+    where = "to_c"
+    _check_name(name)
+    check_choice("dtype", dtype, choices=("double", "float"), where=where)
+    if threshold is not None:
+        threshold = check_real("threshold", threshold, where=where, least=0.0)
+    formula = formula_of(model, where=where, language="C")
+    source = Source(name, dtype)
+    kernel = write_kernel(source, formula)
+    heads = [_write_transform(source, formula, kernel), _write_error(source, formula, kernel)]
+    if threshold is not None:
+        heads.append(_write_is_novel(source, formula, threshold))
+    prototypes = "".join(f"{head};\n" for head in heads)
+    return "\n".join(
+        [
+            _header(source, formula, kernel, threshold),
+            "#include <math.h>\n",
+            f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
+            *source.tables,
+            *source.functions,
+        ]
+    )
+
+
+def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> str:
+    k, q = formula.projection.shape
+    projection = source.table("projection", formula.projection)
+    offset = source.table("offset", formula.offset)
+    atom = "i"
+    if not np.array_equal(formula.axis_rows, np.arange(k)):
+        atom = f"(int){source.positions('active', formula.axis_rows)}[i]"
+    head = f"void {source.name}_transform(const {source.dtype} x[{formula.n_features}], {source.dtype} y[{q}])"
+    source.function(
+        "Project a row onto the principal axes.",
+        head,
+        [
+            "int i, j;",
+            *(declaration for declaration, _, _ in kernel.prepared),
+            *(f"{call};" for _, call, _ in kernel.prepared),
+            f"for (j = 0; j < {q}; ++j) y[j] = -{offset}[j];",
+            f"for (i = 0; i < {k}; ++i) {{",
+            f"    const {source.dtype} value = {kernel.of_atom.format(i=atom)};",
+            f"    for (j = 0; j < {q}; ++j) y[j] += value * {projection}[i][j];",
+            "}",
+        ],
+    )
+    return head
+
+
+def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
+    c, s, zero = source.dtype, formula.n_span, source.number(0.0)
+    # Row after row up to the diagonal, and there the reciprocal: solving divides by nothing.
+    rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
+    factor = source.table("factor", np.concatenate(rows))
+    head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
+    source.function(
+        "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
+        head,
+        [
+            "int i, j;",
+            f"{c} coordinates[{s}];",
+            *(declaration for declaration, _, _ in kernel.prepared),
+            *(f"const {c} {own} = {call};" if own else f"{call};" for _, call, own in kernel.prepared),
+            f"const {c} *factor = {factor};",
+            f"{c} error = {kernel.of_itself};",
+            f"for (i = 0; i < {s}; ++i) {{",
+            f"    {c} rest = {kernel.of_atom.format(i='i')};",
+            "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
+            "    rest *= *factor++;",
+            "    coordinates[i] = rest;",
+            "    error -= rest * rest;",
+            "}",
+            f"return error < {zero} ? {zero} : error;",
+        ],
+    )
+    return head
+
+
+def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
+    head = f"int {source.name}_is_novel(const {source.dtype} x[{formula.n_features}])"
+    source.function(
+        "Whether the reconstruction error is above the threshold, or NaN.",
+        head,
+        [f"return !({source.name}_reconstruction_error(x) <= {source.number(threshold)});"],
+    )
+    return head
+
+
+def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None) -> str:
+    c, name, d, (k, q) = source.dtype, source.name, formula.n_features, formula.projection.shape
+    seen = formula.facts.get("n_samples_seen")
+    rows = "" if seen is None else f"; {seen} rows were seen"
+    features = f"{d}" if formula.feature_names is None else f"{d}: {_comment_safe(formula.feature_names)}"
+    uses = [
+        f"void {name}_transform(const {c} x[{d}], {c} y[{q}]);",
+        f"    writes the projection of a row onto {q} principal axes; x and y must not overlap.",
+        f"{c} {name}_reconstruction_error(const {c} x[{d}]);",
+        "    returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
+    ]
+    if threshold is not None:
+        uses += [
+            f"int {name}_is_novel(const {c} x[{d}]);",
+            f"    returns 1 where that is above {threshold!r}, or NaN, else 0.",
+        ]
+    atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
+    facts = {
+        "Kernel": repr(formula.kernel),
+        "Learned": f"from rows of total weight {formula.facts['total_weight']}{rows}",
+        "Atoms": atoms,
+        "Features": features,
+    }
+    # One thread: sums in another sequence could end in another digit of the header.
+    with one_blas_thread():
+        rounding = measure_rounding(formula)
+    stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number
+    promises = {
+        "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
+        "on the stack, and some 200 of calls. Nothing is allocated.",
+        "Cost": "about, for a row: transform " + _cost(kernel, k, k * q) + "; reconstruction_error "
+        + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2) + ".",
+        "Accuracy": _accuracy(rounding, single=source.is_single),
+        "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
+        "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
+        "which Python refuses, give infinity or NaN.",
+    }  # fmt: skip
+    estimator = _comment_safe([formula.estimator])[1:-1]
+    lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
+    lines += [*_listed(facts), "", *uses, "", *_listed(promises)]
+    return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
+
+
+def _listed(facts: dict[str, str]) -> list[str]:
+    return [
+        line
+        for what, fact in facts.items()
+        for line in textwrap.wrap(
+            f"{what:<10}{fact}",
+            _WIDTH,
+            subsequent_indent=" " * 10,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
+
+
+def _cost(kernel: KernelCalls, n_atoms: int, n_more: int) -> str:
+    calls = Counter({what: n_atoms * count for what, count in sorted(kernel.calls.items())})
+    if kernel.n_divisions:
+        calls["division"] += kernel.n_divisions
+    counted = [f"{n_atoms * kernel.n_multiplications + n_more} multiplications"]
+    return ", ".join(counted + [f"{count} {what}" for what, count in calls.items()])
+
+
+def _accuracy(rounding: Rounding, *, single: bool) -> str:
+    if not math.isfinite(rounding.projection + rounding.error):
+        return "not measured: values are beyond single precision."
+    expected, least = (rounding, _SINGLE_TOLERANCE) if single else (rounding.in_double(), _TOLERANCE)
+    # Fresh rows showed up to three times what was measured.
+    projection, error = (_rounded_up(max(4.0 * value, least)) for value in (expected.projection, expected.error))
+    return (
+        f"equal to Python's answers to about {error:g} of k(x, x) (errors) and {projection:g} of its root "
+        f"(projections), by a measurement on {rounding.n_rows} rows near the atoms."
+    )
+
+
+def _rounded_up(value: float) -> float:
+    """Round up to one digit."""
+    unit = 10.0 ** math.floor(math.log10(value))
+    return float(f"{math.ceil(value / unit * (1.0 - 1e-9)) * unit:.0e}")
+
+
+def _comment_safe(names: list[str]) -> str:
+    r"""Spell names so that nothing ends the comment: ASCII, and \/ for the slash, as JSON allows."""
+    return json.dumps(names)[1:-1].replace("/", "\\/")
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"to_c: name must be a C identifier such as 'pump', got {name!r}")
+    if not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
+        raise ValueError(
+            f"to_c: name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
+            "underscores, a letter first and no underscore last: the others are reserved"
+        )

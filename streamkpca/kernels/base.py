@@ -1,0 +1,760 @@
+"""The algebra of kernels: what combines them, and the combinations."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamkpca._core.concurrency import cached_property
+from streamkpca._core.params import check_integer, check_real, is_real
+from streamkpca._core.validation import as_rows, as_sample_weight
+from streamkpca.kernels import _loops as loops
+from streamkpca.kernels.features import Units, View, check_in_units, checked_columns, checked_units, measured_units
+from streamkpca.kernels.pairwise import Array, Factor, RowFunction
+from streamkpca.kernels.program import Listing, Program
+
+
+class KernelValue(ABC):
+    """A function of two rows, as a value: a frozen dataclass whose fields are parameters and parts."""
+
+    _stationary: ClassVar[bool] = False
+    _positive_definite: ClassVar[bool] = True
+    _compiled: ClassVar[bool] = True
+    _divides: ClassVar[bool] = False
+
+    def matrix(self, X: Any, Y: Any = None) -> Array:
+        """Evaluate the kernel for all pairs of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        Y : array-like of shape (m, d), optional
+            X itself by default; the result is then exactly symmetric.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+
+        Raises
+        ------
+        TypeError, ValueError
+            X or Y are not finite rows of the same width, the kernel names a column that they do not have,
+            they are out of range in its units, or it is not settled.
+
+        Notes
+        -----
+        Inner products and squared distances come from BLAS, O(n m d); distances that cancellation has spoiled
+        are summed anew, so equal rows are exactly at distance 0 and large offsets do no harm. Beside the
+        result, memory is a few MB whatever n and m.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(0.5).matrix([[0.0], [1.0]], [[0.0]]).round(3)
+        array([[1.   ],
+               [0.607]])
+        """
+        where = f"{type(self).__name__}.matrix"
+        left = self._checked(X, where)
+        if Y is None:
+            return self.program.gram(left)
+        right = as_rows(Y, where=where)
+        self.check_range(right, where)
+        if left.shape[1] != right.shape[1]:
+            raise ValueError(
+                f"{where}: X has {left.shape[1]} features but Y has {right.shape[1]}; pass rows with the same columns"
+            )
+        return self.program.matrix(left, right)
+
+    def diagonal(self, X: Any) -> Array:
+        """Evaluate the kernel for every row with itself.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `matrix` raises them.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import Linear
+        >>> Linear().diagonal([[3.0, 4.0]])
+        array([25.])
+        """
+        return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters, with those of its parts by paths such as ``left__gamma``.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> (2.0 * RBF(0.5)).parameters()
+        {'scale': 2.0, 'kernel': RBF(gamma=0.5), 'kernel__gamma': 0.5}
+        """
+        found = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            found[field.name] = value
+            if isinstance(value, KernelValue):
+                found |= {f"{field.name}__{path}": part for path, part in value.parameters().items()}
+        return found
+
+    def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
+        """Make the kernel with another value of a parameter.
+
+        Parameters
+        ----------
+        path : str
+            As `parameters` names them.
+        value : object
+        where : str
+            Who asks, for the error text.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no such parameter, or it cannot have that value.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Linear
+        >>> (RBF(0.5) + Linear()).with_parameter("left__gamma", 0.1)
+        RBF(gamma=0.1) + Linear()
+        """
+        known = self.parameters()
+        if path not in known:
+            raise ValueError(
+                f"{where}: the kernel {self!r} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+            )
+        name, _, rest = path.partition("__")
+        return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
+
+    def settled(self, X: Any, sample_weight: Any = None) -> Self:
+        """Replace words such as "spread", "median" and "range" by numbers that fit the given rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows of the kind that the kernel will see.
+        sample_weight : array-like of shape (n,), float or None
+            What each row counts; 1 by default.
+
+        Returns
+        -------
+        Kernel
+            Of the same form; this kernel itself where nothing is left to settle.
+
+        Raises
+        ------
+        TypeError, ValueError
+            X is not finite rows, lacks a column that the kernel names, or is out of range in its units; the weights are
+            not, or all are zero.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF("scale").settled([[0.0], [4.0]])
+        RBF(gamma=0.25)
+        """
+        where = f"{type(self).__name__}.settled"
+        rows = self._checked(X, where)
+        weights = None
+        if sample_weight is not None:
+            weights = as_sample_weight(sample_weight, len(rows), where=where)
+            rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+        if self.is_settled:
+            return self
+        kernel = self._settle(rows, None if weights is None or np.all(weights == weights[0]) else weights)
+        kernel.check_range(rows, where)
+        return kernel
+
+    @cached_property
+    def is_settled(self) -> bool:
+        """Whether all parameters are numbers.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> kernel = RBF(gamma="scale")
+        >>> kernel.is_settled, kernel.settled([[1.0], [3.0]]).is_settled
+        (False, True)
+        """
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return not any(isinstance(value, str) for value in values) and all(part.is_settled for part in self._parts())
+
+    @cached_property
+    def is_stationary(self) -> bool:
+        """Whether values are known to depend on x - y alone.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Linear, Matern
+        >>> (RBF(1.0) + Matern(1.5)).is_stationary, (RBF(1.0) * Linear()).is_stationary
+        (True, False)
+        """
+        parts = self._parts()
+        return all(part.is_stationary for part in parts) if parts else self._stationary
+
+    @property
+    def is_positive_definite(self) -> bool:
+        """Whether values are known to be inner products, whatever the rows.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Sigmoid
+        >>> RBF(1.0).is_positive_definite, (RBF(1.0) + Sigmoid(gamma=1.0)).is_positive_definite
+        (True, False)
+        """
+        parts = self._parts()
+        return all(part.is_positive_definite for part in parts) if parts else self._positive_definite
+
+    @cached_property
+    def has_units(self) -> bool:
+        """Whether some part sees rows in units.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).has_units, RBF(1.0).in_units([100.0, 0.5]).has_units
+        (False, True)
+        """
+        return self._divides or any(part.has_units for part in self._parts())
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether no function of the caller is asked, which may not be made for many threads.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Custom
+        >>> RBF(1.0).is_compiled, (RBF(1.0) + Custom(lambda X, Y: X @ Y.T)).is_compiled
+        (True, False)
+        """
+        return self._compiled and all(part.is_compiled for part in self._parts())
+
+    @cached_property
+    def program(self) -> Program:
+        """The kernel lowered to flat arrays, for callers whose rows are valid already.
+
+        Raises
+        ------
+        ValueError
+            The kernel is not settled.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> program = (2.0 * RBF(0.5)).program
+        >>> program.gram(np.array([[0.0], [2.0]])).round(3)
+        array([[2.   , 0.271],
+               [0.271, 2.   ]])
+        """
+        if not self.is_settled:
+            raise ValueError(
+                f"{type(self).__name__}: expected all parameters to be numbers, but {self!r} still takes "
+                "some from data; call kernel.settled(X) with rows of that kind and use what it returns"
+            )
+        listing = Listing()
+        self._lower(listing, View())
+        return listing.finish()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the program: it is made anew where it is needed."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _replaced(self, name: str, value: Any) -> Self:
+        """Make the kernel with another value of one of its own parameters."""
+        return replace(self, **{name: value})  # type: ignore[type-var]
+
+    @abstractmethod
+    def _lower(self, listing: Listing, view: View) -> None:
+        """Write the steps that leave k(x, y) of what is seen of rows on top of the stack."""
+
+    def _parts(self) -> tuple["KernelValue", ...]:
+        """Give the kernels that this one is made of."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return tuple(value for value in values if isinstance(value, KernelValue))
+
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        """Settle all parts on rows that are known to be valid."""
+        changes = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            part = getattr(self, field.name)
+            if isinstance(part, KernelValue):
+                changes[field.name] = part._settle(self._seen(X), weights)
+        return replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+    def check_width(self, d: int, where: str) -> None:
+        """Refuse rows that lack a column which the kernel names.
+
+        Parameters
+        ----------
+        d : int
+            Number of columns.
+        where : str
+            Who asks, for the error text.
+
+        Raises
+        ------
+        ValueError
+            A column is missing.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).on([0, 4]).check_width(3, "partial_fit")
+        Traceback (most recent call last):
+            ...
+        ValueError: partial_fit: the kernel RBF(gamma=1.0).on((0, 4)) uses column 4 but got rows with 3 ...
+        """
+        for part in self._parts():
+            part.check_width(d, where)
+
+    def check_range(self, X: Array, where: str) -> None:
+        """Refuse rows that are out of range in the units of the kernel, as far as they are numbers.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Finite rows with all columns that the kernel names.
+        where : str
+            Who asks, for the error text.
+
+        Raises
+        ------
+        ValueError
+            Rows that are divided by their units are too large.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).in_units([1e-100]).check_range(np.array([[1e60]]), "partial_fit")
+        Traceback (most recent call last):
+            ...
+        ValueError: partial_fit: ...
+        """
+        if self.has_units:
+            for part in self._parts():
+                part.check_range(self._seen(X), where)
+
+    def _seen(self, X: Array) -> Array:
+        """Give what the parts see of rows."""
+        return X
+
+    def _checked(self, X: Any, where: str) -> Array:
+        rows = as_rows(X, where=where)
+        self.check_width(rows.shape[1], where)
+        self.check_range(rows, where)
+        return rows
+
+    def _set(self, name: str, value: Any) -> None:
+        """Write a checked parameter into the frozen value under construction."""
+        object.__setattr__(self, name, value)
+
+
+_SUM, _PRODUCT, _POWER, _ATOM = range(4)
+
+
+class Kernel(KernelValue):
+    """A positive semidefinite function of two rows, as a value: immutable, comparable, printable.
+
+    Notes
+    -----
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
+    ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
+    2004, propositions 3.22 and 3.24). A new combination compiles nothing.
+
+    Examples
+    --------
+    >>> from streamkpca.kernels import RBF, Linear
+    >>> 0.5 * RBF(gamma=0.1) + Linear() ** 2
+    0.5 * RBF(gamma=0.1) + Linear() ** 2
+    """
+
+    _binding: ClassVar[int] = _ATOM
+    # numpy scalars then leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
+    __array_ufunc__ = None
+
+    def exp(self) -> "Kernel":
+        """Make the kernel exp(k(x, y)).
+
+        Returns
+        -------
+        Kernel
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import Linear
+        >>> Linear().exp().diagonal([[0.0], [1.0]]).round(3)
+        array([1.   , 2.718])
+        """
+        return Exponential(self)
+
+    def scaled_by(self, function: RowFunction) -> "Kernel":
+        """Make the kernel f(x) f(y) k(x, y).
+
+        Parameters
+        ----------
+        function : callable
+            Rows (n, d) in, n finite numbers out.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError
+            `function` cannot be called.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).scaled_by(lambda X: X[:, 0]).diagonal([[1.0], [3.0]])
+        array([1., 9.])
+        """
+        return ScaledByRows(self, function)
+
+    def on(self, columns: int | Iterable[int]) -> "Kernel":
+        """Make the kernel that sees only some columns.
+
+        Parameters
+        ----------
+        columns : int or iterable of int
+            Positions, counted from 0. Nested selections count within the outer one.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError, ValueError
+            No position, not whole numbers, negative ones, or one given twice.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import Linear, RBF
+        >>> (RBF(1.0).on([0, 1]) * Linear().on(2)).diagonal([[5.0, 6.0, 7.0]])
+        array([49.])
+        """
+        return OnColumns(self, checked_columns(columns))
+
+    def in_units(self, units: str | Iterable[float]) -> "Kernel":
+        """Make the kernel k(x / u, y / u), with a unit for each feature.
+
+        Parameters
+        ----------
+        units : "range", "std" or iterable of float
+            Positive numbers, one for each feature that this kernel sees; or, from the first rows, largest less smallest
+            number or standard deviation of each, and 1 where it does not vary.
+
+        Returns
+        -------
+        Kernel
+
+        Raises
+        ------
+        TypeError, ValueError
+            Another word, or not numbers from 1e-150 to 1e150, or more or fewer than this kernel's own units.
+
+        Notes
+        -----
+        Units that are known beforehand are best: a feature that hardly varied in the first rows, and does later, then
+        counts for more than all others. gamma="spread" and the like are settled on rows in units.
+        ``k.in_units(u).on(columns)`` has a unit for each chosen column, ``k.on(columns).in_units(u)`` for every one.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).in_units([100.0, 0.5]).matrix([[300.0, 1.0]], [[200.0, 1.0]]).round(3)
+        array([[0.368]])
+        >>> RBF(1.0).in_units("range").settled([[0.0, 5.0], [10.0, 5.5], [20.0, 5.0]])
+        RBF(gamma=1.0).in_units((20.0, 0.5))
+        """
+        return InUnits(self, units)  # type: ignore[arg-type]
+
+    def __add__(self, other: Any) -> "Kernel":
+        """Make the kernel k1 + k2."""
+        return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: Any) -> "Kernel":
+        """Make the kernel k1 k2, or c k for a positive number c."""
+        if isinstance(other, Kernel):
+            return Product(self, other)
+        return Scaled(float(other), self) if is_real(other) else NotImplemented
+
+    def __rmul__(self, other: Any) -> "Kernel":
+        """Make the kernel c k."""
+        return self.__mul__(other)
+
+    def __pow__(self, exponent: Any) -> "Kernel":
+        """Make the kernel k^p for a whole number p of at least 1."""
+        return Power(self, exponent)
+
+    def _within(self, binding: int) -> str:
+        """Print, in parentheses where the place binds more tightly."""
+        return repr(self) if self._binding >= binding else f"({self!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Sum(Kernel):
+    """k1(x, y) + k2(x, y), written ``k1 + k2``.
+
+    Parameters
+    ----------
+    left, right : Kernel
+    """
+
+    left: Kernel
+    right: Kernel
+
+    _binding = _SUM
+
+    def __repr__(self) -> str:
+        return f"{self.left._within(_SUM)} + {self.right._within(_PRODUCT)}"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.left._lower(listing, view)
+        self.right._lower(listing, view)
+        listing.combine(loops.ADD)
+
+
+@dataclass(frozen=True, repr=False)
+class Product(Kernel):
+    """k1(x, y) k2(x, y), written ``k1 * k2``.
+
+    Parameters
+    ----------
+    left, right : Kernel
+    """
+
+    left: Kernel
+    right: Kernel
+
+    _binding = _PRODUCT
+
+    def __repr__(self) -> str:
+        return f"{self.left._within(_PRODUCT)} * {self.right._within(_POWER)}"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.left._lower(listing, view)
+        self.right._lower(listing, view)
+        listing.combine(loops.MULTIPLY)
+
+
+@dataclass(frozen=True, repr=False)
+class Scaled(Kernel):
+    """c k(x, y), written ``c * k``.
+
+    Parameters
+    ----------
+    scale : float
+        Greater than 0.
+    kernel : Kernel
+    """
+
+    scale: float
+    kernel: Kernel
+
+    _binding = _PRODUCT
+
+    def __post_init__(self) -> None:
+        self._set("scale", check_real("scale", self.scale, where="Scaled", least=0.0, open_below=True))
+
+    def __repr__(self) -> str:
+        return f"{self.scale!r} * {self.kernel._within(_POWER)}"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
+        listing.affine(self.scale, 0.0)
+
+
+@dataclass(frozen=True, repr=False)
+class Power(Kernel):
+    """k(x, y)^p, written ``k ** p``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    exponent : int
+        At least 1.
+    """
+
+    kernel: Kernel
+    exponent: int
+
+    _binding = _POWER
+
+    def __post_init__(self) -> None:
+        self._set("exponent", check_integer("exponent", self.exponent, least=1, where="Power"))
+
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
+        listing.power(self.exponent)
+
+
+@dataclass(frozen=True, repr=False)
+class Exponential(Kernel):
+    """exp(k(x, y)), written ``k.exp()``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    """
+
+    kernel: Kernel
+
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.exp()"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
+        listing.apply(loops.EXP)
+
+
+@dataclass(frozen=True, repr=False)
+class ScaledByRows(Kernel):
+    """f(x) f(y) k(x, y), written ``k.scaled_by(f)``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    function : callable
+        Rows (n, d) in, n finite numbers out.
+    """
+
+    kernel: Kernel
+    function: RowFunction
+
+    _compiled = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(
+                f"scaled_by: expected a function of rows, f(X) of shape (n,), but got {self.function!r}; "
+                "a number scales a kernel as in 2.0 * kernel"
+            )
+
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.scaled_by({self.function!r})"
+
+    @cached_property
+    def is_stationary(self) -> bool:
+        """False: the factor depends on where the rows are."""
+        return False
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view)
+        listing.factor(Factor(self.function, view))
+
+
+@dataclass(frozen=True, repr=False)
+class OnColumns(Kernel):
+    """The kernel of some columns alone, written ``k.on(columns)``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    columns : tuple of int
+        Positions, counted from 0, each once.
+    """
+
+    kernel: Kernel
+    columns: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.kernel.check_width(len(self.columns), "on")
+
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        self.kernel._lower(listing, view.on(self.columns))
+
+    def _seen(self, X: Array) -> Array:
+        return View(self.columns).of(X)
+
+    def check_width(self, d: int, where: str) -> None:
+        """Refuse rows that lack one of the columns."""
+        if max(self.columns) >= d:
+            raise ValueError(
+                f"{where}: the kernel {self!r} uses column {max(self.columns)} but got rows with {d} "
+                f"features (columns 0 to {d - 1}); choose columns that exist"
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class InUnits(Kernel):
+    """The kernel of rows divided by units, written ``k.in_units(units)``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    units : tuple of float, "range" or "std"
+        One number for each feature, or what settles them.
+    """
+
+    kernel: Kernel
+    units: str | Units
+
+    _divides = True
+
+    def __post_init__(self) -> None:
+        self._set("units", checked_units(self.units))
+        if not isinstance(self.units, str):
+            self.kernel.check_width(len(self.units), "in_units")
+        if self.is_settled:
+            # Units of units are multiplied here.
+            self._lower(Listing(), View())
+
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        assert not isinstance(self.units, str)
+        self.kernel._lower(listing, view.in_units(self.units))
+
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        units = measured_units(X, self.units, weights) if isinstance(self.units, str) else self.units
+        return replace(self, units=units, kernel=self.kernel._settle(View(units=units).of(X), weights))
+
+    def _seen(self, X: Array) -> Array:
+        return X if isinstance(self.units, str) else View(units=self.units).of(X)
+
+    def check_range(self, X: Array, where: str) -> None:
+        """Refuse rows that are out of range in these units, or in those of the parts."""
+        check_in_units(self._seen(X), where)
+        super().check_range(X, where)
+
+    def check_width(self, d: int, where: str) -> None:
+        """Refuse rows that have more or fewer features than there are units."""
+        if not isinstance(self.units, str) and len(self.units) != d:
+            raise ValueError(
+                f"{where}: the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
+                "one unit for each feature that its kernel sees, after .on() where that chooses columns"
+            )
+        super().check_width(d, where)

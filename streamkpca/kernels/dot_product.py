@@ -1,0 +1,132 @@
+"""Kernels of the inner product of two rows."""
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Self
+
+from streamkpca._core.params import check_integer, check_real
+from streamkpca.kernels import _loops as loops
+from streamkpca.kernels.base import Kernel
+from streamkpca.kernels.features import View
+from streamkpca.kernels.lengthscale import checked_width, typical_distance
+from streamkpca.kernels.pairwise import Array, Base, Plane
+from streamkpca.kernels.program import Listing
+from streamkpca.kernels.registry import register
+
+
+@register("linear")
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """The inner product x.y, with which kernel PCA is PCA.
+
+    Examples
+    --------
+    >>> Linear().matrix([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[11.]])
+    """
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.INNER, view))
+
+
+@register("polynomial", "poly")
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """(gamma x.y + coef0)^degree.
+
+    Parameters
+    ----------
+    degree : int
+        At least 1.
+    gamma : float or "scale"
+        Greater than 0; "scale" is 1 / (d var) of the first rows.
+    coef0 : float
+        At least 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A parameter is none of these.
+
+    Examples
+    --------
+    >>> Polynomial(2, gamma=1.0).matrix([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[144.]])
+    """
+
+    degree: int = 3
+    _: KW_ONLY
+    gamma: float | str = "scale"
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._set("degree", check_integer("degree", self.degree, least=1, where="Polynomial"))
+        self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Polynomial"))
+        self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.INNER, view))
+        listing.affine(float(self.gamma), self.coef0)
+        listing.power(self.degree)
+
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        if not isinstance(self.gamma, str):
+            return self
+        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
+
+
+@register("cosine")
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """x.y / (|x| |y|), the cosine of the angle; 0 for rows of zeros, as in scikit-learn.
+
+    Examples
+    --------
+    >>> Cosine().matrix([[2.0, 0.0]], [[3.0, 3.0], [0.0, 0.0]]).round(3)
+    array([[0.707, 0.   ]])
+    """
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.COSINE, view))
+
+
+@register("sigmoid")
+@dataclass(frozen=True)
+class Sigmoid(Kernel):
+    """tanh(gamma x.y + coef0). Not positive semidefinite in general: its feature space may not exist.
+
+    Parameters
+    ----------
+    gamma : float or "scale"
+        Greater than 0; "scale" is 1 / (d var) of the first rows.
+    coef0 : float
+
+    Raises
+    ------
+    TypeError, ValueError
+        A parameter is none of these.
+
+    Examples
+    --------
+    >>> Sigmoid(0.5, coef0=0.0).matrix([[1.0]], [[2.0]]).round(3)
+    array([[0.762]])
+    """
+
+    _positive_definite = False
+
+    gamma: float | str = "scale"
+    _: KW_ONLY
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Sigmoid"))
+        self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
+
+    def _lower(self, listing: Listing, view: View) -> None:
+        listing.plane(Plane(Base.INNER, view))
+        listing.affine(float(self.gamma), self.coef0)
+        listing.apply(loops.TANH)
+
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        if not isinstance(self.gamma, str):
+            return self
+        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))

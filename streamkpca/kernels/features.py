@@ -1,0 +1,225 @@
+"""What a kernel sees of rows: some of their columns, each in a unit of its own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.concurrency import cached_property
+from streamkpca._core.params import check_choice, check_integer, check_real, is_real
+
+Array = npt.NDArray[np.float64]
+Columns = tuple[int, ...] | None
+Units = tuple[float, ...]
+
+UNIT_RULES = ("range", "std")
+# A feature is constant where no more than rounding tells its numbers apart, as a share of the largest of them.
+_ROUNDING = 4.0 * np.finfo(np.float64).eps
+# Units whose squares are numbers; what varies less counts as constant.
+_SMALLEST, _LARGEST = 1e-150, 1e150
+# Rows whose squared lengths in units are far below what streams take, so that none can make its whole block refused.
+_FARTHEST = 1e65
+
+
+@dataclass(frozen=True)
+class View:
+    """Columns of rows, divided by units.
+
+    Parameters
+    ----------
+    columns : tuple of int, optional
+        Positions, counted from 0; all by default.
+    units : tuple of float, optional
+        What the columns are divided by, one number for each of them; nothing by default.
+    """
+
+    columns: Columns = None
+    units: Units | None = None
+
+    @cached_property
+    def divisors(self) -> Array | None:
+        """The units as an array of shape (c,)."""
+        return None if self.units is None else np.array(self.units)
+
+    def on(self, columns: tuple[int, ...]) -> "View":
+        """Choose some of the columns that are seen.
+
+        Parameters
+        ----------
+        columns : tuple of int
+            Positions among them.
+
+        Returns
+        -------
+        View
+        """
+        return View(
+            columns if self.columns is None else tuple(self.columns[i] for i in columns),
+            None if self.units is None else tuple(self.units[i] for i in columns),
+        )
+
+    def in_units(self, units: Units) -> "View":
+        """Divide what is seen by units.
+
+        Parameters
+        ----------
+        units : tuple of float
+
+        Returns
+        -------
+        View
+
+        Raises
+        ------
+        ValueError
+            Together with the units that it is divided by already, one is out of range.
+        """
+        if self.units is not None:
+            units = _checked_numbers([outer * inner for outer, inner in zip(self.units, units, strict=True)])
+        return View(self.columns, units)
+
+    def of(self, X: Array) -> Array:
+        """Give what is seen of rows.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, c)
+            X itself where all of it is seen as it is; infinite where it is too large in these units.
+        """
+        seen = X if self.columns is None else np.take(X, self.columns, axis=1)
+        if self.divisors is None:
+            return seen
+        with np.errstate(over="ignore"):
+            divided: Array = seen / self.divisors
+        return divided
+
+
+def check_in_units(seen: Array, where: str) -> None:
+    """Refuse rows that are out of range in the units of a kernel.
+
+    Parameters
+    ----------
+    seen : ndarray of shape (n, c)
+        From `View.of`.
+    where : str
+        Who asks, for the error text.
+
+    Raises
+    ------
+    ValueError
+        A number is too large.
+    """
+    largest = np.abs(seen).max(axis=0, initial=0.0)
+    if not (largest <= _FARTHEST).all():
+        feature = int(np.argmax(~(largest <= _FARTHEST)))
+        raise ValueError(
+            f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the limit "
+            f"is {_FARTHEST:g}; give in_units larger units"
+        )
+
+
+def checked_columns(given: Any) -> tuple[int, ...]:
+    """Check which columns a kernel shall see.
+
+    Parameters
+    ----------
+    given : object
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    TypeError, ValueError
+        No position, not whole numbers, negative ones, or one given twice.
+    """
+    if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
+        raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
+    listed = list(given) if np.iterable(given) else [given]
+    columns = tuple(check_integer("column", column, least=0, where="on") for column in listed)
+    if not columns:
+        raise ValueError("on: expected at least one column but got none; leave .on() out to use all")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"on: expected every column once but got {columns}; remove the repetitions")
+    return columns
+
+
+def checked_units(given: Any) -> str | Units:
+    """Check what a kernel shall divide features by.
+
+    Parameters
+    ----------
+    given : object
+
+    Returns
+    -------
+    str or tuple of float
+
+    Raises
+    ------
+    TypeError, ValueError
+        Neither a rule nor numbers within the range, or no number.
+    """
+    where = "in_units"
+    if isinstance(given, str):
+        return check_choice("units", given, choices=UNIT_RULES, where=where)
+    # Arrays without dimensions say that they are iterable, but are not.
+    if not np.iterable(given) or isinstance(given, dict | set | frozenset | bytes):
+        raise TypeError(
+            f"{where}: expected one positive number for each feature, as in [1.0, 0.5], or "
+            f"{' or '.join(map(repr, UNIT_RULES))}, but got {given!r}"
+        )
+    listed = list(given)
+    if not listed:
+        raise ValueError(f"{where}: expected at least one unit but got none; leave .in_units() out to divide nothing")
+    return _checked_numbers(listed)
+
+
+def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
+    """Measure how much features vary.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Finite rows.
+    rule : {"range", "std"}
+        Largest less smallest number, or standard deviation.
+    weights : ndarray of shape (n,), optional
+        What the rows count, all more than 0; a whole number is as many copies of the row.
+
+    Returns
+    -------
+    tuple of float
+        1 for a feature that does not vary, or by its rounding alone.
+
+    Examples
+    --------
+    >>> measured_units(np.array([[0.0, 7.0], [4.0, 7.0]]), "std", None)
+    (2.0, 1.0)
+    """
+    least, most = X.min(axis=0), X.max(axis=0)
+    # What is out of range here is refused in these units.
+    with np.errstate(all="ignore"):
+        spread = most - least
+        varies = spread > _ROUNDING * np.maximum(np.abs(least), np.abs(most))
+        units = np.where(varies, spread, 1.0)
+        if rule == "std":
+            # As shares of the range, whose squares are numbers whatever the range is.
+            shares = (X - least) / units
+            mean = np.average(shares, axis=0, weights=weights)
+            units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
+    usable = varies & (units >= _SMALLEST)
+    return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
+
+
+def _checked_numbers(listed: list[Any]) -> Units:
+    return tuple(
+        check_real(f"unit {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
+        for position, unit in enumerate(listed)
+    )

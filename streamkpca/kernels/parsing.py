@@ -1,0 +1,161 @@
+"""Kernels as a person writes them in a shell, read without running any code."""
+
+import ast
+import math
+import re
+from itertools import accumulate
+
+from streamkpca.kernels.base import Kernel
+from streamkpca.kernels.registry import kernel_classes, kernel_from
+
+_CLASSES = kernel_classes()
+# With room for two kernels on ten thousand columns, each in a unit of its own.
+_LONGEST = 1_000_000
+# A level takes up to three calls when a kernel is printed or compared, of the thousand that Python allows.
+_DEEPEST = 200
+# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, without asking for any:
+# in a thread, which has 512 KB on some systems, the process would end.
+_MOST_BRACKETS = 100
+_ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
+_HELP = (
+    "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
+    f"{', '.join(_CLASSES)} with numbers, +, *, **, .exp(), .on([0, 1]) and .in_units(range)"
+)
+
+
+def parse_kernel(text: str) -> Kernel:
+    """Read a kernel from text: a name, or the expression that a kernel prints as.
+
+    Parameters
+    ----------
+    text : str
+        ``"rbf"`` or ``"2.0 * RBF(gamma=0.5) + Linear().on([0, 1])"``.
+
+    Returns
+    -------
+    Kernel
+
+    Raises
+    ------
+    ValueError
+        Not such an expression, or a parameter that the kernel refuses.
+
+    Notes
+    -----
+    The text is parsed to a syntax tree, of which only calls of kernel constructors, ``+``, ``*``, ``**``,
+    ``.exp()``, ``.on()``, ``.in_units()`` and literals are carried out; nothing is evaluated. Custom kernels hold code,
+    so they cannot be written this way.
+
+    Examples
+    --------
+    >>> parse_kernel("RBF(gamma=0.5)")
+    RBF(gamma=0.5)
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"kernel expression of {len(text)} characters; at most {_LONGEST} are read")
+    if text.strip().isidentifier() and text.strip() not in _CLASSES:
+        return kernel_from(text.strip(), where="kernel")
+    brackets = accumulate((letter in "([{") - (letter in ")]}") for letter in text)
+    if max(brackets, default=0) > _MOST_BRACKETS or _ENDLESS.search(text):
+        raise ValueError(f"cannot read kernel {_shown(text)}; {_HELP}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        kernel = _kernel(tree)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"cannot read kernel {_shown(text)}; {_HELP}") from None
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"cannot read kernel {_shown(text)} ({error}); {_HELP}") from None
+    return kernel
+
+
+def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
+    if depth > _DEEPEST:
+        raise ValueError(f"a kernel is nested more than {_DEEPEST} deep; join fewer kernels")
+    deeper = depth + 1
+    match node:
+        case ast.Name(id=name) if name in _CLASSES:
+            return _construct(name, [], [])
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
+            return _construct(name, args, keywords)
+        case ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
+            return _construct(name, [], [])
+        case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
+            return _kernel(inner, deeper).exp()
+        case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
+            return _kernel(inner, deeper).on(_columns(columns))
+        case ast.Call(func=ast.Attribute(value=inner, attr="in_units"), args=[units], keywords=[]):
+            return _kernel(inner, deeper).in_units(_units(units))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _kernel(left, deeper) + _kernel(right, deeper)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _kernel(left, deeper) ** int(_number(right, whole=True))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            if _is_number(left):
+                return _number(left) * _kernel(right, deeper)
+            if _is_number(right):
+                return _kernel(left, deeper) * _number(right)
+            return _kernel(left, deeper) * _kernel(right, deeper)
+    raise ValueError(f"cannot read {_shown(ast.unparse(node))} in a kernel; {_HELP}")
+
+
+def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Kernel:
+    values = [_literal(arg) for arg in args]
+    named = {}
+    for keyword in keywords:
+        if keyword.arg is None:
+            raise ValueError(f"cannot read ** in {name}(...); {_HELP}")
+        named[keyword.arg] = _literal(keyword.value)
+    return _CLASSES[name](*values, **named)
+
+
+def _literal(node: ast.expr) -> float | int | str:
+    match node:
+        case ast.Constant(value=str(word)):
+            return word
+        case ast.Name(id=word):
+            # Inner quotes are a nuisance in a shell: gamma=scale is as clear as gamma="scale".
+            return word
+    return _number(node)
+
+
+def _number(node: ast.expr, *, whole: bool = False) -> float | int:
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_number(inner, whole=whole)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _number(inner, whole=whole)
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            if math.isfinite(number) and not (whole and number != int(number)):
+                return number
+    kind = "a whole number" if whole else "a number"
+    raise ValueError(f"expected {kind} in a kernel but got {_shown(ast.unparse(node))}; {_HELP}")
+
+
+def _is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(operand=inner):
+            return _is_number(inner)
+    return False
+
+
+def _columns(node: ast.expr) -> list[int]:
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [int(_number(item, whole=True)) for item in items]
+    return [int(_number(node, whole=True))]
+
+
+def _units(node: ast.expr) -> str | list[float]:
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_number(item) for item in items]
+    word = _literal(node)
+    if isinstance(word, str):
+        return word
+    raise ValueError(f"expected units in a kernel, as in [1, 0.5], but got {_shown(ast.unparse(node))}; {_HELP}")
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."

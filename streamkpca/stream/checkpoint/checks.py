@@ -1,0 +1,402 @@
+"""Whether a stream that was read from a file makes sense."""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dpotrf
+
+from streamkpca._core.reservoir import Reservoir
+from streamkpca._core.triangular import solve_transposed
+from streamkpca._core.validation import LARGEST_WEIGHT
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.dictionary.basis import Basis, check_energy
+from streamkpca.dictionary.moments import Moments, RowSums
+from streamkpca.errors import CheckpointError
+from streamkpca.kernels import Kernel
+from streamkpca.stream.state import Stream
+from streamkpca.stream.summary import Summary
+
+Array = npt.NDArray[np.float64]
+
+# Kernel values of other machines differ in their last digits, relative to sqrt(k(x, x) k(y, y)); and rounding adds up
+# over all the rows of a long stream, relative to the energy.
+SAME = 1e-8
+ROUNDING = 1e-6
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Refuse the checkpoint with this text unless something holds."""
+    if not holds:
+        raise CheckpointError(otherwise)
+
+
+def require_columns(kernel: Kernel, n_features: int) -> None:
+    """Check that rows have all the columns that a kernel reads."""
+    try:
+        kernel.check_width(n_features, "the kernel")
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def require_finite(name: str, numbers: Array | Iterable[float]) -> None:
+    """Check that there is no NaN and no infinity."""
+    values = numbers if isinstance(numbers, np.ndarray) else np.array(list(numbers))
+    require(bool(np.isfinite(values).all()), f"{name}: a number is not finite")
+
+
+def require_not_negative(name: str, numbers: Array) -> None:
+    """Check that numbers are finite and not below zero."""
+    require_finite(name, numbers)
+    require(bool(np.all(numbers >= 0.0)), f"{name}: a number is negative")
+
+
+def require_positions(name: str, positions: npt.NDArray[np.int64], n_rows: int) -> None:
+    """Check that positions are different ones of the stream."""
+    inside = len(positions) == 0 or (positions.min() >= 0 and positions.max() < n_rows)
+    require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
+    require(len(np.unique(positions)) == len(positions), f"{name}.positions: one is there twice")
+
+
+def require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None = None) -> None:
+    """Check that rows are finite, and within the range of the kernel."""
+    require_finite(f"{name}.rows", rows)
+    if weights is not None:
+        require_not_negative(f"{name}.weights", weights)
+        rows = rows[weights > 0.0]
+    if kernel.is_settled and len(rows):
+        try:
+            kernel.check_range(rows, "the kernel")
+            check_energy(kernel.program.diagonal(rows.astype(np.float64, copy=False)))
+        except ValueError as error:
+            raise CheckpointError(f"{name}.rows: {error}") from None
+
+
+def require_factor(name: str, factor: Array, atoms: Array, kernel: Kernel) -> None:
+    """Check that L is lower triangular with a positive diagonal, and that L L^T = k(Z, Z)."""
+    require_finite(f"{name}.factor", factor)
+    require(not np.triu(factor, 1).any(), f"{name}.factor is not lower triangular")
+    require(bool(np.all(np.diagonal(factor) > 0.0)), f"{name}.factor has a pivot that is not positive")
+    difference = kernel.program.gram(atoms)
+    lengths = np.sqrt(np.abs(np.diagonal(difference)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference -= factor @ factor.T
+        np.abs(difference, out=difference)
+        difference -= SAME * lengths * lengths[:, None]
+    require(bool(np.all(difference <= 0.0)), f"{name}.factor is not that of its atoms' kernel matrix")
+
+
+def require_close(name: str, given: Array, expected: Array, scale: Array) -> None:
+    """Check that numbers are what they must be, up to other machines' last digits of a scale."""
+    require_finite(name, given)
+    require(bool(np.all(np.abs(given - expected) <= SAME * np.abs(scale))), f"{name} is not what follows from the rest")
+
+
+def is_nearly_semidefinite(matrix: Array, rounding: float) -> bool:
+    """Say whether no eigenvalue is below minus `rounding`; the matrix is overwritten."""
+    if not matrix.size:
+        return True
+    matrix[np.diag_indices_from(matrix)] += rounding
+    # The transposed view is column-major, and the matrix symmetric.
+    return bool(dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)[1] == 0)
+
+
+Positions = npt.NDArray[np.int64]
+
+# Rows compared at a time, so that no copy of a whole sample is made.
+_CHUNK = 256
+# Of lower weights the squares have lost their digits.
+_LEAST_SQUARABLE = 1e-140
+
+
+def check_agreement(stream: Stream) -> None:
+    """Check what is known of rows from several parts of a stream.
+
+    Parameters
+    ----------
+    stream : Stream
+        Each part of which makes sense by itself.
+
+    Raises
+    ------
+    CheckpointError
+        Two parts contradict each other; the text says which.
+
+    Notes
+    -----
+    A row is the same wherever it is kept. Rows of a sample weigh no more than the stream, and as much while none was
+    left out; none has more energy than the largest; the square of what rows weigh together is at most their number
+    times the sum of their squares.
+    """
+    for (name, positions, rows), (other, others_positions, others_rows) in combinations(_kept_rows(stream), 2):
+        _, here, there = np.intersect1d(positions, others_positions, assume_unique=True, return_indices=True)
+        for start in range(0, len(here), _CHUNK):
+            piece = slice(start, start + _CHUNK)
+            same = np.array_equal(rows[here[piece]], others_rows[there[piece]])
+            require(same, f"{name} and {other} hold different rows from the same position of the stream")
+    if stream.summary is not None:
+        _check_weights(stream.summary)
+        _check_samples(stream.summary)
+
+
+def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
+    """Go through the rows that are kept by name, with their positions in the stream."""
+    summary, pending = stream.summary, stream.pending
+    yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
+    if summary is not None:
+        yield "atoms", summary.tenure.positions, summary.basis.atoms
+        for name, sample in summary.samples():
+            yield name, sample.settled.positions, sample.settled.rows
+    for name, snapshot in stream.snapshots():
+        yield name, snapshot.atom_rows, snapshot.atoms
+
+
+def _check_weights(summary: Summary) -> None:
+    for name, sums in (("settled", summary.settled), ("recent", summary.recent)):
+        if sums is None:
+            continue
+        weight, squared = sums.total_weight, sums.total_squared_weight
+        most = (1.0 + ROUNDING) * summary.n_rows
+        require(weight <= LARGEST_WEIGHT * most, f"{name}: {summary.n_rows} rows cannot weigh {weight:.6g}")
+        require(
+            weight < _LEAST_SQUARABLE or weight**2 <= squared * most,
+            f"{name}: of {summary.n_rows} rows that weigh {weight:.6g} the squares cannot be just {squared:.6g}",
+        )
+    total = (1.0 + ROUNDING) * summary.total_weight
+    tenure = summary.tenure
+    kept = {"atoms": tenure.weights} | {name: sample.settled.weights for name, sample in summary.samples()}
+    for name, weights in kept.items():
+        require(
+            float(weights.sum()) <= total, f"{name} are said to weigh more than the stream, {summary.total_weight:.6g}"
+        )
+    require(bool(np.all(tenure.exposure <= total)), "atoms.exposure: an atom has seen more than the whole stream")
+
+
+def _check_samples(summary: Summary) -> None:
+    jury, reservoir = summary.jury.settled, summary.reservoir.settled
+    if not summary.reservoir.is_full:
+        kept, weight = float(reservoir.weights.sum()), summary.total_weight
+        require(
+            abs(kept - weight) <= ROUNDING * weight,
+            f"reservoir: it was never full, but its rows weigh {kept:.6g} and those of the stream {weight:.6g}",
+        )
+    if not summary.jury.is_full:
+        for name, positions in (("atoms", summary.tenure.positions), ("reservoir", reservoir.positions)):
+            known = bool(np.isin(positions, jury.positions).all())
+            require(known, f"jury: it was never full, but lacks rows of {name}")
+    largest = max(sums.largest_energy for sums in (summary.settled, summary.recent) if sums is not None)
+    kept_rows = reservoir.rows.astype(np.float64, copy=False)
+    energies = summary.basis.kernel.program.diagonal(kept_rows), summary.basis.energy
+    highest = max(float(energy.max(initial=0.0)) for energy in energies)
+    require(
+        highest <= (1.0 + SAME) * largest,
+        f"a row of energy {highest:.6g} is kept, but {largest:.6g} is said to be the largest",
+    )
+
+
+# What can be squared, and what is nothing.
+_LARGEST, _LEAST = 1e150, 1e-300
+
+
+def check_stream(stream: Stream) -> None:
+    """Check what a stream's parts promise each other.
+
+    Parameters
+    ----------
+    stream : Stream
+
+    Raises
+    ------
+    CheckpointError
+        A promise is broken; the text says which.
+
+    Notes
+    -----
+    Each figure alone may be anything that a stream can come to. Together they are held to: shapes agree, numbers are
+    finite, factors are lower triangular with a positive diagonal and are those of their atoms' kernel matrices, moments
+    are those of some rows, energy is conserved, samples are in the order of their draws, counts add up, axes are made
+    of what they say, and what is there twice agrees. O(m^3 + m^2 d), and not more memory than the arrays themselves
+    take.
+
+    Who wants to deceive can: nothing in a file says whether the rows, weights, counts and moments in it are those of
+    the stream that it claims to be of. What cannot be found, because nothing else in the file determines it: rows and
+    weights that wait; rows of a sample that are there only once, and keys; moments turned or scaled together with the
+    losses; weights, eigenvalues, their bounds and shares of a snapshot, whose moments have gone on since; parameters
+    that may be set at any time; the seed; positions of rows that are there once; counts of rows that weigh nothing; and
+    what only guides the search for atoms: exposures, the trend, the pace.
+    """
+    summary, pending = stream.summary, stream.pending
+    require_columns(stream.kernel, stream.n_features)
+    if summary is not None:
+        require_columns(summary.basis.kernel, stream.n_features)
+    require(pending.n_rows < stream.block_size, f"{pending.n_rows} rows wait for a block of {stream.block_size}")
+    require_rows("pending", pending.rows, summary.basis.kernel if summary else stream.kernel, pending.weights)
+    heaviest = float(pending.weights.max(initial=0.0))
+    require(heaviest <= LARGEST_WEIGHT, f"pending.weights: a row cannot weigh {heaviest:.6g}")
+    require(stream.n_rejected <= stream.n_rows, f"{stream.n_rejected} of {stream.n_rows} rows were rejected")
+    require(stream.n_rows_at_refit <= stream.n_rows, "the last refit is said to be later than the last row")
+    require(
+        (stream.n_rows_at_refit > 0) == (stream.scheduled is not None),
+        f"{stream.n_rows_at_refit} rows had come when the axes were refitted, of which there are "
+        + ("none" if stream.scheduled is None else "some"),
+    )
+    require(stream.published is not None or stream.scheduled is None, "axes were refitted but never published")
+    require(stream.n_rows_before <= stream.n_rows, "there are more rows before the first that counts than rows")
+    if summary is not None:
+        _check_summary(summary)
+        require(
+            summary.reservoir.size <= stream.reservoir_size,
+            f"reservoir: a sample of {summary.reservoir.size} rows where {stream.reservoir_size} were asked for",
+        )
+    for name, snapshot in stream.snapshots():
+        _check_snapshot(name, snapshot, stream)
+    check_agreement(stream)
+
+
+def _check_summary(summary: Summary) -> None:
+    basis, tenure, moments = summary.basis, summary.tenure, summary.settled
+    require(basis.kernel.is_settled, f"the scale of its kernel {basis.kernel!r} is not settled")
+    require_rows("atoms", basis.atoms, basis.kernel)
+    require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
+    require_close("atoms.energy", basis.energy, basis.kernel.program.diagonal(basis.atoms), basis.energy)
+    require_positions("atoms", tenure.positions, summary.n_rows)
+    for name in ("weights", "exposure"):
+        require_not_negative(f"atoms.{name}", getattr(tenure, name))
+    _check_moments(moments)
+    if summary.recent is not None:
+        _check_sums("recent", summary.recent)
+        if basis.kernel.is_positive_definite:
+            _check_recent(summary.recent, basis)
+    for name, sample in summary.samples():
+        _check_sample(name, sample, summary)
+    trend, pace = summary.trend, summary.pace
+    require_finite("trend", [trend.level, trend.variance, trend.rise, trend.fall])
+    require(abs(trend.level) <= _LARGEST, "trend: the level cannot be squared")
+    require(min(trend.variance, trend.rise, trend.fall) >= 0.0, "trend: sums of squares or of rises are negative")
+    require(trend.n_blocks >= 0, "trend: a negative number of blocks")
+    require_finite("pace", [pace.spread])
+    require(pace.usual_residual >= 0.0 and pace.spread >= 0.0, "pace: the residuals are no residuals")
+    require(0 <= pace.wait < pace.pause and pace.age >= 0, "pace: the next search is not within the pause")
+    drift = summary.last_drift
+    require(drift is None or drift <= summary.n_rows, "a drift is said to be later than the last row")
+
+
+def _check_moments(moments: Moments) -> None:
+    losses = moments.losses
+    require_finite("losses", vars(losses).values())
+    require(min(losses.rounding, losses.stale_length) >= 0.0, "losses: a length is negative")
+    require(losses.stale_length <= _LARGEST, "losses: a length cannot be squared")
+    _check_sums("settled", moments)
+    account = float(np.trace(moments.second)) + losses.total
+    allowed = ROUNDING * abs(moments.energy) + losses.rounding
+    require(
+        abs(account - moments.energy) <= allowed,
+        f"energy is not conserved: {account:.6g} are recorded or lost of {moments.energy:.6g}",
+    )
+
+
+def _check_sums(name: str, sums: RowSums) -> None:
+    """Check that some rows have these sums: second - first first^T / N is a sum of squares."""
+    weight, squared = sums.total_weight, sums.total_squared_weight
+    require_finite(name, [weight, squared, sums.energy, sums.largest_energy])
+    require_finite(f"{name}.first", sums.first)
+    require_finite(f"{name}.second", sums.second)
+    require(weight >= 0.0 and squared >= 0.0, f"{name}: a total weight is negative")
+    require(weight <= _LARGEST, f"{name}: the total weight cannot be squared")
+    # Forgetting can take the squares below all numbers, but never above the square of the sum.
+    require(squared <= (1.0 + ROUNDING) * weight**2 + _LEAST, f"{name}: squared weights exceed the square of their sum")
+    most = weight * sums.largest_energy
+    require(sums.largest_energy >= 0.0, f"{name}: the largest energy is negative")
+    require(
+        sums.energy <= (1.0 + ROUNDING) * most + _LEAST,
+        f"{name}: rows of a total weight of {weight:.6g}, none of more energy than {sums.largest_energy:.6g}, are said "
+        f"to have {sums.energy:.6g} together",
+    )
+    require(np.array_equal(sums.second, sums.second.T), f"{name}.second is not symmetric")
+    if weight <= _LEAST:
+        # All of it has faded to nothing, and the digits of what little is left are lost.
+        largest = max(float(np.abs(moment).max(initial=0.0)) for moment in (sums.first, sums.second))
+        require(largest <= _LEAST * max(sums.largest_energy, 1.0), f"{name}: there are moments, but of no weight")
+        return
+    trace = float(np.trace(sums.second))
+    centred = sums.second - np.outer(sums.first / weight, sums.first)
+    rounding = ROUNDING * trace + np.finfo(np.float64).tiny
+    require(is_nearly_semidefinite(centred, rounding), f"{name}.second is not positive semidefinite around its mean")
+
+
+def _check_recent(recent: RowSums, basis: Basis) -> None:
+    # Rows cannot have more energy in the span of the atoms than they have: <K^-1, sum a k k^T> <= E.
+    recorded = float(np.vdot(basis.precision, recent.second))
+    allowed = (1.0 + ROUNDING + basis.distortion) * abs(recent.energy)
+    require(recorded <= allowed, f"recent: {recorded:.6g} of an energy of {recent.energy:.6g} are recorded")
+
+
+def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
+    drawn, kernel = sample.settled, summary.basis.kernel
+    require(len(drawn.keys) <= sample.size, f"{name}: {len(drawn.keys)} rows are in a sample of {sample.size}")
+    require_rows(name, drawn.rows, kernel)
+    require_positions(name, drawn.positions, summary.n_rows)
+    require_not_negative(f"{name}.weights", drawn.weights)
+    require_finite(f"{name}.keys", drawn.keys)
+    require(bool(np.all(np.diff(drawn.keys) >= 0.0)), f"{name}.keys are not in the order of the draws")
+
+
+def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
+    kernel, summary = snapshot.kernel, stream.summary
+    require_columns(kernel, stream.n_features)
+    require(kernel.is_settled, f"{name}: the scale of its kernel {kernel!r} is not settled")
+    # Before a block is full, answers have a scale of their own, settled on the rows that waited then.
+    known = stream.kernel if stream.kernel.is_settled else kernel
+    require(kernel == known, f"{name}: the kernel is not that of the stream")
+    require_rows(f"{name}.atoms", snapshot.atoms, kernel)
+    require_rows(f"{name}.sample", snapshot.sample, kernel)
+    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows)
+    require_not_negative(f"{name}.weights", snapshot.weights)
+    require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)
+    if summary is None or not _same_span(snapshot, summary):
+        require_factor(f"{name}.span", snapshot.span_factor, snapshot.span_atoms, snapshot.kernel)
+    for part in ("axes", "mean", "projection", "offset", "eigenvalue_bounds"):
+        require_finite(f"{name}.{part}", getattr(snapshot, part))
+    # Axes are orthonormal, or zero beyond the rank.
+    lengths = np.einsum("ij,ij->j", snapshot.axes, snapshot.axes)
+    gram = snapshot.axes.T @ snapshot.axes
+    require_close(f"{name}.axes", gram, np.diag((lengths > 0.5).astype(float)), np.ones(len(lengths)))
+    expected = solve_transposed(snapshot.factor, snapshot.axes.T).T
+    scale = np.abs(expected).max(initial=0.0)
+    require(
+        bool(np.all(np.abs(snapshot.projection - expected) <= ROUNDING * scale)),
+        f"{name}.projection is not that of its axes",
+    )
+    reach = float(np.linalg.norm(snapshot.mean))
+    require(math.isfinite(reach), f"{name}.mean is longer than any row")
+    require(
+        bool(np.all(np.abs(snapshot.offset - snapshot.mean @ snapshot.axes) <= SAME * reach)),
+        f"{name}.offset is not the projection of its mean",
+    )
+    values, bounds, ratios = snapshot.eigenvalues, snapshot.eigenvalue_bounds, snapshot.explained_variance_ratio
+    require_not_negative(f"{name}.eigenvalues", values)
+    require(bool(np.all(np.diff(values) <= 0.0)), f"{name}.eigenvalues are not in descending order")
+    require(bool(np.all(bounds[:, 0] <= bounds[:, 1])), f"{name}.eigenvalue_bounds: a lower one is above its upper")
+    require_not_negative(f"{name}.explained_variance_ratio", ratios)
+    # Of an indefinite kernel parts can exceed the whole; and of rows that are nearly the same by all their rounding.
+    limit = 1.0 + ROUNDING if kernel.is_positive_definite else math.inf
+    share, variance = float(ratios.sum()), float(values.sum())
+    length = float(np.abs(kernel.program.diagonal(snapshot.atoms)).max(initial=0.0))
+    is_rounding = (share - 1.0) * variance <= ROUNDING * share * length
+    require(is_rounding or share <= limit, f"{name}.explained_variance_ratio exceeds the whole")
+    noise = snapshot.noise_variance
+    require(noise is None or (math.isfinite(noise) and noise > 0.0), f"{name}.noise_variance is {noise}")
+    require_finite(name, [snapshot.total_weight, snapshot.unexplained_energy_ratio])
+    require(min(snapshot.total_weight, snapshot.unexplained_energy_ratio) >= 0.0, f"{name}: a total is negative")
+    require(snapshot.total_weight <= _LARGEST, f"{name}: the total weight cannot be squared")
+    require(snapshot.unexplained_energy_ratio <= limit, f"{name}: more than all energy is unexplained")
+
+
+def _same_span(snapshot: Snapshot, summary: Summary) -> bool:
+    """Say whether the span is that of the present atoms, which has been looked at."""
+    basis = summary.basis
+    if snapshot.kernel != basis.kernel:
+        return False
+    return np.array_equal(snapshot.span_factor, basis.factor) and np.array_equal(snapshot.span_atoms, basis.atoms)

@@ -1,0 +1,321 @@
+"""A stream as a header and arrays, and back: what a checkpoint holds, and where each part belongs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.reservoir import Draws, Reservoir
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Losses, Moments, RowSums
+from streamkpca.dictionary.swaps import Tenure
+from streamkpca.errors import CheckpointError
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.stream.buffer import Pending
+from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
+from streamkpca.stream.drift import ResidualTrend
+from streamkpca.stream.schedule import SearchPace
+from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.state import Stream
+from streamkpca.stream.summary import Summary
+
+AnyArray = npt.NDArray[Any]
+Arrays = dict[str, AnyArray]
+Expected = dict[str, tuple[str, tuple[int, ...]]]
+
+_REALS, _POSITIONS = "<f8", "<i8"
+# What rows of samples and those that wait are kept as.
+_ROWS = {"float64": "<f8", "float32": "<f4"}
+# Arrays of a snapshot that are stored, with the letters of their axes: m atoms of d features, k of them active, q axes,
+# r rows of a sample.
+# The active atoms are those of positive weight, and distances are measured to all.
+_SNAPSHOT = {
+    "atoms": "md",
+    "atom_rows": "m",
+    "weights": "m",
+    "sample": "rd",
+    "factor": "kk",
+    "span_factor": "mm",
+    "axes": "kq",
+    "mean": "k",
+    "projection": "kq",
+    "offset": "q",
+    "eigenvalues": "q",
+    "eigenvalue_bounds": "q2",
+    "explained_variance_ratio": "q",
+}
+
+
+def kernel_record(kernel: Kernel) -> str | None:
+    """Write a kernel as the expression that it prints as.
+
+    Parameters
+    ----------
+    kernel : Kernel
+
+    Returns
+    -------
+    str or None
+        None for a kernel with functions of the caller, which are code and never stored.
+    """
+    try:
+        return repr(kernel) if parse_kernel(repr(kernel)) == kernel else None
+    except ValueError as error:
+        # A text that takes more memory than there is may be a stranger's. This one is not.
+        if isinstance(error.__context__, MemoryError):
+            raise error.__context__ from None
+        return None
+
+
+def kernel_from_record(text: str | None, known: Kernel | None) -> Kernel:
+    """Read a kernel.
+
+    Parameters
+    ----------
+    text : str or None
+        As `kernel_record` wrote it.
+    known : Kernel or None
+        What the caller knows the kernel to be.
+
+    Returns
+    -------
+    Kernel
+
+    Raises
+    ------
+    CheckpointError
+        It is no kernel, or one that the caller must bring and did not.
+    """
+    if text is None:
+        if known is None:
+            raise CheckpointError(
+                "its kernel has functions of the caller, which are code and never stored; pass the settled kernel "
+                "again: load(path, kernel=...)"
+            )
+        return known
+    try:
+        return parse_kernel(text)
+    except ValueError as error:
+        raise CheckpointError(f"its kernel is not known: {error}") from None
+
+
+def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
+    """Take down all that the future of a stream depends on.
+
+    Parameters
+    ----------
+    stream : Stream
+
+    Returns
+    -------
+    header : dict
+        Of what JSON knows.
+    arrays : dict of str to ndarray
+        Not copied.
+    """
+    # Read once: in another thread rows may be joining. Answers that were made on demand are not kept.
+    pending, summary = stream.pending, stream.summary
+    arrays: Arrays = {"pending.rows": pending.kept_rows, "pending.weights": pending.weights}
+    header: dict[str, Any] = {
+        "kernel": kernel_record(stream.kernel),
+        "block_size": stream.block_size,
+        "reservoir_size": stream.reservoir_size,
+        "dtype": stream.dtype,
+        "seed": stream.seed,
+        "n_features": stream.n_features,
+        "feature_names": None if stream.names is None else [str(name) for name in stream.names],
+        "n_rows_before": stream.n_rows_before,
+        "n_rejected": stream.n_rejected,
+        "n_rows_at_refit": stream.n_rows_at_refit,
+        "n_pending": pending.n_rows,
+        "summary": None if summary is None else _summary_record(summary, arrays),
+        "scheduled": _snapshot_record("scheduled", stream.scheduled, arrays),
+        "published_as_scheduled": stream.published is stream.scheduled,
+        "published": None,
+    }
+    if not header["published_as_scheduled"]:
+        header["published"] = _snapshot_record("published", stream.published, arrays)
+    return header, arrays
+
+
+def expected_arrays(header: HeaderFields) -> Expected:
+    """Say which arrays belong to a header, of what type and shape.
+
+    Parameters
+    ----------
+    header : HeaderFields
+        As `stream_record` wrote it.
+
+    Returns
+    -------
+    dict of str to (str, tuple of int)
+
+    Raises
+    ------
+    CheckpointError
+        A count is missing or no count.
+    """
+    d, waiting = header.integer("n_features", least=1), header.integer("n_pending")
+    kept = _ROWS[header.choice("dtype", _ROWS)]
+    expected: Expected = {"pending.rows": (kept, (waiting, d)), "pending.weights": (_REALS, (waiting,))}
+    if summary := header.optional_part("summary"):
+        m = summary.integer("n_atoms")
+        expected |= {"atoms.rows": (_REALS, (m, d)), "atoms.factor": (_REALS, (m, m))}
+        expected |= {f"atoms.{name}": (_REALS, (m,)) for name in ("energy", "weights", "exposure")}
+        expected["atoms.positions"] = (_POSITIONS, (m,))
+        for name in ("settled", "recent"):
+            if summary.optional_part(name):
+                expected |= {f"{name}.first": (_REALS, (m,)), f"{name}.second": (_REALS, (m, m))}
+        for name in ("jury", "reservoir"):
+            count = summary.part(name).integer("count")
+            expected |= {f"{name}.{part}": (_REALS, (count,)) for part in ("weights", "keys")}
+            expected |= {f"{name}.rows": (kept, (count, d)), f"{name}.positions": (_POSITIONS, (count,))}
+    for name in ("scheduled", "published"):
+        if snapshot := header.optional_part(name):
+            sizes = {"d": d, "2": 2, **{size: snapshot.integer(f"n_{size}") for size in "mkqr"}}
+            for part, axes in _SNAPSHOT.items():
+                kind = {"atom_rows": _POSITIONS, "sample": kept}.get(part, _REALS)
+                expected[f"{name}.{part}"] = (kind, tuple(sizes[axis] for axis in axes))
+    return expected
+
+
+def restored_stream(
+    header: HeaderFields, arrays: Mapping[str, AnyArray], settings: StreamSettings, known_kernel: Kernel | None
+) -> Stream:
+    """Make the stream that was taken down; whether it makes sense is still to be seen.
+
+    Parameters
+    ----------
+    header : HeaderFields
+    arrays : mapping of str to ndarray
+        As `expected_arrays` wants them.
+    settings : StreamSettings
+        Parameters of now, which may differ from those that the stream began with.
+    known_kernel : Kernel or None
+        For a kernel with functions of the caller.
+
+    Returns
+    -------
+    Stream
+
+    Raises
+    ------
+    CheckpointError
+        An entry of the header is missing or of the wrong kind, or a kernel is not known.
+    """
+    d = header.integer("n_features", least=1)
+    names = header.optional_texts("feature_names", d)
+    began = replace(
+        settings,
+        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel),
+        block_size=header.integer("block_size", least=2),
+        reservoir_size=header.integer("reservoir_size"),
+        random_state=header.integer("seed", most=None),
+        dtype=header.choice("dtype", _ROWS),
+    )
+    stream = Stream(began, d, None if names is None else np.array(names, dtype=object))
+    stream.n_rows_before = header.integer("n_rows_before")
+    stream.n_rejected = header.integer("n_rejected")
+    stream.n_rows_at_refit = header.integer("n_rows_at_refit")
+    stream.pending = Pending(header.integer("n_pending"), arrays["pending.rows"], arrays["pending.weights"])
+    if summary := header.optional_part("summary"):
+        stream.summary = _restored_summary(summary, arrays, d, stream.seed, known_kernel)
+    snapshots = (_restored_snapshot(name, header, arrays, known_kernel) for name in ("scheduled", "published"))
+    stream.scheduled, stream.published = snapshots
+    if header.flag("published_as_scheduled"):
+        stream.published = stream.scheduled
+    return stream
+
+
+def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
+    basis, tenure = summary.basis, summary.tenure
+    arrays |= {"atoms.rows": basis.atoms, "atoms.factor": basis.factor, "atoms.energy": basis.energy}
+    arrays |= {f"atoms.{name}": getattr(tenure, name) for name in ("positions", "weights", "exposure")}
+    header: dict[str, Any] = {
+        "kernel": kernel_record(basis.kernel),
+        "n_rows": summary.n_rows,
+        "n_atoms": basis.size,
+        "last_drift": summary.last_drift,
+        "trend": numbers_in(summary.trend),
+        "pace": numbers_in(summary.pace),
+        "losses": numbers_in(summary.settled.losses),
+    }
+    for name, sums in (("settled", summary.settled), ("recent", summary.recent)):
+        header[name] = None if sums is None else numbers_in(sums)
+        if sums is not None:
+            arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
+    for name, sample in summary.samples():
+        # Rows that wait aside are put in their places: that changes no answer and no draw to come.
+        drawn = sample.sorted().settled
+        header[name] = {"size": sample.size, "count": len(drawn.keys)}
+        arrays |= {f"{name}.{part}": getattr(drawn, part) for part in ("rows", "positions", "weights", "keys")}
+    return header
+
+
+def _restored_summary(
+    header: HeaderFields, arrays: Mapping[str, AnyArray], d: int, seed: int, known_kernel: Kernel | None
+) -> Summary:
+    basis = Basis(kernel_from_record(header.optional_text("kernel"), known_kernel), d)
+    basis.atoms, basis.factor, basis.energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
+    summary = Summary(basis.kernel, d, seed=seed, n_rows=header.integer("n_rows"))
+    summary.basis = basis
+    summary.tenure = Tenure(*(arrays[f"atoms.{name}"] for name in ("positions", "weights", "exposure")))
+    losses = header.part("losses").numbers_of(Losses)
+    settled = {"first": arrays["settled.first"], "second": arrays["settled.second"]}
+    summary.settled = header.part("settled").numbers_of(Moments, losses=losses, **settled)
+    if recent := header.optional_part("recent"):
+        summary.recent = recent.numbers_of(RowSums, first=arrays["recent.first"], second=arrays["recent.second"])
+    summary.trend = header.part("trend").numbers_of(ResidualTrend)
+    summary.pace = header.part("pace").numbers_of(SearchPace)
+    summary.last_drift = header.optional_integer("last_drift")
+    summary.jury, summary.reservoir = (
+        Reservoir(
+            header.part(name).integer("size"),
+            Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys"))),
+        )
+        for name in ("jury", "reservoir")
+    )
+    return summary
+
+
+def _snapshot_record(name: str, snapshot: Snapshot | None, arrays: Arrays) -> dict[str, Any] | None:
+    if snapshot is None:
+        return None
+    arrays |= {f"{name}.{part}": getattr(snapshot, part) for part in _SNAPSHOT}
+    return {
+        "kernel": kernel_record(snapshot.kernel),
+        "n_m": len(snapshot.atoms),
+        "n_k": len(snapshot.factor),
+        "n_q": snapshot.n_components,
+        "n_r": len(snapshot.sample),
+        "noise_variance": snapshot.noise_variance,
+        "total_weight": snapshot.total_weight,
+        "unexplained_energy_ratio": snapshot.unexplained_energy_ratio,
+    }
+
+
+def _restored_snapshot(
+    name: str, stream_header: HeaderFields, arrays: Mapping[str, AnyArray], known_kernel: Kernel | None
+) -> Snapshot | None:
+    header = stream_header.optional_part(name)
+    if header is None:
+        return None
+    parts = {part: arrays[f"{name}.{part}"] for part in _SNAPSHOT}
+    active = parts["weights"] > 0.0
+    if np.count_nonzero(active) != header.integer("n_k"):
+        raise CheckpointError(
+            f"{name}: {np.count_nonzero(active)} atoms are active, but {header.integer('n_k')} is said"
+        )
+    return Snapshot(
+        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel),
+        active_atoms=parts["atoms"][active],
+        span_atoms=parts["atoms"],
+        noise_variance=None if header.value("noise_variance") is None else header.real("noise_variance"),
+        total_weight=header.real("total_weight"),
+        unexplained_energy_ratio=header.real("unexplained_energy_ratio"),
+        **parts,
+    )

@@ -1,0 +1,129 @@
+"""When a stream is searched for atoms."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.stream.blocks import Block
+
+Array = npt.NDArray[np.float64]
+
+# Of a young stream every block is searched. Later one block in n^2 / 8192 is, after n of them, or four times as often
+# while searches find something: what one more block can win falls as 1 / n, what it costs does not. At the end one
+# block in 256 to 1024. A stream that changes becomes younger, but not as young as a new one.
+_YOUTH = 8192
+_LONGEST_PAUSE = 1024
+_PATIENCE = 4
+_CHANGED = 512
+
+
+def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
+    """Average squared distances of rows to the span.
+
+    Parameters
+    ----------
+    residual : ndarray of shape (B,)
+        Not negative.
+    weights : ndarray of shape (B,)
+        Not all zero.
+
+    Returns
+    -------
+    mean : float
+    spread : float
+        Their standard deviation in units of the mean; 0 where that is 0.
+    """
+    mean = float(np.average(residual, weights=weights))
+    if mean == 0.0:
+        return 0.0, 0.0
+    counting = weights > 0.0
+    # A row that has nearly faded may exceed the mean by more than can be squared.
+    relative = np.minimum(residual[counting] / mean, 1e100)
+    return mean, float(np.sqrt(np.average((relative - 1.0) ** 2, weights=weights[counting])))
+
+
+@dataclass(frozen=True)
+class SearchPace:
+    """When to look for atoms: rarely while nothing is found, at once when the stream is explained worse.
+
+    Parameters
+    ----------
+    pause : int
+        Blocks between searches.
+    wait : int
+        Blocks still to let pass.
+    usual_residual : float
+        Mean residual of the rows at the last search.
+    spread : float
+        Their standard deviation at the last search, in units of the mean.
+    age : int
+        Blocks since the stream began, or changed.
+    """
+
+    pause: int = 1
+    wait: int = 0
+    usual_residual: float = np.inf
+    spread: float = 0.0
+    age: int = 0
+
+    def standard_error(self, block: Block) -> float:
+        """Predict the standard error of a block's mean residual from the spread at the last search.
+
+        Parameters
+        ----------
+        block : Block
+
+        Returns
+        -------
+        float
+            In units of k(x, x).
+
+        Notes
+        -----
+        Residuals from 0 to e with mean r have no larger variance than r (e - r) [1]_: where next to nothing is
+        explained any more, little spread is possible.
+
+        References
+        ----------
+        .. [1] R. Bhatia, C. Davis, "A better bound on the variance", American Mathematical Monthly 107, 2000.
+        """
+        mean, most = block.mean_residual, block.sums.largest_energy
+        deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))
+        return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
+
+    def is_due(self, block: Block) -> bool:
+        """Say whether this block should be searched: at the end of the pause, or in its second half if need be.
+
+        Parameters
+        ----------
+        block : Block
+            Of some weight.
+
+        Returns
+        -------
+        bool
+        """
+        if 2 * self.wait > self.pause:
+            return False
+        return self.wait == 0 or block.mean_residual - 3.0 * self.standard_error(block) > self.usual_residual
+
+    def rejuvenated(self) -> Self:
+        """Return the pace when the stream has changed: search at once, and soon again.
+
+        A stream that never stops changing must not be searched at every block for that: it stays as old as one whose
+        every eighth block is.
+        """
+        return type(self)(age=min(self.age, _CHANGED))
+
+    def skipped(self) -> Self:
+        """Return the pace after a block that was not searched."""
+        return replace(self, wait=self.wait - 1, age=self.age + 1)
+
+    def searched(self, *, found: bool, mean_residual: float, spread: float = 0.0) -> Self:
+        """Return the pace after a search."""
+        longest = min(self.age**2 // _YOUTH, _LONGEST_PAUSE)
+        pause = self.pause // 2 if found else min(2 * self.pause, longest)
+        pause = max(pause, longest // _PATIENCE, 1)
+        return type(self)(pause, pause - 1, mean_residual, spread, self.age + 1)

@@ -1,0 +1,393 @@
+"""The summary: all that is kept of the stream, advanced a block at a time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.reservoir import Reservoir, arrival_times
+from streamkpca._core.triangular import solve_factor
+from streamkpca.dictionary.basis import Basis, Projected
+from streamkpca.dictionary.moments import Moments, RowSums
+from streamkpca.dictionary.selection import (
+    Choice,
+    choose_by_tolerance,
+    choose_exchanges,
+    choose_for_free_places,
+    choose_to_shrink,
+)
+from streamkpca.dictionary.swaps import Tenure, jury_size
+from streamkpca.kernels import Kernel
+from streamkpca.stream.blocks import Block
+from streamkpca.stream.decay import LEAST_FADED_WEIGHT, faded, possible_factor
+from streamkpca.stream.drift import ResidualTrend
+from streamkpca.stream.schedule import SearchPace, mean_and_spread
+
+Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# A block is looked through again while it yields much, as the first blocks after a change do.
+_MOST_ROUNDS = 10
+# Shares of the mean residual that exchanges must win to count as found, and to look through the same block once more.
+_WORTHWHILE = 0.001
+_WORTH_ANOTHER_ROUND = 0.003
+
+# How many blocks are looked at ahead, at the most, where no schedule says when atoms will change.
+_CALM_BLOCKS = 16
+
+
+class Summary:
+    """Atoms, their orthonormal basis, and the stream's moments in it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A settled kernel.
+    n_features : int
+        Width d of the rows.
+    max_atoms : int or None
+        Budget of atoms that the stream begins with.
+    reservoir_size : int
+        Rows of the random sample.
+    seed : int
+        Seed of the samples.
+    n_rows : int
+        Rows before the first, which count nothing.
+    dtype : str
+        What samples keep their rows as.
+
+    Attributes
+    ----------
+    basis : Basis
+    reservoir : Reservoir
+    trend : ResidualTrend
+    last_drift : int or None
+        Number of rows taken in when a drift was last signalled.
+    tenure : Tenure
+        Position, weight and exposure of each atom.
+    jury : Reservoir
+        The sample that judges candidates and atoms. It is not the one that certificates read: rows that the choice of
+        atoms has seen flatter it.
+    n_rows : int
+        Rows taken in.
+    settled : Moments
+        Of the rows from before the atoms last changed, in coordinates.
+    recent : RowSums or None
+        Of the rows since, in kernel values.
+    pace : SearchPace
+
+    Notes
+    -----
+    The result is a function of the blocks alone. Arrays are replaced, never written to, so `copy` is cheap.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        *,
+        max_atoms: int | None = None,
+        reservoir_size: int = 0,
+        seed: int = 0,
+        n_rows: int = 0,
+        dtype: str = "float64",
+    ) -> None:
+        self.seed = seed
+        self.basis = Basis(kernel, n_features)
+        self.recent: RowSums | None = None
+        self.settled = Moments.zero()
+        self.tenure = Tenure.none()
+        self.n_rows = n_rows
+        self.jury = Reservoir.empty(jury_size(max_atoms), n_features, dtype)
+        self.reservoir = Reservoir.empty(reservoir_size, n_features, dtype)
+        self.trend = ResidualTrend()
+        self.last_drift: int | None = None
+        self.pace = SearchPace()
+
+    def copy(self) -> Self:
+        """Return a summary that goes its own way from here."""
+        twin = type(self)(self.basis.kernel, self.basis.atoms.shape[1])
+        twin.__dict__.update(self.__dict__)
+        twin.basis = self.basis.copy()
+        return twin
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of all rows taken in; O(m^3) where blocks came since they were asked for."""
+        if self.recent is None:
+            return self.settled
+        return self.settled.recorded(self.recent.solved(self.basis.inverse), self.basis.distortion)
+
+    @property
+    def total_weight(self) -> float:
+        """Weight of all rows taken in."""
+        return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
+
+    def samples(self) -> Iterator[tuple[str, Reservoir]]:
+        """Go through the samples by name."""
+        yield from (("jury", self.jury), ("reservoir", self.reservoir))
+
+    def calm_blocks(self, max_atoms: int | None) -> int:
+        """Say for how many blocks to come the atoms will probably stay what they are, this one included.
+
+        Parameters
+        ----------
+        max_atoms : int or None
+
+        Returns
+        -------
+        int
+        """
+        if max_atoms is not None:
+            return self.pace.wait
+        # Without a budget atoms join whenever a block is not explained, which the last one was or was not.
+        return _CALM_BLOCKS if self.recent else 0
+
+    def look(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
+        """Compare rows with the atoms, and change nothing: blocks to come can be looked at in other threads.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (B, d)
+        weights : ndarray of shape (B,)
+        half_life : float or None
+
+        Returns
+        -------
+        Block
+
+        Notes
+        -----
+        A row that counts nothing may be no row that the kernel can take: another stands in for it.
+        """
+        if not weights.all():
+            counting = weights > 0.0
+            rows = np.where(counting[:, None], rows, rows[np.argmax(counting)])
+        return Block(self.basis, rows, faded(weights, half_life)[1])
+
+    def advance(
+        self,
+        rows: Array,
+        weights: Array,
+        *,
+        max_atoms: int | None,
+        tolerance: float,
+        half_life: float | None = None,
+        block: Block | None = None,
+    ) -> None:
+        """Take in a block: choose atoms among its rows, then record it.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (B, d)
+        weights : ndarray of shape (B,)
+        max_atoms : int or None
+            Budget of atoms, at least as many as are held; None for no bound but the tolerance.
+        tolerance : float
+            Share of the energy that may stay unexplained. Kept always without a budget; within one it decides
+            whether a row is worth a free place.
+        half_life : float or None
+            Rows after which a row counts half; None for never.
+        block : Block, optional
+            What `look` made of the same rows, maybe before the atoms changed.
+
+        Notes
+        -----
+        O(B m (d + m)) to record, and O((B^2 + n m)(d + m)) more where atoms are looked for, n of the jury.
+        """
+        self._age(weights, half_life)
+        if not weights.any():
+            self.n_rows += len(rows)
+            return
+        if block is None or not block.is_seen_from(self.basis):
+            block = self.look(rows, weights, half_life)
+        weights = block.weights
+        if self.basis.size:
+            self._watch(block, tolerance)
+        times = arrival_times(self.seed, self.n_rows, rows, 2)
+        self.jury = self.jury.add(rows, weights, self.n_rows, times[1])
+        if self._is_worth_searching(block, max_atoms, tolerance):
+            self._search(block, max_atoms, tolerance)
+        self._record(block, times[0])
+
+    def shrink(self, max_atoms: int) -> None:
+        """Let the weakest atoms go until the rest fits a budget.
+
+        Parameters
+        ----------
+        max_atoms : int
+        """
+        if self.basis.size > max_atoms:
+            self.jury = self.jury.sorted()
+            total_weight = self.total_weight
+            choice = choose_to_shrink(self.basis, self.tenure, self.jury, max_atoms, total_weight=total_weight)
+            self._change(choice, self.basis.atoms[:0], np.empty(0))
+
+    def recount(self) -> None:
+        """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
+        self.settled, self.recent = Moments.zero(self.basis.size), None
+        self.tenure = replace(self.tenure, exposure=np.zeros(self.basis.size))
+        self.reservoir = self.reservoir.emptied()
+        self.n_rows = 0
+
+    def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
+        """Take in a block without looking for atoms.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (B, d)
+        weights : ndarray of shape (B,)
+        half_life : float or None
+        """
+        self._age(weights, half_life)
+        if not weights.any():
+            self.n_rows += len(rows)
+            return
+        self._record(self.look(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
+
+    def forget(self, factor: float) -> None:
+        """Let all rows taken in so far count `factor` times what they did.
+
+        Parameters
+        ----------
+        factor : float
+            From 0 to 1.
+        """
+        factor = possible_factor(factor, self.total_weight, LEAST_FADED_WEIGHT)
+        if factor < 1.0:
+            self.settled = self.settled.decayed(factor)
+            self.recent = self.recent.decayed(factor) if self.recent else None
+            self.tenure = self.tenure.decayed(factor)
+            self.jury = self.jury.decayed(factor)
+            self.reservoir = self.reservoir.decayed(factor)
+
+    def merge(self, other: Self) -> None:
+        """Add what another stream has taught, as if its rows had come after these.
+
+        Parameters
+        ----------
+        other : Summary
+            With the same kernel; it stays as it is.
+
+        Notes
+        -----
+        The other's atoms join the basis, and its moments are expressed in the union. What is known of directions that
+        only one of the two spans stays what it is: an atom has then seen the rows of both streams. O(m^3) for m atoms
+        in all.
+        """
+        self._settle()
+        known, own_weight, other_weight = self.basis.size, self.total_weight, other.total_weight
+        joined = self.basis.extend(other.basis.atoms)
+        # Row j of other.basis.factor holds atom j in the other's own basis: T = L2^-1 (its atoms in the union basis).
+        in_union = self.basis.project(other.basis.atoms).coordinates
+        coordinates = solve_factor(other.basis.factor, np.ascontiguousarray(in_union.T)).T
+        distortion = self.basis.distortion + other.basis.distortion
+        self.settled = self.settled.grown(self.basis.size - known).merged(other.moments, coordinates, distortion)
+        theirs = other.tenure
+        self.tenure = self.tenure.exposed(other_weight).joined(
+            self.n_rows + theirs.positions[joined], theirs.weights[joined], theirs.exposure[joined] + own_weight
+        )
+        self.jury = self.jury.merged(other.jury, self.n_rows)
+        self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
+        self.n_rows += other.n_rows
+        # What the rows to come leave unexplained by the union is not known yet.
+        self.trend, self.pace = ResidualTrend(), SearchPace()
+
+    def _age(self, weights: Array, half_life: float | None) -> None:
+        """Let the rows so far fade by the length of a block."""
+        self.forget(faded(weights, half_life)[0])
+
+    def _settle(self) -> None:
+        """Turn sums of kernel values into moments: the atoms are about to change, or to be judged."""
+        self.settled, self.recent = self.moments, None
+
+    def _record(self, block: Block, times: Array) -> None:
+        if not block.is_seen_from(self.basis):
+            block = Block(self.basis, block.rows, block.weights)
+        if self.basis.is_well_conditioned:
+            self.recent = self.recent.plus(block.sums) if self.recent else block.sums
+        else:
+            self.settled = self.settled.recorded(block.sums, self.basis.distortion)
+        self.tenure = self.tenure.exposed(block.sums.total_weight)
+        self.reservoir = self.reservoir.add(block.rows, block.weights, self.n_rows, times)
+        self.n_rows += len(block.rows)
+
+    def _watch(self, block: Block, tolerance: float) -> None:
+        """Notice when the stream is explained worse than before, and look for atoms at once."""
+        energy = abs(block.sums.energy)
+        if energy == 0.0:
+            return
+        # Below the tolerance nothing is wrong: whatever moves there is no change.
+        share = max(block.unexplained, 0.0) / energy
+        error = self.pace.standard_error(block) * block.sums.total_weight / energy
+        trend = self.trend.observe(max(share, tolerance), error)
+        if trend.signalled and trend.n_blocks == 1:
+            self.last_drift = self.n_rows + len(block.rows)
+            self.pace = self.pace.rejuvenated()
+        self.trend = trend
+
+    def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerance: float) -> bool:
+        if _is_explained(block.unexplained, block.sums.energy, block.weights, tolerance):
+            return False
+        if max_atoms is None or self.pace.is_due(block):
+            return True
+        self.pace = self.pace.skipped()
+        return False
+
+    def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
+        """Look for atoms among the rows of a block."""
+        self._settle()
+        # A sample whose rows are not in their places yet would put a copy of itself in order, and keep both.
+        self.jury = self.jury.sorted()
+        weights, seen = block.weights, block.projected()
+        if max_atoms is None:
+            self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)
+            return
+        mean_residual, spread = mean_and_spread(np.maximum(seen.residual, 0.0), weights)
+        profit = 0.0
+        for _ in range(_MOST_ROUNDS):
+            choice = self._choose(seen, weights, max_atoms, tolerance)
+            if not choice:
+                break
+            self._change(choice, block.rows, weights)
+            profit += choice.profit
+            if choice.profit <= _WORTH_ANOTHER_ROUND * mean_residual:
+                break
+            seen = self.basis.project(block.rows)
+            if _is_explained(float(weights @ np.maximum(seen.residual, 0.0)), block.sums.energy, weights, tolerance):
+                break
+        found = profit > _WORTHWHILE * mean_residual
+        self.pace = self.pace.searched(found=found, mean_residual=mean_residual, spread=spread)
+
+    def _choose(self, seen: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
+        moments = self.settled
+        if self.basis.size == max_atoms:
+            return choose_exchanges(self.basis, self.tenure, moments, self.jury, seen, weights, start=self.n_rows)
+        total_weight = moments.total_weight + float(weights.sum())
+        return choose_for_free_places(
+            self.basis,
+            seen,
+            weights,
+            max_atoms=max_atoms,
+            tolerance=tolerance,
+            total_weight=total_weight,
+            mean_energy=(moments.energy + float(weights @ seen.energy)) / total_weight,
+        )
+
+    def _change(self, choice: Choice, rows: Array, weights: Array) -> None:
+        """Carry out a choice: atoms go first, so that the budget holds at any time."""
+        self._settle()
+        if len(choice.removed):
+            self.settled = self.settled.rotated(self.basis.remove(choice.removed))
+            self.tenure = self.tenure.without(choice.removed)
+        if len(choice.admitted):
+            accepted = choice.admitted[self.basis.extend(rows[choice.admitted])]
+            self.settled = self.settled.grown(len(accepted))
+            self.tenure = self.tenure.joined(self.n_rows + accepted, weights[accepted], np.zeros(len(accepted)))
+
+
+def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:
+    # With zero tolerance every independent row counts, also one whose residual is tiny beside the block's energy.
+    return not weights.any() or (tolerance > 0.0 and unexplained <= tolerance * energy)
