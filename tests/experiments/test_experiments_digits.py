@@ -15,8 +15,8 @@ import streamkpca
 pytest.importorskip("matplotlib", reason="the experiments draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="the experiments classify with scikit-learn; needs the extra sklearn")
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-USPS = Path(__file__).parents[2] / "shared" / "data" / "usps" / "usps.npz"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+USPS = Path(__file__).parents[3] / "shared" / "data" / "usps" / "usps.npz"
 
 needs_usps = pytest.mark.skipif(
     not USPS.exists(), reason=f"the USPS digits are not part of the project; {USPS} is not there"

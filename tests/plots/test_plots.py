@@ -12,7 +12,7 @@ from matplotlib.testing.compare import compare_images
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.kernels import RBF
 
-BASELINES = Path(__file__).parent / "baseline_images"
+BASELINES = Path(__file__).parents[1] / "baseline_images"
 
 
 def pixels(axes):

@@ -4,11 +4,10 @@ import copy
 
 import numpy as np
 import pytest
-from comparisons import EXACT, rounding_of
+from comparisons import EXACT, assert_energy_is_conserved, bits, rounding_of, state
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import KernelCase, kernel_cases, rows
-from test_streaming_laws import assert_energy_is_conserved, bits, state
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
 

@@ -15,8 +15,8 @@ from streamkpca.components.weights import fit_weights
 pytest.importorskip("matplotlib", reason="the experiments draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="one experiment classifies with scikit-learn; needs the extra sklearn")
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-PIMA = Path(__file__).parents[2] / "shared" / "data" / "pima"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PIMA = Path(__file__).parents[3] / "shared" / "data" / "pima"
 
 
 def load_script(name: str) -> ModuleType:

@@ -36,7 +36,7 @@ from paho.mqtt.properties import Properties  # noqa: E402
 MOSQUITTO = shutil.which("mosquitto", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))
 needs_broker = pytest.mark.skipif(MOSQUITTO is None, reason="needs the broker Mosquitto (Debian: mosquitto)")
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "sensor_service.py"
+SCRIPT = Path(__file__).parents[2] / "examples" / "sensor_service.py"
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 KILLS = 120 if NIGHTLY else 8
 MESSAGES = 40_000 if NIGHTLY else 4_000

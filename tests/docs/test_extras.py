@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / ".ci" / "extras"
+SCRIPT = Path(__file__).parents[2] / ".ci" / "extras"
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from comparisons import EXACT, assert_same_columns, given_in_pieces, rounding_of
+from comparisons import EXACT, assert_energy_is_conserved, assert_same_columns, given_in_pieces, rounding_of, state
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
-from test_streaming_laws import assert_energy_is_conserved, state
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 

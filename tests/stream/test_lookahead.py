@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from test_streaming_laws import state
+from comparisons import state
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.stream import blocks as lookahead

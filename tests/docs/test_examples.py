@@ -14,9 +14,9 @@ import streamkpca
 pytest.importorskip("matplotlib", reason="the examples draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="the examples compare with scikit-learn; needs the extra sklearn")
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PICTURES = EXAMPLES / "pictures"
-SERVERS = Path(__file__).parents[2] / "shared" / "data" / "smd"
+SERVERS = Path(__file__).parents[3] / "shared" / "data" / "smd"
 
 
 def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from scipy.sparse.linalg import eigsh
 
 from streamkpca import StreamingKernelPCA, kernels
 
-USPS = Path(__file__).parents[2] / "shared" / "data" / "usps" / "usps.npz"
+USPS = Path(__file__).parents[3] / "shared" / "data" / "usps" / "usps.npz"
 GAMMA = 0.00206
 
 

@@ -13,7 +13,7 @@ import pytest
 from streamkpca import Checkpointer, StreamingKernelPCA, load
 from streamkpca.kernels import RBF
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 # Who clones the project takes them along for ever.
 MOST_BYTES = 80 * 1024

@@ -18,7 +18,7 @@ import pytest
 import streamkpca
 from streamkpca._core.concurrency import cached_property
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Gathers names for the command alone; nobody is told to import it.
 INTERNAL = {"streamkpca.cli.tables"}
 

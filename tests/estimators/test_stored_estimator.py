@@ -247,7 +247,7 @@ def test_pickles_and_checkpoints_agree() -> None:
 
 @pytest.mark.parametrize("version", [1])
 def test_every_version_of_the_format_is_read(version: int) -> None:
-    model = load(Path(__file__).parent / "checkpoints" / f"version-{version}.npz")
+    model = load(Path(__file__).parents[1] / "checkpoints" / f"version-{version}.npz")
     probe = np.array(model.extra_["probe"])
     np.testing.assert_allclose(model.transform(probe), model.extra_["projections"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(model.score_samples(probe), model.extra_["scores"], rtol=0, atol=1e-9)
@@ -256,4 +256,4 @@ def test_every_version_of_the_format_is_read(version: int) -> None:
 
 
 def test_the_format_is_the_newest_that_has_a_fixture() -> None:
-    assert (Path(__file__).parent / "checkpoints" / f"version-{VERSION}.npz").exists()
+    assert (Path(__file__).parents[1] / "checkpoints" / f"version-{VERSION}.npz").exists()

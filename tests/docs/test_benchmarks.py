@@ -15,7 +15,7 @@ import pytest
 
 import streamkpca
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
