@@ -1,6 +1,5 @@
 """The summary: all that is kept of the stream, advanced a block at a time."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -124,10 +123,6 @@ class Summary:
     def total_weight(self) -> float:
         """Weight of all rows taken in."""
         return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
-
-    def samples(self) -> Iterator[tuple[str, Reservoir]]:
-        """Go through the samples by name."""
-        yield from (("jury", self.jury), ("reservoir", self.reservoir))
 
     def calm_blocks(self, max_atoms: int | None) -> int:
         """Say for how many blocks to come the atoms will probably stay what they are, this one included.

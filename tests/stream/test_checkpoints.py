@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -172,8 +173,9 @@ def test_damage_is_found_by_the_checksum(checkpoint):
 
 def test_numbers_of_a_dataclass_come_back_infinity_included():
     for value in (SearchPace(), SearchPace(3, 2, 0.5, 0.1, 7), Losses(1.0, -1e-20, 3.0)):
-        text = json.dumps(numbers_in(value), allow_nan=False)
-        assert HeaderFields(json.loads(text), "x").numbers_of(type(value)) == value
+        keys = {field.name: f"key of {field.name}" for field in fields(value)}
+        text = json.dumps(numbers_in(value, keys), allow_nan=False)
+        assert HeaderFields(json.loads(text), "x").numbers_of(type(value), keys) == value
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from streamkpca.dictionary.basis import Basis, check_energy
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
+from streamkpca.stream.checkpoint.codec import samples_of
 from streamkpca.stream.state import Stream
 from streamkpca.stream.summary import Summary
 
@@ -147,7 +148,7 @@ def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
     yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
     if summary is not None:
         yield "atoms", summary.tenure.positions, summary.basis.atoms
-        for name, sample in summary.samples():
+        for name, sample in samples_of(summary).items():
             yield name, sample.settled.positions, sample.settled.rows
     for name, snapshot in stream.snapshots():
         yield name, snapshot.atom_rows, snapshot.atoms
@@ -166,7 +167,7 @@ def _check_weights(summary: Summary) -> None:
         )
     total = (1.0 + ROUNDING) * summary.total_weight
     tenure = summary.tenure
-    kept = {"atoms": tenure.weights} | {name: sample.settled.weights for name, sample in summary.samples()}
+    kept = {"atoms": tenure.weights} | {name: sample.settled.weights for name, sample in samples_of(summary).items()}
     for name, weights in kept.items():
         require(
             float(weights.sum()) <= total, f"{name} are said to weigh more than the stream, {summary.total_weight:.6g}"
@@ -269,7 +270,7 @@ def _check_summary(summary: Summary) -> None:
         _check_sums("recent", summary.recent)
         if basis.kernel.is_positive_definite:
             _check_recent(summary.recent, basis)
-    for name, sample in summary.samples():
+    for name, sample in samples_of(summary).items():
         _check_sample(name, sample, summary)
     trend, pace = summary.trend, summary.pace
     require_finite("trend", [trend.level, trend.variance, trend.rise, trend.fall])

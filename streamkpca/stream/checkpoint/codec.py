@@ -50,6 +50,35 @@ _SNAPSHOT = {
 }
 
 
+# Keys of the file for the fields of each part. They are the file's own: a field that is renamed keeps its key.
+_TREND_KEYS = {
+    "n_blocks": "n_blocks",
+    "level": "level",
+    "variance": "variance",
+    "rise": "rise",
+    "fall": "fall",
+    "signalled": "signalled",
+}
+_PACE_KEYS = {"pause": "pause", "wait": "wait", "usual_residual": "usual_residual", "spread": "spread", "age": "age"}
+_LOSS_KEYS = {
+    "fresh_arrival": "fresh_arrival",
+    "fresh_removal": "fresh_removal",
+    "stale_arrival": "stale_arrival",
+    "stale_removal": "stale_removal",
+    "stale_length": "stale_length",
+    "rounding": "rounding",
+}
+_SUM_KEYS = {
+    "total_weight": "total_weight",
+    "total_squared_weight": "total_squared_weight",
+    "energy": "energy",
+    "largest_energy": "largest_energy",
+}
+_TENURE_KEYS = {"positions": "positions", "weights": "weights", "exposure": "exposure"}
+# The samples of a summary.
+_SAMPLE_KEYS = {"jury": "jury", "reservoir": "reservoir"}
+
+
 def kernel_record(kernel: Kernel) -> str | None:
     """Write a kernel as the expression that it prints as.
 
@@ -142,6 +171,11 @@ def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
+def samples_of(summary: Summary) -> dict[str, Reservoir]:
+    """Return the samples of a summary by their keys in the file."""
+    return {key: getattr(summary, field) for field, key in _SAMPLE_KEYS.items()}
+
+
 def expected_arrays(header: HeaderFields) -> Expected:
     """Say which arrays belong to a header, of what type and shape.
 
@@ -170,7 +204,7 @@ def expected_arrays(header: HeaderFields) -> Expected:
         for name in ("settled", "recent"):
             if summary.optional_part(name):
                 expected |= {f"{name}.first": (_REALS, (m,)), f"{name}.second": (_REALS, (m, m))}
-        for name in ("jury", "reservoir"):
+        for name in _SAMPLE_KEYS.values():
             count = summary.part(name).integer("count")
             expected |= {f"{name}.{part}": (_REALS, (count,)) for part in ("weights", "keys")}
             expected |= {f"{name}.rows": (kept, (count, d)), f"{name}.positions": (_POSITIONS, (count,))}
@@ -234,21 +268,21 @@ def restored_stream(
 def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
     basis, tenure = summary.basis, summary.tenure
     arrays |= {"atoms.rows": basis.atoms, "atoms.factor": basis.factor, "atoms.energy": basis.energy}
-    arrays |= {f"atoms.{name}": getattr(tenure, name) for name in ("positions", "weights", "exposure")}
+    arrays |= {f"atoms.{key}": getattr(tenure, field) for field, key in _TENURE_KEYS.items()}
     header: dict[str, Any] = {
         "kernel": kernel_record(basis.kernel),
         "n_rows": summary.n_rows,
         "n_atoms": basis.size,
         "last_drift": summary.last_drift,
-        "trend": numbers_in(summary.trend),
-        "pace": numbers_in(summary.pace),
-        "losses": numbers_in(summary.settled.losses),
+        "trend": numbers_in(summary.trend, _TREND_KEYS),
+        "pace": numbers_in(summary.pace, _PACE_KEYS),
+        "losses": numbers_in(summary.settled.losses, _LOSS_KEYS),
     }
     for name, sums in (("settled", summary.settled), ("recent", summary.recent)):
-        header[name] = None if sums is None else numbers_in(sums)
+        header[name] = None if sums is None else numbers_in(sums, _SUM_KEYS)
         if sums is not None:
             arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
-    for name, sample in summary.samples():
+    for name, sample in samples_of(summary).items():
         # Rows that wait aside are put in their places: that changes no answer and no draw to come.
         drawn = sample.sorted().settled
         header[name] = {"size": sample.size, "count": len(drawn.keys)}
@@ -263,22 +297,20 @@ def _restored_summary(
     basis.atoms, basis.factor, basis.energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
     summary = Summary(basis.kernel, d, seed=seed, n_rows=header.integer("n_rows"))
     summary.basis = basis
-    summary.tenure = Tenure(*(arrays[f"atoms.{name}"] for name in ("positions", "weights", "exposure")))
-    losses = header.part("losses").numbers_of(Losses)
+    summary.tenure = Tenure(**{field: arrays[f"atoms.{key}"] for field, key in _TENURE_KEYS.items()})
+    losses = header.part("losses").numbers_of(Losses, _LOSS_KEYS)
     settled = {"first": arrays["settled.first"], "second": arrays["settled.second"]}
-    summary.settled = header.part("settled").numbers_of(Moments, losses=losses, **settled)
+    summary.settled = header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled)
     if recent := header.optional_part("recent"):
-        summary.recent = recent.numbers_of(RowSums, first=arrays["recent.first"], second=arrays["recent.second"])
-    summary.trend = header.part("trend").numbers_of(ResidualTrend)
-    summary.pace = header.part("pace").numbers_of(SearchPace)
-    summary.last_drift = header.optional_integer("last_drift")
-    summary.jury, summary.reservoir = (
-        Reservoir(
-            header.part(name).integer("size"),
-            Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys"))),
+        summary.recent = recent.numbers_of(
+            RowSums, _SUM_KEYS, first=arrays["recent.first"], second=arrays["recent.second"]
         )
-        for name in ("jury", "reservoir")
-    )
+    summary.trend = header.part("trend").numbers_of(ResidualTrend, _TREND_KEYS)
+    summary.pace = header.part("pace").numbers_of(SearchPace, _PACE_KEYS)
+    summary.last_drift = header.optional_integer("last_drift")
+    for field, name in _SAMPLE_KEYS.items():
+        drawn = Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys")))
+        setattr(summary, field, Reservoir(header.part(name).integer("size"), drawn))
     return summary
 
 

@@ -1,8 +1,7 @@
 """Entries of a checkpoint's header, each checked when it is read."""
 
-import dataclasses
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar, get_type_hints
 
 from streamkpca.errors import CheckpointError
@@ -103,25 +102,26 @@ class HeaderFields:
             raise self._wrong(name, f"null or a list of {count} texts")
         return value
 
-    def numbers_of(self, kind: type[Value], **others: Any) -> Value:
+    def numbers_of(self, kind: type[Value], keys: Mapping[str, str], **others: Any) -> Value:
         """Make a dataclass whose fields are numbers and flags.
 
         Parameters
         ----------
         kind : type
             A dataclass.
+        keys : mapping
+            The entry that holds each field. null stands for infinity, which JSON does not know.
         **others : object
             Fields that are something else.
 
         Returns
         -------
         object
-            Of that kind. null stands for infinity, which JSON does not know.
+            Of that kind.
         """
         read = {int: self.integer, float: self._real_or_infinite, bool: self.flag}
         hints = get_type_hints(kind)
-        names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-        return kind(**{name: others[name] if name in others else read[hints[name]](name) for name in names})
+        return kind(**{field: read[hints[field]](key) for field, key in keys.items()}, **others)
 
     def _real_or_infinite(self, name: str) -> float:
         return math.inf if self.value(name) is None else self.real(name)
@@ -130,24 +130,10 @@ class HeaderFields:
         return CheckpointError(f"{self._where}.{name} is {_shown(self._values[name])} but should be {expected}")
 
 
-def numbers_in(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that are numbers and flags, as `HeaderFields.numbers_of` reads them.
-
-    Parameters
-    ----------
-    value : object
-        A dataclass.
-
-    Returns
-    -------
-    dict
-    """
-    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {
-        name: None if number == math.inf else number
-        for name, number in found.items()
-        if isinstance(number, bool | int | float)
-    }
+def numbers_in(value: Any, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return fields that are numbers and flags by their keys, as `HeaderFields.numbers_of` reads them."""
+    numbers = {key: getattr(value, field) for field, key in keys.items()}
+    return {key: None if number == math.inf else number for key, number in numbers.items()}
 
 
 def _shown(value: Any) -> str:
