@@ -96,7 +96,7 @@ def settled(m: int, d: int, q: int, n_searches: int) -> tuple[StreamingKernelPCA
     blocks = [sheet.draw(BLOCK) for _ in range(n_searches)]
     search = float(np.median([seconds_of(lambda rows=rows: model.partial_fit(rows)) for rows in blocks]))
     stream = model._stream
-    stream.summary.pace = replace(stream.summary.pace, pause=RAREST, wait=RAREST - 1, age=RAREST**2)
+    stream.summary.schedule = replace(stream.summary.schedule, pause=RAREST, wait=RAREST - 1, age=RAREST**2)
     stream.n_rows_at_refit = 10**12
     return model, sheet, search
 

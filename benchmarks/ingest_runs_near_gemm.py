@@ -49,10 +49,10 @@ SIZES = [(64, 8), (128, 32), (256, 32), (512, 64), (1024, 128), (256, 784)]
 def settled(model: StreamingKernelPCA) -> None:
     """Let the stream be as old as one of ten million rows, with its next search as far away as it can be."""
     summary = model._stream.summary
-    pace = replace(summary.pace, age=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
+    pace = replace(summary.schedule, age=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
     for _ in range(8):
         pace = pace.searched(found=False, mean_residual=np.inf, spread=1.0)
-    summary.pace = pace
+    summary.schedule = pace
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -123,7 +123,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
         if (os.cpu_count() or 1) > 1:
             note("two", with_threads(2, bulk))
         note("refit", with_threads(1, model.refit))
-        model._stream.summary.pace = replace(model._stream.summary.pace, wait=0)
+        model._stream.summary.schedule = replace(model._stream.summary.schedule, wait=0)
         block = sheet.draw(BLOCK)
         note("searched", with_threads(1, lambda block=block: model.partial_fit(block)))
     for size in batches if learn else []:
@@ -142,7 +142,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
         "rows_per_second": 1.0 / a_row,
         "useful_share": (2 * m * n_features + 2 * m * m) / a_row / (2 * BLOCK * m * m / middle["gemm"]),
         "rows_per_second_with_all": 1.0 / (a_row + max(search, 0.0) + middle["refit"] / interval),
-        "distortion": float(model._stream.summary.basis.distortion),
+        "rounding_amplification": float(model._stream.summary.basis.rounding_amplification),
     }
     if "two" in middle:
         figures["speedup"] = middle["one"] / middle["two"]
@@ -183,7 +183,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sizes, repeats = ([(16, 4)], 2) if arguments.tiny else (arguments.sizes, arguments.repeats)
     where = surroundings()
-    columns = "atoms features GEMM-GF/s rows/s useful with-all 2-threads Nystroem distortion".split()
+    columns = "atoms features GEMM-GF/s rows/s useful with-all 2-threads Nystroem rounding_amplification".split()
     print(" ".join(f"{column:>10}" for column in columns))
     results = []
     for m, n_features in sizes:
@@ -197,7 +197,7 @@ def main() -> int:
             f"{figures['rows_per_second_with_all']:,.0f}",
             f"{figures['speedup']:.2f}" if "speedup" in figures else "one core",
             f"{figures['gain']:.1f}" if "gain" in figures else "not there",
-            f"{figures['distortion']:.0e}",
+            f"{figures['rounding_amplification']:.0e}",
         ]
         misses = missed(figures)
         note = f"  misses {', '.join(misses)}" if misses else ""

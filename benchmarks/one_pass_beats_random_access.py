@@ -217,7 +217,7 @@ def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
         model.partial_fit(block())
     bare, calm, seconds = model._stream.summary.copy(), copy.deepcopy(model), [0.0, 0.0, 0.0]
     # Never due: what it takes is learning without the search.
-    calm._stream.summary.pace = replace(calm._stream.summary.pace, pause=4 * n_blocks, wait=4 * n_blocks - 1)
+    calm._stream.summary.schedule = replace(calm._stream.summary.schedule, pause=4 * n_blocks, wait=4 * n_blocks - 1)
     weights = np.ones(512)
     for _ in range(n_blocks):
         rows = block()

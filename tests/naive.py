@@ -22,7 +22,7 @@ MOST_ROUNDS = 10
 WORTHWHILE, WORTH_ANOTHER_ROUND = 0.001, 0.003
 SHORTLIST = 64
 NOTHING, TIE = 1e-12, 1e-12
-JURORS_A_PLACE, LEAST_JURORS, MOST_JURORS = 50, 1024, 10240
+SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 
 
@@ -373,9 +373,9 @@ class NaiveStream:
     def jury(self) -> tuple[list[int], Array]:
         """Return the first rows to arrive and their votes."""
         running = np.flatnonzero(self.weights > 0.0)
-        size = MOST_JURORS
+        size = MOST_SAMPLED_ROWS
         if self.max_atoms is not None:
-            size = min(max(JURORS_A_PLACE * self.max_atoms, LEAST_JURORS), MOST_JURORS)
+            size = min(max(SAMPLED_ROWS_PER_ATOM * self.max_atoms, LEAST_SAMPLED_ROWS), MOST_SAMPLED_ROWS)
         first = running[np.argsort(self.arrival[running], kind="stable")][:size]
         a = self.weights[first]
         if len(first) == size:

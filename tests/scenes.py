@@ -6,7 +6,7 @@ from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.residuals import ResidualGram
-from streamkpca.dictionary.swaps import Exchange, Tenure
+from streamkpca.dictionary.swaps import AtomStats, SwapSearch
 from streamkpca.kernels import RBF
 
 
@@ -35,15 +35,15 @@ class Scene:
         seen = self.basis.project(self.past)
         self.moments = Moments.zero(m).add(seen.coordinates, seen.energy, self.past_weights)
         # Positions in the stream: past rows, then atoms of unit weight, then the block.
-        self.tenure = Tenure(30 + np.arange(m), np.ones(m), np.full(m, self.past_weights.sum()))
+        self.atom_stats = AtomStats(30 + np.arange(m), np.ones(m), np.full(m, self.past_weights.sum()))
         self.start = 30 + m
-        self.jury = Reservoir.empty(2048, d)
+        self.selection_sample = Reservoir.empty(2048, d)
         for rows, weights, start in (
             (self.past, self.past_weights, 0),
             (self.atoms, np.ones(m), 30),
             (self.rows, self.weights, self.start),
         ):
-            self.jury = self.jury.add(rows, weights, start, arrival_times(0, start, rows, 1)[0])
+            self.selection_sample = self.selection_sample.add(rows, weights, start, arrival_times(0, start, rows, 1)[0])
         self.total_weight = self.past_weights.sum() + m + self.weights.sum()
         self.block = self.basis.project(self.rows)
 
@@ -53,11 +53,11 @@ class Scene:
     def exchange(self, rows=None):
         chosen = np.arange(len(self.rows)) if rows is None else np.array(rows)
         candidates = self.basis.project(self.rows[chosen])
-        return Exchange(
+        return SwapSearch(
             self.basis,
-            self.tenure,
+            self.atom_stats,
             self.moments,
-            self.jury,
+            self.selection_sample,
             candidates,
             self.start + chosen,
             self.weights[chosen],

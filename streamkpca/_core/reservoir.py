@@ -89,9 +89,9 @@ class Reservoir:
     ----------
     size : int
         The most rows that are kept.
-    settled : Draws
+    sorted_draws : Draws
         The first `size` to arrive of the rows up to some block, in the order of arrival.
-    late : tuple of Draws
+    unsorted_draws : tuple of Draws
         Rows of later blocks that may be among the first.
 
     Notes
@@ -111,8 +111,8 @@ class Reservoir:
     """
 
     size: int
-    settled: Draws
-    late: tuple[Draws, ...] = ()
+    sorted_draws: Draws
+    unsorted_draws: tuple[Draws, ...] = ()
 
     @classmethod
     def empty(cls, size: int, n_features: int, dtype: str = "float64") -> Self:
@@ -126,11 +126,11 @@ class Reservoir:
 
     def emptied(self) -> Self:
         """Return a reservoir of the same kind without rows."""
-        return self.empty(self.size, self.settled.rows.shape[1], self.settled.rows.dtype.name)
+        return self.empty(self.size, self.sorted_draws.rows.shape[1], self.sorted_draws.rows.dtype.name)
 
     def __len__(self) -> int:
         """Return the number k of rows kept."""
-        return min(self.size, len(self.settled.keys) + self._n_late)
+        return min(self.size, len(self.sorted_draws.keys) + self._n_late)
 
     @property
     def rows(self) -> Array:
@@ -187,14 +187,14 @@ class Reservoir:
             return self
         with np.errstate(divide="ignore"):
             keys = np.log(times) - np.log(weights)
-        last = self.settled.keys[-1] if len(self.settled.keys) == self.size else np.inf
+        last = self.sorted_draws.keys[-1] if len(self.sorted_draws.keys) == self.size else np.inf
         early = np.flatnonzero(keys < last)
         if not len(early):
             return self
-        kept = rows[early].astype(self.settled.rows.dtype, copy=False)
+        kept = rows[early].astype(self.sorted_draws.rows.dtype, copy=False)
         drawn = Draws(kept, start + early, weights[early], keys[early])
-        waiting = replace(self, late=(*self.late, drawn))
-        return waiting.sorted() if waiting._n_late > max(len(self.settled.keys), 1) * _MOST_LATE else waiting
+        waiting = replace(self, unsorted_draws=(*self.unsorted_draws, drawn))
+        return waiting.sorted() if waiting._n_late > max(len(self.sorted_draws.keys), 1) * _MOST_LATE else waiting
 
     def decayed(self, factor: float) -> Self:
         """Let all rows count `factor` times what they did.
@@ -208,8 +208,8 @@ class Reservoir:
         -------
         Reservoir
         """
-        late = tuple(draws.decayed(factor) for draws in self.late)
-        return replace(self, settled=self.settled.decayed(factor), late=late)
+        late = tuple(draws.decayed(factor) for draws in self.unsorted_draws)
+        return replace(self, sorted_draws=self.sorted_draws.decayed(factor), unsorted_draws=late)
 
     def merged(self, other: Self, start: int) -> Self:
         """Draw from the rows of both streams.
@@ -226,13 +226,13 @@ class Reservoir:
             As large as the smaller of the two: of the stream that was sampled with fewer, no more rows are known.
         """
         theirs = replace(other._drawn, positions=start + other.positions)
-        return replace(self, size=min(self.size, other.size), late=(*self.late, theirs)).sorted()
+        return replace(self, size=min(self.size, other.size), unsorted_draws=(*self.unsorted_draws, theirs)).sorted()
 
     def sorted(self) -> Self:
         """Let the rows that wait aside take their places."""
-        if not self.late and len(self.settled.keys) <= self.size:
+        if not self.unsorted_draws and len(self.sorted_draws.keys) <= self.size:
             return self
-        return replace(self, settled=self.settled.first(self.size, self.late), late=())
+        return replace(self, sorted_draws=self.sorted_draws.first(self.size, self.unsorted_draws), unsorted_draws=())
 
     def inclusion_weights(self) -> Array:
         """Return what each row stands for, shape (k,): weighted sums over the sample estimate sums over the stream.
@@ -256,7 +256,7 @@ class Reservoir:
         stands_for[counting] = weights / -np.expm1(-rate)
         return stands_for
 
-    def votes(self) -> Array:
+    def normalised_weights(self) -> Array:
         """Return `inclusion_weights` as shares of one, shape (k,)."""
         weights = self.inclusion_weights()
         shares: Array = weights / weights.sum()
@@ -264,8 +264,8 @@ class Reservoir:
 
     @cached_property
     def _drawn(self) -> Draws:
-        return self.sorted().settled
+        return self.sorted().sorted_draws
 
     @property
     def _n_late(self) -> int:
-        return sum(len(draws.keys) for draws in self.late)
+        return sum(len(draws.keys) for draws in self.unsorted_draws)

@@ -21,7 +21,7 @@ KERNEL_ROUNDING = 4 * np.finfo(np.float64).eps
 
 # Bases of 256 atoms on digits, server metrics or a curved sheet keep to 1e-12 to 1e-10. Above this, rounding shows in
 # the eighth digit.
-LARGEST_DISTORTION = 1e-8
+LARGEST_AMPLIFICATION = 1e-8
 
 
 def solve_factor(factor: Array, kernel_rows: Array) -> Array:
@@ -109,7 +109,7 @@ def inverse_factor(factor: Array) -> Array:
     return np.ascontiguousarray(inverse.T)
 
 
-def distortion(inverse: Array, factor: Array) -> float:
+def rounding_amplification(inverse: Array, factor: Array) -> float:
     """Estimate, from above, the share of energy that rounding in kernel values moves between directions.
 
     Parameters

@@ -73,7 +73,7 @@ class CandidateGram:
         places = self._place[candidates]
         return self._gram[places], self._moment_gram[places]
 
-    def weighted(self, weights: Array) -> "WeightedFew":
+    def weighted(self, weights: Array) -> "ActiveSet":
         """Return the model with these weights.
 
         Parameters
@@ -83,17 +83,17 @@ class CandidateGram:
 
         Returns
         -------
-        WeightedFew
+        ActiveSet
         """
         active = np.flatnonzero(weights)
         model = None
         if active.size <= max(_FEW, _FEW_OF * self.problem.features.shape[1]):
             gram, moment_gram = self.rows(active)
             model = GramModel(gram[:, active], moment_gram[:, active], weights[active])
-        return WeightedFew(self, active, weights[active], model if model and model.is_reliable else None)
+        return ActiveSet(self, active, weights[active], model if model and model.is_reliable else None)
 
 
-class WeightedFew:
+class ActiveSet:
     """The model with weights for few candidates: its likelihood, and how that changes with the weight of any.
 
     Parameters
@@ -125,7 +125,7 @@ class WeightedFew:
         return weights
 
     @property
-    def can_be_polished(self) -> bool:
+    def can_be_refined(self) -> bool:
         """Whether Newton's method is for these weights."""
         return self._model is not None
 
@@ -136,11 +136,11 @@ class WeightedFew:
             return self._model.gain - 0.5 * self._candidates.trace
         return self._statistics.unit_log_likelihood
 
-    def reweighted(self, weights: Array) -> "WeightedFew":
+    def reweighted(self, weights: Array) -> "ActiveSet":
         """Return the model with other weights, shape (p,)."""
         return self._candidates.weighted(weights)
 
-    def polished(self, least_gain: float) -> "WeightedFew":
+    def newton_refined(self, least_gain: float) -> "ActiveSet":
         """Maximise over the weights that are not zero; some may become zero.
 
         Parameters
@@ -150,13 +150,13 @@ class WeightedFew:
 
         Returns
         -------
-        WeightedFew
+        ActiveSet
             Nowhere less likely than this.
         """
         if not self._model:
             return self
-        kept, model = polish(self._model, least_gain)
-        return WeightedFew(self._candidates, self.active[kept], model.weights, model)
+        kept, model = newton_refine(self._model, least_gain)
+        return ActiveSet(self._candidates, self.active[kept], model.weights, model)
 
     def diagonals(self, least_gain: float) -> tuple[Array, Array]:
         r"""Compute what decides the gain of changing any one weight.
@@ -241,7 +241,7 @@ _MOST_HALVINGS = 6
 _RIDGE = 1e-8
 
 
-def polish(model: GramModel, least_gain: float) -> tuple[npt.NDArray[np.intp], GramModel]:
+def newton_refine(model: GramModel, least_gain: float) -> tuple[npt.NDArray[np.intp], GramModel]:
     r"""Maximise over all weights of a model together; those that would become negative leave it.
 
     Parameters
@@ -365,10 +365,10 @@ def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds
         if len(trace) > max_rounds:
             return Ascent(current.weights, trace, converged=False)
         # Where Newton's method cannot help, all is left to the steps.
-        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.can_be_polished else least_gain
+        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.can_be_refined else least_gain
         proposed, steps = _ascended(current, gains, worthwhile, least_gain, most_steps)
         if steps and proposed.log_likelihood >= trace[-1]:
-            current = proposed.polished(worthwhile)
+            current = proposed.newton_refined(worthwhile)
             trace.append(current.log_likelihood)
             most_steps = min(2 * most_steps, _MOST_STEPS)
         elif steps <= 1:
@@ -378,8 +378,8 @@ def coordinate(problem: Problem, weights: Array, *, tolerance: float, max_rounds
 
 
 def _ascended(
-    current: WeightedFew, gains: Array, worthwhile: float, least_gain: float, most_steps: int
-) -> tuple[WeightedFew, int]:
+    current: ActiveSet, gains: Array, worthwhile: float, least_gain: float, most_steps: int
+) -> tuple[ActiveSet, int]:
     """Take up to so many worthwhile steps among the active and the candidates that gain most."""
     others = gains.copy()
     others[current.active] = 0.0

@@ -45,10 +45,10 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
     -----
     Let the rows of A be the weighted rows in feature space. A = A1 + F + S: what is recorded in the active part, what
     is known to be orthogonal to that part (energy in the rest of the span, and fresh losses), and stale losses; see
-    `Losses`. The rows of A1 and F are orthogonal to each other, so the i-th eigenvalue of A1 + F is at least that of A1
-    and at most |F|^2 more. By Weyl's inequality [1]_ its i-th singular value is within |S| of that of A. The i-th
-    eigenvalue is besides at most 1/i of the whole variance. Centring projects the columns of A and so takes nothing
-    from the argument.
+    `ProjectionLoss`. The rows of A1 and F are orthogonal to each other, so the i-th eigenvalue of A1 + F is at least
+    that of A1 and at most |F|^2 more. By Weyl's inequality [1]_ its i-th singular value is within |S| of that of A. The
+    i-th eigenvalue is besides at most 1/i of the whole variance. Centring projects the columns of A and so takes
+    nothing from the argument.
 
     References
     ----------
@@ -58,15 +58,15 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
     if divisor == 0.0:
         return np.zeros((len(eigenvalues), 2))
     beside = _recorded_variance(moments, center=center) - _recorded_variance(active, center=center)
-    orthogonal = (max(beside, 0.0) + moments.losses.fresh) / divisor
-    distance = moments.losses.stale_distance / math.sqrt(divisor)
+    orthogonal = (max(beside, 0.0) + moments.losses.orthogonal) / divisor
+    distance = moments.losses.other_distance / math.sqrt(divisor)
     rounding = (_ROUNDING * abs(moments.energy) + moments.losses.rounding) / divisor
 
     lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
     upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2
     # Of the true mean at least this much is certain: the recorded one less what stale losses may have held against it.
     centre = moments.centre(center=center)
-    certain = max(math.sqrt(moments.total_weight) * float(np.linalg.norm(centre)) - moments.losses.stale_distance, 0.0)
+    certain = max(math.sqrt(moments.total_weight) * float(np.linalg.norm(centre)) - moments.losses.other_distance, 0.0)
     whole = (moments.energy - certain**2) / divisor / np.arange(1, len(eigenvalues) + 1)
     lower = np.maximum(lower, 0.0)
     # Only an indefinite kernel, whose variances may be negative, gets the ends the wrong way round.

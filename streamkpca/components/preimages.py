@@ -9,8 +9,8 @@ from scipy.linalg import eigh
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
-from streamkpca.kernels.features import View
-from streamkpca.kernels.gradients import has_slopes, values_and_slopes
+from streamkpca.kernels.features import FeatureView
+from streamkpca.kernels.gradients import has_gradients, values_and_gradients
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -84,7 +84,7 @@ class PreImages:
         """
         guessed = self._ridge.predict(projections)
         program = self.kernel.program
-        if not (len(self.atoms) and self.kernel.is_stationary and has_slopes(program)):
+        if not (len(self.atoms) and self.kernel.is_stationary and has_gradients(program)):
             return guessed
         nearness = combinations @ program.gram(self.atoms)
         best = np.argmax(nearness, axis=1)
@@ -156,7 +156,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
     finest = _finest_units(seen, atoms.shape[1])
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]
-        values, slopes = values_and_slopes(kernel.program, rows, atoms)
+        values, slopes = values_and_gradients(kernel.program, rows, atoms)
         before = np.einsum("ij,ij->i", c, values)
         pulls, weights = np.zeros_like(rows), np.zeros_like(rows)
         for (chosen, units), slope in zip(seen, slopes, strict=True):
@@ -185,7 +185,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
     return found, reached
 
 
-def _columns_and_units(views: Sequence[View], n_features: int) -> list[tuple[Positions, Array]]:
+def _columns_and_units(views: Sequence[FeatureView], n_features: int) -> list[tuple[Positions, Array]]:
     """Return the columns that each view sees, and the unit of each of them."""
     columns = [np.arange(n_features) if view.columns is None else np.array(view.columns) for view in views]
     return [

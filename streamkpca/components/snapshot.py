@@ -10,16 +10,16 @@ import numpy.typing as npt
 from streamkpca._core.blas import one_blas_thread
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.triangular import (
-    LARGEST_DISTORTION,
-    distortion,
+    LARGEST_AMPLIFICATION,
     inverse_factor,
+    rounding_amplification,
     solve_factor,
     solve_transposed,
     squared_norms,
 )
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.program import Targets
+from streamkpca.kernels.program import PreparedKernel
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -229,9 +229,9 @@ class Snapshot(ReadOnlyArrays):
         return self
 
     @cached_property
-    def _targets(self) -> Targets | None:
+    def _targets(self) -> PreparedKernel | None:
         """The active atoms, for single rows; None where functions of the caller must be asked."""
-        return Targets(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
+        return PreparedKernel(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
 
     @cached_property
     def _plain_axes(self) -> tuple[Array, Array]:
@@ -239,12 +239,12 @@ class Snapshot(ReadOnlyArrays):
         return self.projection.T.copy(), self.offset.copy()
 
     @cached_property
-    def _span(self) -> tuple[Targets, Array] | None:
+    def _span(self) -> tuple[PreparedKernel, Array] | None:
         """The span atoms and their inverse factor; None where only solving with the factor is exact enough."""
         inverse = inverse_factor(self.span_factor)
-        if not self.kernel.is_compiled or distortion(inverse, self.span_factor) > LARGEST_DISTORTION:
+        if not self.kernel.is_compiled or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
             return None
-        return Targets(self.kernel.program, self.span_atoms), inverse
+        return PreparedKernel(self.kernel.program, self.span_atoms), inverse
 
     def _transform(self, chunk: Array) -> Array:
         projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from streamkpca._core.triangular import (
     KERNEL_ROUNDING,
-    LARGEST_DISTORTION,
+    LARGEST_AMPLIFICATION,
     LEAST_PIVOT,
     apply_inverse,
-    distortion,
     inverse_factor,
     restrict_factor,
+    rounding_amplification,
     solve_factor,
     solve_transposed,
     squared_norms,
@@ -114,17 +114,17 @@ class Basis:
         return self._precision
 
     @property
-    def distortion(self) -> float:
-        """What rounding in kernel values may move of a row's energy between directions, see `distortion`."""
+    def rounding_amplification(self) -> float:
+        """Share of a row's energy that rounding in kernel values may move between directions."""
         if self._distortion is None:
-            self._distortion = distortion(self.inverse, self.factor)
+            self._distortion = rounding_amplification(self.inverse, self.factor)
         return self._distortion
 
     @property
     def is_well_conditioned(self) -> bool:
         """Whether kernel values may be summed before L^-1 is applied, and that applied instead of solving with L."""
         in_range = (self.energy >= _LEAST_ENERGY) & (self.energy <= 1.0 / _LEAST_ENERGY)
-        return bool(in_range.all()) and self.distortion <= LARGEST_DISTORTION
+        return bool(in_range.all()) and self.rounding_amplification <= LARGEST_AMPLIFICATION
 
     def copy(self) -> Self:
         """Return a basis that goes its own way from here."""

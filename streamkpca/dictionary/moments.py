@@ -13,17 +13,17 @@ from streamkpca.kernels._loops import mirror_lower
 
 
 @dataclass(frozen=True)
-class Losses:
+class ProjectionLoss:
     """Energy outside the span, kept apart by what it says of the eigenvalues.
 
     Parameters
     ----------
-    fresh_arrival, fresh_removal : float
+    orthogonal_arrival, orthogonal_removal : float
         Energy that rows had outside the span when they came, and that went with removed atoms, since the span last
         grew. All of it is orthogonal to the present span.
-    stale_arrival, stale_removal : float
+    other_arrival, other_removal : float
         The same from before the span last grew: directions that came later need not be orthogonal to it.
-    stale_length : float
+    other_length : float
         Bound of the Frobenius norm of what went with removed atoms before the span last grew.
     rounding : float
         Bound of what rounding may have moved from one direction to another, besides.
@@ -32,26 +32,27 @@ class Losses:
     -----
     With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, fresh
     losses, are orthogonal to the span that the rows of A^ lie in; those of S, stale losses, need not be. |F|^2 is
-    `fresh`. Stale arrivals are of different rows, so their squares add up; stale removals may be of the same rows, so
-    only their lengths add up, one for each time that the span grew after atoms were removed: |S| <= `stale_distance`.
+    `orthogonal`. Stale arrivals are of different rows, so their squares add up; stale removals may be of the same rows,
+    so only their lengths add up, one for each time that the span grew after atoms were removed: |S| <=
+    `other_distance`.
     """
 
-    fresh_arrival: float = 0.0
-    fresh_removal: float = 0.0
-    stale_arrival: float = 0.0
-    stale_removal: float = 0.0
-    stale_length: float = 0.0
+    orthogonal_arrival: float = 0.0
+    orthogonal_removal: float = 0.0
+    other_arrival: float = 0.0
+    other_removal: float = 0.0
+    other_length: float = 0.0
     rounding: float = 0.0
 
     @property
     def on_arrival(self) -> float:
         """Energy of what rows had outside the span when they came."""
-        return self.fresh_arrival + self.stale_arrival
+        return self.orthogonal_arrival + self.other_arrival
 
     @property
     def by_removal(self) -> float:
         """Energy that the recorded rows had along directions that went with removed atoms."""
-        return self.fresh_removal + self.stale_removal
+        return self.orthogonal_removal + self.other_removal
 
     @property
     def total(self) -> float:
@@ -59,18 +60,18 @@ class Losses:
         return self.on_arrival + self.by_removal
 
     @property
-    def fresh(self) -> float:
+    def orthogonal(self) -> float:
         """Energy orthogonal to the present span, never negative."""
-        return max(self.fresh_arrival + self.fresh_removal, 0.0)
+        return max(self.orthogonal_arrival + self.orthogonal_removal, 0.0)
 
     @property
-    def stale_distance(self) -> float:
+    def other_distance(self) -> float:
         """Bound of the Frobenius norm of the stale losses."""
-        return math.sqrt(max(self.stale_arrival, 0.0)) + self.stale_length
+        return math.sqrt(max(self.other_arrival, 0.0)) + self.other_length
 
     def arrived(self, energy: float, rounding: float = 0.0) -> Self:
         """Enter what rows have outside the span when they come."""
-        return replace(self, fresh_arrival=self.fresh_arrival + energy, rounding=self.rounding + rounding)
+        return replace(self, orthogonal_arrival=self.orthogonal_arrival + energy, rounding=self.rounding + rounding)
 
     def rounded(self, energy: float) -> Self:
         """Enter what rounding may have moved."""
@@ -78,25 +79,25 @@ class Losses:
 
     def removed(self, energy: float) -> Self:
         """Enter what goes with removed atoms."""
-        return replace(self, fresh_removal=self.fresh_removal + energy)
+        return replace(self, orthogonal_removal=self.orthogonal_removal + energy)
 
     def span_grown(self) -> Self:
         """Call all losses stale: the new directions need not be orthogonal to them."""
         return type(self)(
-            stale_arrival=self.on_arrival,
-            stale_removal=self.by_removal,
-            stale_length=self.stale_length + math.sqrt(max(self.fresh_removal, 0.0)),
+            other_arrival=self.on_arrival,
+            other_removal=self.by_removal,
+            other_length=self.other_length + math.sqrt(max(self.orthogonal_removal, 0.0)),
             rounding=self.rounding,
         )
 
     def decayed(self, factor: float) -> Self:
         """Let all rows count `factor` times what they did."""
         return type(self)(
-            self.fresh_arrival * factor,
-            self.fresh_removal * factor,
-            self.stale_arrival * factor,
-            self.stale_removal * factor,
-            self.stale_length * math.sqrt(factor),
+            self.orthogonal_arrival * factor,
+            self.orthogonal_removal * factor,
+            self.other_arrival * factor,
+            self.other_removal * factor,
+            self.other_length * math.sqrt(factor),
             self.rounding * factor,
         )
 
@@ -104,9 +105,9 @@ class Losses:
         """Add the losses of other rows, both seen from a span that may be larger than either's own."""
         own, others = self.span_grown(), other.span_grown()
         return type(self)(
-            stale_arrival=own.stale_arrival + others.stale_arrival,
-            stale_removal=own.stale_removal + others.stale_removal,
-            stale_length=math.hypot(own.stale_length, others.stale_length),
+            other_arrival=own.other_arrival + others.other_arrival,
+            other_removal=own.other_removal + others.other_removal,
+            other_length=math.hypot(own.other_length, others.other_length),
             rounding=own.rounding + others.rounding,
         )
 
@@ -278,7 +279,7 @@ class Moments(RowSums):
 
     Parameters
     ----------
-    losses : Losses
+    losses : ProjectionLoss
         What projections gave up.
 
     Notes
@@ -286,7 +287,7 @@ class Moments(RowSums):
     Energy is conserved: trace(second) + losses.total = energy. Every operation keeps this account, up to rounding.
     """
 
-    losses: Losses = field(default_factory=Losses)
+    losses: ProjectionLoss = field(default_factory=ProjectionLoss)
 
     @property
     def mean(self) -> Array:
@@ -318,20 +319,22 @@ class Moments(RowSums):
         """
         return self.recorded(RowSums.of(coordinates, energy, weights))
 
-    def recorded(self, sums: RowSums, distortion: float = 0.0) -> Self:
+    def recorded(self, sums: RowSums, rounding_amplification: float = 0.0) -> Self:
         """Take in sums over rows that are new, in coordinates.
 
         Parameters
         ----------
         sums : RowSums
-        distortion : float
-            Share of the energy that rounding may have moved, see `Basis.distortion`.
+        rounding_amplification : float
+            Share of the energy that rounding may have moved, see `Basis.rounding_amplification`.
 
         Returns
         -------
         Moments
         """
-        arrived = self.losses.arrived(sums.energy - float(np.trace(sums.second)), distortion * abs(sums.energy))
+        arrived = self.losses.arrived(
+            sums.energy - float(np.trace(sums.second)), rounding_amplification * abs(sums.energy)
+        )
         return replace(self.plus(sums), losses=arrived)
 
     def grown(self, count: int) -> Self:
@@ -375,7 +378,7 @@ class Moments(RowSums):
         """
         return replace(super().decayed(factor), losses=self.losses.decayed(factor))
 
-    def merged(self, other: Self, coordinates: Array, distortion: float = 0.0) -> Self:
+    def merged(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Add the moments of other rows, recorded in another basis, O(m^2 m2).
 
         Parameters
@@ -384,7 +387,7 @@ class Moments(RowSums):
             In a basis of m2 vectors.
         coordinates : ndarray of shape (m2, m)
             That basis' vectors, projected onto this one.
-        distortion : float
+        rounding_amplification : float
             Share of the other's energy that rounding in these may move.
 
         Returns
@@ -394,5 +397,5 @@ class Moments(RowSums):
         theirs = other.mapped(coordinates.T)
         # Vectors that were dependent but for rounding are not in the union to their last digit.
         beyond = float(np.trace(other.second)) - float(np.trace(theirs.second))
-        given_up = other.losses.removed(beyond).rounded(distortion * abs(other.energy))
+        given_up = other.losses.removed(beyond).rounded(rounding_amplification * abs(other.energy))
         return replace(self.plus(theirs), losses=self.losses.merged(given_up))

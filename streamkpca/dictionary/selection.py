@@ -14,15 +14,15 @@ from streamkpca.dictionary._loops import remove_direction
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.residuals import ResidualGram
-from streamkpca.dictionary.swaps import Exchange, Tenure, votes_of, witnessed_sums
+from streamkpca.dictionary.swaps import AtomStats, SwapSearch, normalised_weights_of, sample_gram
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Rows of a block that come before the jury at a time.
-_SHORTLIST = 64
+# Rows of a block that come before the sample at a time.
+_MOST_PRESCREENED = 64
 
-# Losses that differ by less than this share of k(x, x) are equal.
+# ProjectionLoss that differ by less than this share of k(x, x) are equal.
 _TIE = 1e-12
 
 
@@ -124,11 +124,11 @@ def choose_for_free_places(
     return Choice(np.array(admitted, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-def choose_exchanges(
+def choose_swaps(
     basis: Basis,
-    tenure: Tenure,
+    stats: AtomStats,
     moments: Moments,
-    jury: Reservoir,
+    sample: Reservoir,
     block: Projected,
     weights: Array,
     *,
@@ -139,10 +139,10 @@ def choose_exchanges(
     Parameters
     ----------
     basis : Basis
-    tenure : Tenure
+    stats : AtomStats
     moments : Moments
         Of the stream before this block.
-    jury : Reservoir
+    sample : Reservoir
         A sample of the stream, this block included.
     block : Projected
         The block's rows seen from the basis.
@@ -156,37 +156,41 @@ def choose_exchanges(
 
     Notes
     -----
-    The block screens its rows by what they explain of each other; the jury judges the best of them.
+    The block screens its rows by what they explain of each other; the sample judges the best of them.
     """
     total_weight = moments.total_weight + float(weights.sum())
     residual = ResidualGram(basis, block, weights, basis.size)
-    shortlist = residual.leading(residual.cautious_gains(total_weight), _SHORTLIST)
-    if not len(shortlist):
-        return Choice(shortlist, shortlist)
-    candidates = Projected(block.rows[shortlist], block.energy[shortlist], block.coordinates[shortlist])
-    exchange = Exchange(basis, tenure, moments, jury, candidates, start + shortlist, weights[shortlist], total_weight)
+    prescreened = residual.leading(residual.cautious_gains(total_weight), _MOST_PRESCREENED)
+    if not len(prescreened):
+        return Choice(prescreened, prescreened)
+    candidates = Projected(block.rows[prescreened], block.energy[prescreened], block.coordinates[prescreened])
+    search = SwapSearch(
+        basis, stats, moments, sample, candidates, start + prescreened, weights[prescreened], total_weight
+    )
     held: dict[int, int] = {}
     total_profit = 0.0
-    for _ in shortlist:
-        candidate, place, profit = exchange.best()
+    for _ in prescreened:
+        candidate, place, profit = search.best()
         if profit <= 0.0:
             break
         total_profit += profit
-        exchange.carry_out(candidate, place)
+        search.apply(candidate, place)
         # Who came and goes again within one search never was an atom.
         held.pop(place, None)
         held[place] = candidate
-    return Choice(shortlist[list(held.values())], np.array(sorted(held), dtype=np.int64), total_profit)
+    return Choice(prescreened[list(held.values())], np.array(sorted(held), dtype=np.int64), total_profit)
 
 
-def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: int, *, total_weight: float) -> Choice:
+def choose_to_shrink(
+    basis: Basis, stats: AtomStats, sample: Reservoir, max_atoms: int, *, total_weight: float
+) -> Choice:
     """Choose the weakest atoms, by a sample of the stream, until the rest fits a budget.
 
     Parameters
     ----------
     basis : Basis
-    tenure : Tenure
-    jury : Reservoir
+    stats : AtomStats
+    sample : Reservoir
         A sample of the stream.
     max_atoms : int
         The budget, at least 1.
@@ -204,16 +208,16 @@ def choose_to_shrink(basis: Basis, tenure: Tenure, jury: Reservoir, max_atoms: i
     the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom.
     """
     nobody = basis.project(basis.atoms[:0])
-    precision, recorded = basis.precision.copy(), witnessed_sums(basis, jury, nobody, 1.0)
+    precision, recorded = basis.precision.copy(), sample_gram(basis, sample, nobody, 1.0)
     # A row is no witness in its own case: what it counts in the stream is known.
-    own = tenure.weights / total_weight - votes_of(jury, tenure.positions)
+    own = stats.weights / total_weight - normalised_weights_of(sample, stats.positions)
     rounding = _TIE * float(np.abs(basis.energy).max())
     left = np.arange(basis.size)
     while len(left) > max_atoms:
         loss = (np.diagonal(recorded)[left] + own[left]) / np.diagonal(precision)[left]
         # Of equals the latest goes, so that rounding does not decide.
         equals = left[loss <= loss.min() + rounding]
-        weakest = int(equals[np.argmax(tenure.positions[equals])])
+        weakest = int(equals[np.argmax(stats.positions[equals])])
         remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
         left = left[left != weakest]
     return Choice(np.empty(0, dtype=np.int64), np.setdiff1d(np.arange(basis.size), left))

@@ -14,23 +14,23 @@ from streamkpca.dictionary.moments import Moments, gram_of
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Losses below this share of k(x, x) are rounding, and gains too.
+# ProjectionLoss below this share of k(x, x) are rounding, and gains too.
 _NOTHING = 1e-12
 
 # Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
 _LEAST_LENGTH = 1e-3
 
-# Memory beside the sums is that of so many jurors.
-_JURORS_AT_ONCE = 1024
+# Memory beside the sums is that of so many sampled.
+_SAMPLED_ROWS_AT_ONCE = 1024
 
 # Rows of the sample that judges candidates and atoms, for each place. A choice between so many rows fits a small sample
 # better than the stream: with 20 for each of 200 places, server metrics were left 1.04 times as unexplained as batch
 # greedy leaves them, with 50 it is 1.02. The bounds keep the search affordable: it takes time in proportion.
-_JURORS_A_PLACE = 50
-_LEAST_JURORS, _MOST_JURORS = 1024, 10240
+_SAMPLED_ROWS_PER_ATOM = 50
+_LEAST_SAMPLED_ROWS, _MOST_SAMPLED_ROWS = 1024, 10240
 
 
-def jury_size(max_atoms: int | None) -> int:
+def selection_sample_size(max_atoms: int | None) -> int:
     """Say how many rows judge candidates and atoms.
 
     Parameters
@@ -42,11 +42,15 @@ def jury_size(max_atoms: int | None) -> int:
     -------
     int
     """
-    return _MOST_JURORS if max_atoms is None else min(max(_JURORS_A_PLACE * max_atoms, _LEAST_JURORS), _MOST_JURORS)
+    return (
+        _MOST_SAMPLED_ROWS
+        if max_atoms is None
+        else min(max(_SAMPLED_ROWS_PER_ATOM * max_atoms, _LEAST_SAMPLED_ROWS), _MOST_SAMPLED_ROWS)
+    )
 
 
 @dataclass(frozen=True)
-class Tenure:
+class AtomStats:
     """What is known of each atom besides the row itself.
 
     Parameters
@@ -55,53 +59,55 @@ class Tenure:
         Its position in the stream.
     weights : ndarray of shape (m,)
         What its row counts now.
-    exposure : ndarray of shape (m,)
+    weight_since_admission : ndarray of shape (m,)
         Weight of the rows that came since it is an atom, its own block included.
     """
 
     positions: Positions
     weights: Array
-    exposure: Array
+    weight_since_admission: Array
 
     @classmethod
-    def none(cls) -> "Tenure":
-        """Return the tenure of no atom."""
+    def none(cls) -> "AtomStats":
+        """Return the stats of no atom."""
         return cls(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
 
-    def without(self, places: Positions) -> "Tenure":
+    def without(self, places: Positions) -> "AtomStats":
         """Let atoms go."""
-        return Tenure(
-            np.delete(self.positions, places), np.delete(self.weights, places), np.delete(self.exposure, places)
+        return AtomStats(
+            np.delete(self.positions, places),
+            np.delete(self.weights, places),
+            np.delete(self.weight_since_admission, places),
         )
 
-    def joined(self, positions: Positions, weights: Array, exposure: Array) -> "Tenure":
+    def joined(self, positions: Positions, weights: Array, weight_since_admission: Array) -> "AtomStats":
         """Append atoms."""
-        return Tenure(
+        return AtomStats(
             np.concatenate([self.positions, positions]),
             np.concatenate([self.weights, weights]),
-            np.concatenate([self.exposure, exposure]),
+            np.concatenate([self.weight_since_admission, weight_since_admission]),
         )
 
-    def decayed(self, factor: float) -> "Tenure":
+    def decayed(self, factor: float) -> "AtomStats":
         """Let all rows count `factor` times what they did."""
-        return Tenure(self.positions, self.weights * factor, self.exposure * factor)
+        return AtomStats(self.positions, self.weights * factor, self.weight_since_admission * factor)
 
-    def exposed(self, weight: float) -> "Tenure":
+    def advanced(self, weight: float) -> "AtomStats":
         """Count rows that all atoms have seen."""
-        return Tenure(self.positions, self.weights, self.exposure + weight)
+        return AtomStats(self.positions, self.weights, self.weight_since_admission + weight)
 
 
-class Exchange:
-    """Rows that may become atoms in exchange for others, before a jury of rows drawn from the stream.
+class SwapSearch:
+    """Rows that may become atoms in exchange for others, before a sample of rows drawn from the stream.
 
     Parameters
     ----------
     basis : Basis
         The m atoms.
-    tenure : Tenure
+    stats : AtomStats
     moments : Moments
         Of the stream before the candidates' block.
-    jury : Reservoir
+    sample : Reservoir
         The candidates' block included.
     candidates : Projected
         The s rows, seen from the basis.
@@ -112,9 +118,9 @@ class Exchange:
 
     Notes
     -----
-    With R the residual inner products of jury (i) and candidates (c), V the coefficients of the jury's projections over
-    the atoms, v those of the candidate's, P = K^-1 and t_i = R_ic / R_cc, the energy that row i gains from candidate c
-    is R_ic^2 / R_cc, and what it then loses without atom j is
+    With R the residual inner products of sample (i) and candidates (c), V the coefficients of the sample's projections
+    over the atoms, v those of the candidate's, P = K^-1 and t_i = R_ic / R_cc, the energy that row i gains from
+    candidate c is R_ic^2 / R_cc, and what it then loses without atom j is
 
         (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc):
 
@@ -122,20 +128,20 @@ class Exchange:
     is what a search among all rows does.
 
     A row is no witness in its own case: its share of the sample says nothing of its share of the stream, which is known
-    to be a / N and is used instead. An atom that has seen more rows than the jury has is worth no less than what its
+    to be a / N and is used instead. An atom that has seen more rows than the sample has is worth no less than what its
     moments say: a rare pattern that comes back again and again has no juror for it.
 
-    Every mean over the jury is an entry of one Gram matrix, that of the columns of [V R]; an exchange adds multiples of
-    one column to the others. So O(n (m + s) (d + m + s)) to make for n jurors, and O((m + s)^2) an exchange, whatever
-    n is.
+    Every mean over the sample is an entry of one Gram matrix, that of the columns of [V R]; an exchange adds multiples
+    of one column to the others. So O(n (m + s) (d + m + s)) to make for n sampled, and O((m + s)^2) an exchange,
+    whatever n is.
     """
 
     def __init__(
         self,
         basis: Basis,
-        tenure: Tenure,
+        stats: AtomStats,
         moments: Moments,
-        jury: Reservoir,
+        sample: Reservoir,
         candidates: Projected,
         positions: Positions,
         weights: Array,
@@ -145,7 +151,7 @@ class Exchange:
         unit = self._unit = float(np.abs(candidates.energy).max()) or 1.0
         inverse = basis.inverse
         self._n_atoms = basis.size
-        self._sums = witnessed_sums(basis, jury, candidates, unit)
+        self._sums = sample_gram(basis, sample, candidates, unit)
         own_gram = basis.kernel.program.gram(candidates.rows)
         self._gram = (own_gram - candidates.coordinates @ candidates.coordinates.T) / unit
         self._coefficients = candidates.coordinates @ inverse
@@ -153,13 +159,13 @@ class Exchange:
         self._precision = basis.precision * unit
         self._recorded = inverse.T @ moments.second @ inverse
 
-        self._votes = votes_of(jury, tenure.positions)
-        self._candidate_votes = votes_of(jury, positions)
-        self._shares = tenure.weights / total_weight
+        self._normalised_weights = normalised_weights_of(sample, stats.positions)
+        self._candidate_normalised_weights = normalised_weights_of(sample, positions)
+        self._shares = stats.weights / total_weight
         self._candidate_shares = weights / total_weight
-        # Rows behind the moments, in rows of average weight, against rows of the jury.
-        rows_seen = tenure.exposure * moments.total_weight / max(moments.total_squared_weight, 1e-300)
-        self._exposure = np.where(rows_seen > len(jury), tenure.exposure, np.inf)
+        # Rows behind the moments, in rows of average weight, against rows of the sample.
+        rows_seen = stats.weight_since_admission * moments.total_weight / max(moments.total_squared_weight, 1e-300)
+        self._weight_since_admission = np.where(rows_seen > len(sample), stats.weight_since_admission, np.inf)
         self._free = np.ones(len(positions), dtype=bool)
 
     def best(self) -> tuple[int, int, float]:
@@ -177,26 +183,26 @@ class Exchange:
             return -1, -1, 0.0
         m, pivots, v = self._n_atoms, np.diagonal(self._gram)[usable, None], self._coefficients[usable]
         squares = np.diagonal(self._sums)
-        # Means over the jury of V_j^2, t V_j and t^2.
-        alone = squares[:m] - self._votes
+        # Means over the sample of V_j^2, t V_j and t^2.
+        alone = squares[:m] - self._normalised_weights
         together = self._sums[m + usable, :m] / pivots
         gained = squares[m + usable, None] / pivots
         before = np.diagonal(self._precision)
         precision = before + v**2 / pivots
         loss = np.maximum(alone - 2.0 * v * together + v**2 * gained / pivots, 0.0) / precision
-        # What moments say of the atom alone, less in the same proportion as the jury sees it; where it sees nothing of
-        # the atom it has nothing to say against the record.
+        # What moments say of the atom alone, less in the same proportion as the sample sees it; where it sees nothing
+        # of the atom it has nothing to say against the record.
         witnessed = alone / before
         proportion = np.ones_like(loss)
         np.divide(loss, witnessed, out=proportion, where=witnessed > _NOTHING)
-        recorded = np.diagonal(self._recorded) / before / self._exposure * np.minimum(proportion, 1.0)
+        recorded = np.diagonal(self._recorded) / before / self._weight_since_admission * np.minimum(proportion, 1.0)
         cost = np.maximum(loss + self._shares / precision, recorded)
-        gain = gained[:, 0] + (self._candidate_shares - self._candidate_votes)[usable] * pivots[:, 0]
+        gain = gained[:, 0] + (self._candidate_shares - self._candidate_normalised_weights)[usable] * pivots[:, 0]
         profit = gain - cost.min(axis=1) - _NOTHING
         winner = int(np.argmax(profit))
         return int(usable[winner]), int(np.argmin(cost[winner])), float(profit[winner]) * self._unit
 
-    def carry_out(self, candidate: int, place: int) -> None:
+    def apply(self, candidate: int, place: int) -> None:
         """Let a candidate take the place of an atom.
 
         Parameters
@@ -224,9 +230,9 @@ class Exchange:
         subtract_outer(self._gram, along / pivot, along)
         insert_direction(place, entering / np.sqrt(pivot), 1.0 / np.sqrt(pivot), self._precision)
 
-        self._votes[place] = self._candidate_votes[candidate]
+        self._normalised_weights[place] = self._candidate_normalised_weights[candidate]
         self._shares[place] = self._candidate_shares[candidate]
-        self._exposure[place] = np.inf
+        self._weight_since_admission[place] = np.inf
         self._free[candidate] = False
 
     def _usable(self) -> Positions:
@@ -244,14 +250,14 @@ class Exchange:
         return usable[~impossible.any(axis=1)]
 
 
-def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: float) -> Array:
-    """Sum over a jury the products of what it sees of atoms and candidates.
+def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: float) -> Array:
+    """Sum over a sample the products of what it sees of atoms and candidates.
 
     Parameters
     ----------
     basis : Basis
         The m atoms.
-    jury : Reservoir
+    sample : Reservoir
         Its n rows.
     candidates : Projected
         The s rows, seen from the basis.
@@ -261,26 +267,26 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
     Returns
     -------
     ndarray of shape (m + s, m + s)
-        Gram matrix, by the jury's votes, of the columns of [V R]: coefficients over the atoms, and residual inner
+        Gram matrix, by the sample's weights_, of the columns of [V R]: coefficients over the atoms, and residual inner
         products with the candidates.
     """
     m, size = basis.size, basis.size + len(candidates.rows)
-    program, votes = basis.kernel.program, jury.votes()
+    program, weights_ = basis.kernel.program, sample.normalised_weights()
     sums = np.zeros((size, size))
     # Made once: where an allocator gives memory back at once, as dask has its workers do, new pages for each part made
     # a young stream take a quarter more time.
-    n_most = min(len(jury), _JURORS_AT_ONCE)
+    n_most = min(len(sample), _SAMPLED_ROWS_AT_ONCE)
     all_seen, all_spanned = np.empty((n_most, size)), np.empty((n_most, size - m))
-    for start in range(0, len(jury), _JURORS_AT_ONCE):
-        part = slice(start, start + _JURORS_AT_ONCE)
-        jurors = basis.project(jury.part(part))
-        seen, spanned = all_seen[: len(jurors.rows)], all_spanned[: len(jurors.rows)]
-        np.divide(jurors.coordinates, np.sqrt(unit), out=seen[:, :m])
-        cross = program.matrix(jurors.rows, candidates.rows)
-        cross -= np.matmul(jurors.coordinates, candidates.coordinates.T, out=spanned)
+    for start in range(0, len(sample), _SAMPLED_ROWS_AT_ONCE):
+        part = slice(start, start + _SAMPLED_ROWS_AT_ONCE)
+        sampled = basis.project(sample.part(part))
+        seen, spanned = all_seen[: len(sampled.rows)], all_spanned[: len(sampled.rows)]
+        np.divide(sampled.coordinates, np.sqrt(unit), out=seen[:, :m])
+        cross = program.matrix(sampled.rows, candidates.rows)
+        cross -= np.matmul(sampled.coordinates, candidates.coordinates.T, out=spanned)
         np.divide(cross, unit, out=seen[:, m:])
         # In place, for a scaled copy would be another array of this size.
-        seen *= np.sqrt(votes[part])[:, None]
+        seen *= np.sqrt(weights_[part])[:, None]
         sums += gram_of(seen)
     # V = C L^-1, and so for the sums.
     inverse = basis.inverse * np.sqrt(unit)
@@ -289,21 +295,21 @@ def witnessed_sums(basis: Basis, jury: Reservoir, candidates: Projected, unit: f
     return sums
 
 
-def votes_of(jury: Reservoir, positions: Positions) -> Array:
+def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
     """Look up the votes that rows of the stream have in their own case.
 
     Parameters
     ----------
-    jury : Reservoir
+    sample : Reservoir
     positions : ndarray of shape (k,) of int64
         Of the rows.
 
     Returns
     -------
     ndarray of shape (k,)
-        0 where a row does not sit in the jury.
+        0 where a row does not sit in the sample.
     """
     own = np.zeros(len(positions))
-    _, seats, found = np.intersect1d(jury.positions, positions, return_indices=True)
-    own[found] = jury.votes()[seats]
+    _, seats, found = np.intersect1d(sample.positions, positions, return_indices=True)
+    own[found] = sample.normalised_weights()[seats]
     return own

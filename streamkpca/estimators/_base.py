@@ -15,7 +15,7 @@ from streamkpca.kernels import Kernel
 Array = npt.NDArray[np.float64]
 
 
-class Answers(Protocol):
+class FittedModel(Protocol):
     """What a fitted model can be asked; implementations never change once made."""
 
     @property
@@ -57,7 +57,7 @@ class Learned(Parameterized, ABC):
     """
 
     @abstractmethod
-    def _answers(self) -> Answers | None:
+    def _answers(self) -> FittedModel | None:
         """Return the answers to queries; None before the first row."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Learned(Parameterized, ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return self._width() is not None
 
-    def _fitted(self, request: str) -> Answers:
+    def _fitted(self, request: str) -> FittedModel:
         answers = self._answers()
         if answers is None:
             raise not_fitted(type(self).__name__, request)
@@ -502,7 +502,7 @@ class Estimator(Learned):
         q = len(self._fitted("get_feature_names_out").eigenvalues)
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(q)], dtype=object)
 
-    def _query(self, X: Any, method: str, answers: Answers) -> Array:
+    def _query(self, X: Any, method: str, answers: FittedModel) -> Array:
         # The width is that of the answers in hand: another thread may be fitting other rows.
         width = answers.atoms.shape[1]
         if is_plain(X, width):

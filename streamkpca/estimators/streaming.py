@@ -137,7 +137,7 @@ class StreamEstimator(SnapshotEstimator):
         >>> StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]).partial_fit([[3.0]]).n_samples_seen_
         3
         """
-        return self._given("n_samples_seen_").n_rows
+        return self._require_stream("n_samples_seen_").n_rows
 
     @property
     def n_rows_rejected_(self) -> int:
@@ -150,7 +150,7 @@ class StreamEstimator(SnapshotEstimator):
         >>> model.n_rows_rejected_, model.n_samples_seen_
         (1, 3)
         """
-        return self._given("n_rows_rejected_").n_rejected
+        return self._require_stream("n_rows_rejected_").n_rejected
 
     @property
     def residual_trend_(self) -> float:
@@ -172,7 +172,7 @@ class StreamEstimator(SnapshotEstimator):
         >>> round(model.partial_fit(random.normal(scale=4.0, size=(64, 2))).residual_trend_, 2)
         0.35
         """
-        summary = self._given("residual_trend_").summary
+        summary = self._require_stream("residual_trend_").summary
         return 0.0 if summary is None else summary.trend.strength
 
     @property
@@ -192,7 +192,7 @@ class StreamEstimator(SnapshotEstimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).drift_detected_
         True
         """
-        summary = self._given("drift_detected_").summary
+        summary = self._require_stream("drift_detected_").summary
         return summary is not None and summary.trend.is_fresh
 
     @property
@@ -210,10 +210,10 @@ class StreamEstimator(SnapshotEstimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).last_drift_row_  # three blocks later
         6592
         """
-        summary = self._given("last_drift_row_").summary
+        summary = self._require_stream("last_drift_row_").summary
         return None if summary is None else summary.last_drift
 
-    def _given(self, request: str) -> Stream:
+    def _require_stream(self, request: str) -> Stream:
         stream = self._stream
         if stream is None:
             raise not_fitted(type(self).__name__, request)
@@ -222,7 +222,7 @@ class StreamEstimator(SnapshotEstimator):
     def _sampled(self, request: str) -> tuple[Snapshot, Summary]:
         """Return the published snapshot, and a summary of all rows that has a sample of them."""
         where = f"{type(self).__name__}.{request}"
-        stream = self._given(request)
+        stream = self._require_stream(request)
         with one_blas_thread():
             summary = stream.completed(self._settings(where))
         if not len(summary.reservoir):
@@ -489,7 +489,7 @@ class StreamWriter(StoredEstimator):
         """
         settings = self._settings(f"{type(self).__name__}.refit")
         with self._writing(), one_blas_thread():
-            stream = copy.copy(self._given("refit"))
+            stream = copy.copy(self._require_stream("refit"))
             stream.published = stream.publish(settings)
             self._stream = stream
         return self

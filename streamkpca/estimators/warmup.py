@@ -1,5 +1,6 @@
 """All loops compiled ahead of time, so that later processes find them in the cache."""
 
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,7 +153,9 @@ def cache_folder() -> Path | None:
     Path or None
         None where no folder can be written to.
     """
-    return next((Path(loop.stats.cache_path) for loop in _loops() if loop.stats.cache_path), None)
+    folders = {loop.stats.cache_path for loop in _loops() if loop.stats.cache_path}
+    # Each package of loops has a folder of its own.
+    return Path(os.path.commonpath(folders)) if folders else None
 
 
 def warmth() -> Warmth:

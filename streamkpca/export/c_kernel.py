@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from streamkpca.export.model import Formula
 from streamkpca.export.program import evaluate, single_centre, single_units
-from streamkpca.kernels.features import View
-from streamkpca.kernels.pairwise import Base, Plane, unit_rows
+from streamkpca.kernels.features import FeatureView
+from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -292,14 +292,14 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
 class _PlaneText:
     """What one plane of a program looks like in C."""
 
-    def __init__(self, source: Source, formula: Formula, plane: Plane, p: int) -> None:
+    def __init__(self, source: Source, formula: Formula, plane: PairwiseMatrix, p: int) -> None:
         self.source = source
         self.plane = plane
         self.sum, self.used, self._number = f"p{p}", f"u{p}", p
         # Between a row and itself, the distance is 0.
         self.own = f"own{p}" if plane.base in (Base.INNER, Base.COSINE) else ""
         self.is_cosine = plane.base is Base.COSINE
-        rows = np.ascontiguousarray(View(plane.view.columns).of(formula.rows))
+        rows = np.ascontiguousarray(FeatureView(plane.view.columns).of(formula.rows))
         self.width = rows.shape[1]
         entry = self._entry()
         if plane.base in (Base.SQUARED, Base.ABSOLUTE) and source.is_single:

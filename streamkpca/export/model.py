@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streamkpca._core.triangular import solve_factor
 from streamkpca.errors import not_fitted
-from streamkpca.estimators._base import Answers, Estimator
+from streamkpca.estimators._base import Estimator, FittedModel
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.estimators.exact import KernelPCA
 from streamkpca.kernels import Kernel
@@ -16,7 +16,7 @@ from streamkpca.kernels import Kernel
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 # Answers, rows of the axes, coefficients over them, offset, rows of the span, its factor.
-_Parts = tuple[Answers, Array, Array, Array, Array, Array]
+_Parts = tuple[FittedModel, Array, Array, Array, Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ def _united(*parts: Array) -> tuple[Array, list[Positions]]:
     return rows.copy(), positions
 
 
-def _facts(model: Estimator, answers: Answers) -> dict[str, str]:
+def _facts(model: Estimator, answers: FittedModel) -> dict[str, str]:
     facts = {"n_atoms": str(len(answers.atoms)), "total_weight": repr(float(answers.total_weight))}
     # Only streams count rows; batch estimators know the sum of their weights.
     n_seen = getattr(model, "n_samples_seen_", None)

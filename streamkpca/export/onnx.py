@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 from streamkpca._core.blas import one_blas_thread
 from streamkpca._core.params import check_choice
-from streamkpca._core.triangular import LARGEST_DISTORTION, distortion, inverse_factor
+from streamkpca._core.triangular import LARGEST_AMPLIFICATION, inverse_factor, rounding_amplification
 from streamkpca._version import __version__
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.program import evaluate
-from streamkpca.kernels.pairwise import Base, Plane, unit_rows
+from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -127,7 +127,7 @@ def own_values(graph: Graph, formula: Formula, rows: str) -> str:
     return evaluate(formula.kernel.program, planes, _NodeArithmetic(graph, ()))
 
 
-def _plane(graph: Graph, plane: Plane, rows: str, atoms: Array) -> str:
+def _plane(graph: Graph, plane: PairwiseMatrix, rows: str, atoms: Array) -> str:
     rows = _taken(graph, plane, rows)
     atoms = plane.view.of(atoms)
     if plane.base is Base.INNER:
@@ -180,7 +180,7 @@ def _some(graph: Graph, rows: str, shape: str) -> str:
     return graph.node("Pad", rows, graph.node("Concat", graph.constant(np.array([0, 0])), missing, axis=0))
 
 
-def _own_plane(graph: Graph, plane: Plane, rows: str) -> str:
+def _own_plane(graph: Graph, plane: PairwiseMatrix, rows: str) -> str:
     rows = _taken(graph, plane, rows)
     if plane.base is Base.INNER:
         return graph.node("ReduceSumSquare", rows, axes=[1], keepdims=0)
@@ -190,7 +190,7 @@ def _own_plane(graph: Graph, plane: Plane, rows: str) -> str:
     return graph.constant(np.float64(0.0))
 
 
-def _taken(graph: Graph, plane: Plane, rows: str) -> str:
+def _taken(graph: Graph, plane: PairwiseMatrix, rows: str) -> str:
     if plane.view.columns is not None:
         rows = graph.node("Gather", rows, graph.constant(np.array(plane.view.columns, dtype=np.int64)), axis=1)
     return rows if plane.view.divisors is None else graph.node("Div", rows, graph.constant(plane.view.divisors))
@@ -345,7 +345,7 @@ def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output:
         values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
     apply_inverse = graph.constant(inverse.T)
     coordinates = graph.node("MatMul", values, apply_inverse)
-    if distortion(inverse, factor) > LARGEST_DISTORTION:
+    if rounding_amplification(inverse, factor) > LARGEST_AMPLIFICATION:
         # ONNX cannot solve with a factor. One step of refinement is as exact: on a wide Gaussian the inverse alone
         # lost 3e-12 of k(x, x), with refinement 3e-13, solving 2e-13.
         missing = graph.node("Sub", values, graph.node("MatMul", coordinates, graph.constant(factor.T)))

@@ -10,8 +10,8 @@ from scipy.linalg import solve_triangular
 
 from streamkpca.export.model import Formula
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.features import View
-from streamkpca.kernels.pairwise import Base, Plane, unit_rows
+from streamkpca.kernels.features import FeatureView
+from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows
 from streamkpca.kernels.program import Program
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
@@ -217,8 +217,8 @@ def _kernel_values(formula: Formula, rows: Array) -> Singles:
     return evaluate(formula.kernel.program, planes, _SingleArithmetic())
 
 
-def _plane(plane: Plane, rows: Array, atoms: Array) -> Singles:
-    columns = View(plane.view.columns)
+def _plane(plane: PairwiseMatrix, rows: Array, atoms: Array) -> Singles:
+    columns = FeatureView(plane.view.columns)
     rows, atoms = columns.of(rows), columns.of(atoms)
     if plane.base in (Base.SQUARED, Base.ABSOLUTE):
         centre = single_centre(atoms)

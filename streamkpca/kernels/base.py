@@ -11,9 +11,16 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.params import check_integer, check_real, is_real
 from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.features import Units, View, check_in_units, checked_columns, checked_units, measured_units
+from streamkpca.kernels.features import (
+    FeatureView,
+    Units,
+    check_in_units,
+    checked_columns,
+    checked_units,
+    measured_units,
+)
 from streamkpca.kernels.pairwise import Array, Factor, RowFunction
-from streamkpca.kernels.program import Listing, Program
+from streamkpca.kernels.program import Program, ProgramBuilder
 
 
 class KernelValue(ABC):
@@ -273,9 +280,9 @@ class KernelValue(ABC):
                 f"{type(self).__name__}: expected all parameters to be numbers, but {self!r} still takes "
                 "some from data; call kernel.settled(X) with rows of that kind and use what it returns"
             )
-        listing = Listing()
-        self._lower(listing, View())
-        return listing.finish()
+        builder = ProgramBuilder()
+        self._lower(builder, FeatureView())
+        return builder.finish()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program: it is made anew where it is needed."""
@@ -286,7 +293,7 @@ class KernelValue(ABC):
         return replace(self, **{name: value})  # type: ignore[type-var]
 
     @abstractmethod
-    def _lower(self, listing: Listing, view: View) -> None:
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         """Write the steps that leave k(x, y) of what is seen of rows on top of the stack."""
 
     def _parts(self) -> tuple["KernelValue", ...]:
@@ -534,10 +541,10 @@ class Sum(Kernel):
     def __repr__(self) -> str:
         return f"{self.left._within(_SUM)} + {self.right._within(_PRODUCT)}"
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.left._lower(listing, view)
-        self.right._lower(listing, view)
-        listing.combine(loops.ADD)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.left._lower(builder, view)
+        self.right._lower(builder, view)
+        builder.combine(loops.ADD)
 
 
 @dataclass(frozen=True, repr=False)
@@ -557,10 +564,10 @@ class Product(Kernel):
     def __repr__(self) -> str:
         return f"{self.left._within(_PRODUCT)} * {self.right._within(_POWER)}"
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.left._lower(listing, view)
-        self.right._lower(listing, view)
-        listing.combine(loops.MULTIPLY)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.left._lower(builder, view)
+        self.right._lower(builder, view)
+        builder.combine(loops.MULTIPLY)
 
 
 @dataclass(frozen=True, repr=False)
@@ -585,9 +592,9 @@ class Scaled(Kernel):
     def __repr__(self) -> str:
         return f"{self.scale!r} * {self.kernel._within(_POWER)}"
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.kernel._lower(listing, view)
-        listing.affine(self.scale, 0.0)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.kernel._lower(builder, view)
+        builder.affine(self.scale, 0.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -612,9 +619,9 @@ class Power(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.kernel._lower(listing, view)
-        listing.power(self.exponent)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.kernel._lower(builder, view)
+        builder.power(self.exponent)
 
 
 @dataclass(frozen=True, repr=False)
@@ -631,9 +638,9 @@ class Exponential(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.exp()"
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.kernel._lower(listing, view)
-        listing.apply(loops.EXP)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.kernel._lower(builder, view)
+        builder.apply(loops.EXP)
 
 
 @dataclass(frozen=True, repr=False)
@@ -667,9 +674,9 @@ class ScaledByRows(Kernel):
         """False: the factor depends on where the rows are."""
         return False
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.kernel._lower(listing, view)
-        listing.factor(Factor(self.function, view))
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.kernel._lower(builder, view)
+        builder.factor(Factor(self.function, view))
 
 
 @dataclass(frozen=True, repr=False)
@@ -692,11 +699,11 @@ class OnColumns(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        self.kernel._lower(listing, view.on(self.columns))
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        self.kernel._lower(builder, view.on(self.columns))
 
     def _seen(self, X: Array) -> Array:
-        return View(self.columns).of(X)
+        return FeatureView(self.columns).of(X)
 
     def check_width(self, d: int, where: str) -> None:
         """Refuse rows that lack one of the columns."""
@@ -729,21 +736,21 @@ class InUnits(Kernel):
             self.kernel.check_width(len(self.units), "in_units")
         if self.is_settled:
             # Units of units are multiplied here.
-            self._lower(Listing(), View())
+            self._lower(ProgramBuilder(), FeatureView())
 
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
 
-    def _lower(self, listing: Listing, view: View) -> None:
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         assert not isinstance(self.units, str)
-        self.kernel._lower(listing, view.in_units(self.units))
+        self.kernel._lower(builder, view.in_units(self.units))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         units = measured_units(X, self.units, weights) if isinstance(self.units, str) else self.units
-        return replace(self, units=units, kernel=self.kernel._settle(View(units=units).of(X), weights))
+        return replace(self, units=units, kernel=self.kernel._settle(FeatureView(units=units).of(X), weights))
 
     def _seen(self, X: Array) -> Array:
-        return X if isinstance(self.units, str) else View(units=self.units).of(X)
+        return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)
 
     def check_range(self, X: Array, where: str) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""

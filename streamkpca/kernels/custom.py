@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.features import View
-from streamkpca.kernels.pairwise import Base, PairFunction, Plane, RowFunction
-from streamkpca.kernels.program import Listing
+from streamkpca.kernels.features import FeatureView
+from streamkpca.kernels.pairwise import Base, PairFunction, PairwiseMatrix, RowFunction
+from streamkpca.kernels.program import ProgramBuilder
 
 
 @dataclass(frozen=True, init=False)
@@ -64,5 +64,5 @@ class Custom(Kernel):
         given = {"function": self.function, "of_rows": self.of_rows, name: value}
         return type(self)(given["function"], diagonal=given["of_rows"])
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.CUSTOM, view, self.function, self.of_rows))
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.CUSTOM, view, self.function, self.of_rows))

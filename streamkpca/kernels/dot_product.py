@@ -6,10 +6,10 @@ from typing import Self
 from streamkpca._core.params import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.features import View
+from streamkpca.kernels.features import FeatureView
 from streamkpca.kernels.lengthscale import checked_width, typical_distance
-from streamkpca.kernels.pairwise import Array, Base, Plane
-from streamkpca.kernels.program import Listing
+from streamkpca.kernels.pairwise import Array, Base, PairwiseMatrix
+from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 
 
@@ -24,8 +24,8 @@ class Linear(Kernel):
     array([[11.]])
     """
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.INNER, view))
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.INNER, view))
 
 
 @register("polynomial", "poly")
@@ -63,10 +63,10 @@ class Polynomial(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Polynomial"))
         self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.INNER, view))
-        listing.affine(float(self.gamma), self.coef0)
-        listing.power(self.degree)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.INNER, view))
+        builder.affine(float(self.gamma), self.coef0)
+        builder.power(self.degree)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
@@ -85,8 +85,8 @@ class Cosine(Kernel):
     array([[0.707, 0.   ]])
     """
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.COSINE, view))
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.COSINE, view))
 
 
 @register("sigmoid")
@@ -121,10 +121,10 @@ class Sigmoid(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Sigmoid"))
         self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.INNER, view))
-        listing.affine(float(self.gamma), self.coef0)
-        listing.apply(loops.TANH)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.INNER, view))
+        builder.affine(float(self.gamma), self.coef0)
+        builder.apply(loops.TANH)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):

@@ -23,7 +23,7 @@ _FARTHEST = 1e65
 
 
 @dataclass(frozen=True)
-class View:
+class FeatureView:
     """Columns of rows, divided by units.
 
     Parameters
@@ -42,7 +42,7 @@ class View:
         """The units as an array of shape (c,)."""
         return None if self.units is None else np.array(self.units)
 
-    def on(self, columns: tuple[int, ...]) -> "View":
+    def on(self, columns: tuple[int, ...]) -> "FeatureView":
         """Choose some of the columns that are seen.
 
         Parameters
@@ -52,14 +52,14 @@ class View:
 
         Returns
         -------
-        View
+        FeatureView
         """
-        return View(
+        return FeatureView(
             columns if self.columns is None else tuple(self.columns[i] for i in columns),
             None if self.units is None else tuple(self.units[i] for i in columns),
         )
 
-    def in_units(self, units: Units) -> "View":
+    def in_units(self, units: Units) -> "FeatureView":
         """Divide what is seen by units.
 
         Parameters
@@ -68,7 +68,7 @@ class View:
 
         Returns
         -------
-        View
+        FeatureView
 
         Raises
         ------
@@ -77,7 +77,7 @@ class View:
         """
         if self.units is not None:
             units = _checked_numbers([outer * inner for outer, inner in zip(self.units, units, strict=True)])
-        return View(self.columns, units)
+        return FeatureView(self.columns, units)
 
     def of(self, X: Array) -> Array:
         """Give what is seen of rows.
@@ -105,7 +105,7 @@ def check_in_units(seen: Array, where: str) -> None:
     Parameters
     ----------
     seen : ndarray of shape (n, c)
-        From `View.of`.
+        From `FeatureView.of`.
     where : str
         Who asks, for the error text.
 

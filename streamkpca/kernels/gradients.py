@@ -20,7 +20,7 @@ _FUNCTIONS: dict[int, tuple[Callable[[Array], Array], Callable[[Array, Array], A
 }
 
 
-def has_slopes(program: Program) -> bool:
+def has_gradients(program: Program) -> bool:
     """Say whether a kernel is a smooth function of squared distances alone.
 
     Parameters
@@ -34,13 +34,13 @@ def has_slopes(program: Program) -> bool:
     return not program.factors and all(plane.base is Base.SQUARED for plane in program.planes)
 
 
-def values_and_slopes(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
+def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
     """Evaluate a kernel and its derivatives by the squared distances over its sets of columns, in their units.
 
     Parameters
     ----------
     program : Program
-        For which `has_slopes` holds.
+        For which `has_gradients` holds.
     X : ndarray of shape (n, d)
     Y : ndarray of shape (m, d)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.features import View
+from streamkpca.kernels.features import FeatureView
 
 Array = npt.NDArray[np.float64]
 RowFunction = Callable[[Array], Any]
@@ -19,7 +19,7 @@ PairFunction = Callable[[Array, Array], Any]
 _FEW_FEATURES = 8
 _FEW_ROWS = 4
 
-_WHOLE = View()
+_WHOLE = FeatureView()
 
 
 class Base(Enum):
@@ -40,12 +40,12 @@ class Factor:
     ----------
     function : callable
         Rows (n, d) in, n numbers out.
-    view : View, optional
+    view : FeatureView, optional
         What it sees of rows; all of them by default.
     """
 
     function: RowFunction
-    view: View = _WHOLE
+    view: FeatureView = _WHOLE
 
     def values(self, X: Array) -> Array:
         """Evaluate the function for rows.
@@ -67,21 +67,21 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Plane:
+class PairwiseMatrix:
     """A matrix over pairs of rows, before any step is applied.
 
     Parameters
     ----------
     base : Base
         What it holds.
-    view : View, optional
+    view : FeatureView, optional
         What it sees of rows; all of them by default.
     function, diagonal : callable, optional
         For ``Base.CUSTOM``: the caller's functions of pairs and of rows.
     """
 
     base: Base
-    view: View = _WHOLE
+    view: FeatureView = _WHOLE
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
 
@@ -115,7 +115,7 @@ class Plane:
         ----------
         X : ndarray of shape (n, d)
         centre : ndarray of shape (d,), optional
-            From `Plane.centre`.
+            From `PairwiseMatrix.centre`.
 
         Returns
         -------

@@ -7,8 +7,8 @@ import numpy as np
 
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels._loops import mirror_lower
-from streamkpca.kernels.features import View
-from streamkpca.kernels.pairwise import Array, Base, Factor, Plane, unit_rows
+from streamkpca.kernels.features import FeatureView
+from streamkpca.kernels.pairwise import Array, Base, Factor, PairwiseMatrix, unit_rows
 
 # A block of 512 x 1024 numbers is 4 MB. With 1024 rows a Gram matrix took a tenth longer on one core, with 256
 # rows a 512 x 256 matrix a sixth longer on two: BLAS starts its threads more often. The width of a block is a
@@ -16,22 +16,22 @@ from streamkpca.kernels.pairwise import Array, Base, Factor, Plane, unit_rows
 _ROWS, _COLUMNS = 512, 1024
 
 
-class Listing:
+class ProgramBuilder:
     """A program being written: kernels append their steps, planes and factors are shared."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, int, float, float]] = []
-        self._planes: dict[Plane, int] = {}
+        self._planes: dict[PairwiseMatrix, int] = {}
         self._factors: dict[Factor, int] = {}
         self._height = 0
         self._depth = 0
 
-    def plane(self, plane: Plane) -> None:
+    def plane(self, plane: PairwiseMatrix) -> None:
         """Push a plane.
 
         Parameters
         ----------
-        plane : Plane
+        plane : PairwiseMatrix
         """
         self._push(loops.PLANE, self._planes.setdefault(plane, len(self._planes)))
 
@@ -119,7 +119,7 @@ class Program:
     ----------
     steps : sequence of (code, operand, a, b)
         In postfix order.
-    planes : tuple of Plane
+    planes : tuple of PairwiseMatrix
         Distinct matrices that the steps start from.
     factors : tuple of Factor
         Distinct row factors.
@@ -135,7 +135,7 @@ class Program:
     def __init__(
         self,
         steps: Sequence[tuple[int, int, float, float]],
-        planes: tuple[Plane, ...],
+        planes: tuple[PairwiseMatrix, ...],
         factors: tuple[Factor, ...],
         depth: int,
     ) -> None:
@@ -243,7 +243,7 @@ _BASES = {
 }
 
 
-class Targets:
+class PreparedKernel:
     """A kernel program with its right side prepared.
 
     Parameters
@@ -268,7 +268,7 @@ class Targets:
         if any(plane.view.units for plane in planes):
             units = [plane.view.units or (1.0,) * len(own) for plane, own in zip(planes, owned, strict=True)]
             chosen = tuple(columns.tolist())
-            self._view = View(None if chosen == all_columns else chosen, tuple(chain.from_iterable(units)))
+            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(chain.from_iterable(units)))
             columns = np.arange(len(columns))
         steps = [program.depth, len(program.codes), len(planes), *program.codes, *program.operands]
         layout = [*(_BASES[plane.base] for plane in planes), *bounds, *columns]
@@ -315,6 +315,6 @@ class Targets:
         return X if self._view is None else self._view.of(X)
 
 
-def _part(plane: Plane, rows: Array) -> Array:
+def _part(plane: PairwiseMatrix, rows: Array) -> Array:
     seen = plane.view.of(rows)
     return np.ascontiguousarray((unit_rows(seen) if plane.base is Base.COSINE else seen).T)

@@ -8,10 +8,10 @@ from typing import Self
 from streamkpca._core.params import check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.features import View
+from streamkpca.kernels.features import FeatureView
 from streamkpca.kernels.lengthscale import RULES, checked_width, typical_distance
-from streamkpca.kernels.pairwise import Array, Base, Plane
-from streamkpca.kernels.program import Listing
+from streamkpca.kernels.pairwise import Array, Base, PairwiseMatrix
+from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 
 # exp(-t) is 0 long before; an infinite t would give infinity times 0.
@@ -53,10 +53,10 @@ class RBF(Kernel):
     def __post_init__(self) -> None:
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="RBF"))
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.SQUARED, view))
-        listing.affine(-float(self.gamma), 0.0)
-        listing.apply(loops.EXP)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.affine(-float(self.gamma), 0.0)
+        builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
@@ -93,10 +93,10 @@ class Laplacian(Kernel):
     def __post_init__(self) -> None:
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="Laplacian"))
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.ABSOLUTE, view))
-        listing.affine(-float(self.gamma), 0.0)
-        listing.apply(loops.EXP)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.ABSOLUTE, view))
+        builder.affine(-float(self.gamma), 0.0)
+        builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.gamma, str):
@@ -149,23 +149,23 @@ class Matern(Kernel):
         self._set("nu", nu)
         self._set("length_scale", checked_width("length_scale", self.length_scale, rules=RULES, where="Matern"))
 
-    def _lower(self, listing: Listing, view: View) -> None:
-        listing.plane(Plane(Base.SQUARED, view))
-        listing.apply(loops.SQRT)
-        listing.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.apply(loops.SQRT)
+        builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
         if self.nu > 0.5:
-            listing.minimum(_FAR)
-            listing.copy()
+            builder.minimum(_FAR)
+            builder.copy()
             if self.nu > 1.5:
-                listing.copy()
-                listing.affine(1.0 / 3.0, 1.0)
-                listing.combine(loops.MULTIPLY)
-            listing.affine(1.0, 1.0)
-            listing.apply(loops.SWAP)
-        listing.affine(-1.0, 0.0)
-        listing.apply(loops.EXP)
+                builder.copy()
+                builder.affine(1.0 / 3.0, 1.0)
+                builder.combine(loops.MULTIPLY)
+            builder.affine(1.0, 1.0)
+            builder.apply(loops.SWAP)
+        builder.affine(-1.0, 0.0)
+        builder.apply(loops.EXP)
         if self.nu > 0.5:
-            listing.combine(loops.MULTIPLY)
+            builder.combine(loops.MULTIPLY)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.length_scale, str):
@@ -216,18 +216,18 @@ class RationalQuadratic(Kernel):
             checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic"),
         )
 
-    def _lower(self, listing: Listing, view: View) -> None:
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)
         factor = _finite(0.5 / self.alpha / length / length)
-        listing.plane(Plane(Base.SQUARED, view))
+        builder.plane(PairwiseMatrix(Base.SQUARED, view))
         if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
-            listing.affine(factor, 1.0)
-            listing.power(-int(self.alpha))
+            builder.affine(factor, 1.0)
+            builder.power(-int(self.alpha))
         else:
-            listing.affine(factor, 0.0)
-            listing.apply(loops.LOG1P)
-            listing.affine(-self.alpha, 0.0)
-            listing.apply(loops.EXP)
+            builder.affine(factor, 0.0)
+            builder.apply(loops.LOG1P)
+            builder.affine(-self.alpha, 0.0)
+            builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         if not isinstance(self.length_scale, str):

@@ -97,7 +97,7 @@ class _Task:
         self._future.cancel()
 
 
-class Lookahead:
+class BlockPrefetcher:
     """A few threads that look at the next blocks, this one among them.
 
     Parameters

@@ -10,7 +10,7 @@ Array = npt.NDArray[np.float64]
 _LEAST_CAPACITY = 32
 
 
-class Pending(NamedTuple):
+class RowBuffer(NamedTuple):
     """Rows and weights at the beginning of two buffers.
 
     Parameters
@@ -64,7 +64,7 @@ class Pending(NamedTuple):
 
         Returns
         -------
-        Pending
+        RowBuffer
         """
         stop = self.n_rows + len(rows)
         newer = self if stop <= len(self.weight_buffer) else self._moved(min(max(2 * stop, _LEAST_CAPACITY), most))

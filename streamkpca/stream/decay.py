@@ -9,12 +9,12 @@ Array = npt.NDArray[np.float64]
 # digits, and its shares are kept for as long as none come. Fading with the rows stops later than the user's own clock,
 # so that pending rows and recorded ones keep their shares too.
 LEAST_TOTAL_WEIGHT = 1e-120
-LEAST_FADED_WEIGHT = 1e-150
+LEAST_DECAYED_WEIGHT = 1e-150
 # What rows have faded to within a block is no weight any more: nothing can be divided by it.
 _LEAST_WEIGHT = 1e-200
 
 
-def faded(weights: Array, half_life: float | None) -> tuple[float, Array]:
+def decayed_weights(weights: Array, half_life: float | None) -> tuple[float, Array]:
     """Make older rows count less; the newest of the block keeps its weight.
 
     Parameters
@@ -38,7 +38,7 @@ def faded(weights: Array, half_life: float | None) -> tuple[float, Array]:
     return float(fading[0]), np.where(aged < _LEAST_WEIGHT, 0.0, aged)
 
 
-def possible_factor(factor: float, total_weight: float, least: float) -> float:
+def clamp_decay(factor: float, total_weight: float, least: float) -> float:
     """Limit forgetting to what leaves a total weight that can be divided by.
 
     Parameters

@@ -18,7 +18,7 @@ _LEAST_DEVIATION = 1e-9
 
 
 @dataclass(frozen=True)
-class ResidualTrend:
+class PageCusum:
     """Page's cumulative sum test on the share of each block's energy that the atoms leave unexplained.
 
     Parameters
@@ -27,7 +27,7 @@ class ResidualTrend:
         Blocks since the level began.
     level, variance : float
         Mean and variance of the blocks' unexplained shares.
-    rise, fall : float
+    cusum_up, cusum_down : float
         Cumulative sums of the standardised deviations, upwards and downwards.
     signalled : bool
         Whether the last level ended with a rise.
@@ -47,14 +47,14 @@ class ResidualTrend:
     n_blocks: int = 0
     level: float = 0.0
     variance: float = 0.0
-    rise: float = 0.0
-    fall: float = 0.0
+    cusum_up: float = 0.0
+    cusum_down: float = 0.0
     signalled: bool = False
 
     @property
     def strength(self) -> float:
         """How near the rise is to a signal: 0 as before, 1 a signal."""
-        return self.rise / _THRESHOLD
+        return self.cusum_up / _THRESHOLD
 
     @property
     def is_fresh(self) -> bool:
@@ -73,19 +73,19 @@ class ResidualTrend:
 
         Returns
         -------
-        ResidualTrend
+        PageCusum
             Where it begins a new level (`n_blocks` is 1), the old one has ended.
         """
         deviation = max(math.sqrt(self.variance), standard_error, _LEAST_DEVIATION)
         step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
         if self.n_blocks < _FIRST_BLOCKS:
             return self._learned(share)
-        rise = max(0.0, self.rise + step - _ALLOWANCE)
-        fall = max(0.0, self.fall - step - _ALLOWANCE)
-        if max(rise, fall) >= _THRESHOLD:
-            return type(self)(n_blocks=1, level=share, signalled=rise >= _THRESHOLD)
+        cusum_up = max(0.0, self.cusum_up + step - _ALLOWANCE)
+        cusum_down = max(0.0, self.cusum_down - step - _ALLOWANCE)
+        if max(cusum_up, cusum_down) >= _THRESHOLD:
+            return type(self)(n_blocks=1, level=share, signalled=cusum_up >= _THRESHOLD)
         # An outlier moves the level no further than the largest step.
-        return replace(self._learned(self.level + step * deviation), rise=rise, fall=fall)
+        return replace(self._learned(self.level + step * deviation), cusum_up=cusum_up, cusum_down=cusum_down)
 
     def _learned(self, share: float) -> Self:
         """Average in a block's share; from 64 blocks on the old ones fade."""

@@ -45,28 +45,28 @@ def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class SearchPace:
+class SearchSchedule:
     """When to look for atoms: rarely while nothing is found, at once when the stream is explained worse.
 
     Parameters
     ----------
-    pause : int
+    interval : int
         Blocks between searches.
-    wait : int
+    countdown : int
         Blocks still to let pass.
     usual_residual : float
         Mean residual of the rows at the last search.
     spread : float
         Their standard deviation at the last search, in units of the mean.
-    age : int
+    n_blocks : int
         Blocks since the stream began, or changed.
     """
 
-    pause: int = 1
-    wait: int = 0
+    interval: int = 1
+    countdown: int = 0
     usual_residual: float = np.inf
     spread: float = 0.0
-    age: int = 0
+    n_blocks: int = 0
 
     def standard_error(self, block: Block) -> float:
         """Predict the standard error of a block's mean residual from the spread at the last search.
@@ -94,7 +94,7 @@ class SearchPace:
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
     def is_due(self, block: Block) -> bool:
-        """Say whether this block should be searched: at the end of the pause, or in its second half if need be.
+        """Say whether this block should be searched: at the end of the interval, or in its second half if need be.
 
         Parameters
         ----------
@@ -105,25 +105,25 @@ class SearchPace:
         -------
         bool
         """
-        if 2 * self.wait > self.pause:
+        if 2 * self.countdown > self.interval:
             return False
-        return self.wait == 0 or block.mean_residual - 3.0 * self.standard_error(block) > self.usual_residual
+        return self.countdown == 0 or block.mean_residual - 3.0 * self.standard_error(block) > self.usual_residual
 
-    def rejuvenated(self) -> Self:
+    def reset_after_drift(self) -> Self:
         """Return the pace when the stream has changed: search at once, and soon again.
 
         A stream that never stops changing must not be searched at every block for that: it stays as old as one whose
         every eighth block is.
         """
-        return type(self)(age=min(self.age, _CHANGED))
+        return type(self)(n_blocks=min(self.n_blocks, _CHANGED))
 
     def skipped(self) -> Self:
         """Return the pace after a block that was not searched."""
-        return replace(self, wait=self.wait - 1, age=self.age + 1)
+        return replace(self, countdown=self.countdown - 1, n_blocks=self.n_blocks + 1)
 
     def searched(self, *, found: bool, mean_residual: float, spread: float = 0.0) -> Self:
         """Return the pace after a search."""
-        longest = min(self.age**2 // _YOUTH, _LONGEST_PAUSE)
-        pause = self.pause // 2 if found else min(2 * self.pause, longest)
-        pause = max(pause, longest // _PATIENCE, 1)
-        return type(self)(pause, pause - 1, mean_residual, spread, self.age + 1)
+        longest = min(self.n_blocks**2 // _YOUTH, _LONGEST_PAUSE)
+        interval = self.interval // 2 if found else min(2 * self.interval, longest)
+        interval = max(interval, longest // _PATIENCE, 1)
+        return type(self)(interval, interval - 1, mean_residual, spread, self.n_blocks + 1)

@@ -17,9 +17,9 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
-from streamkpca.stream.blocks import Block, Lookahead
-from streamkpca.stream.buffer import Pending
-from streamkpca.stream.decay import LEAST_TOTAL_WEIGHT, possible_factor
+from streamkpca.stream.blocks import Block, BlockPrefetcher
+from streamkpca.stream.buffer import RowBuffer
+from streamkpca.stream.decay import LEAST_TOTAL_WEIGHT, clamp_decay
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.summary import Summary
 
@@ -53,10 +53,10 @@ class Stream:
         # Rows before the first that counts, in whole blocks; there is no summary so far.
         self.n_rows_before = 0
         self.n_rejected = 0
-        self.pending = Pending.none(n_features, self.dtype)
+        self.pending = RowBuffer.none(n_features, self.dtype)
         self.scheduled: Snapshot | None = None
         self.published: Snapshot | None = None
-        self.provisional: tuple[StreamSettings, Pending, Snapshot] | None = None
+        self.provisional: tuple[StreamSettings, RowBuffer, Snapshot] | None = None
         self.n_rows_at_refit = 0
         self._continued: StreamSettings | None = None
 
@@ -138,22 +138,22 @@ class Stream:
         if pending.n_rows:
             first = np.concatenate([pending.rows, first[0]]), np.concatenate([pending.weights, first[1]])
         n_blocks = (pending.n_rows + len(rows)) // self.block_size
-        self.pending = Pending.none(self.n_features, self.dtype)
+        self.pending = RowBuffer.none(self.n_features, self.dtype)
 
         def piece(number: int) -> tuple[Array, Array]:
             start = missing + (number - 1) * self.block_size
             place = slice(start, start + self.block_size)
             return (rows[place], weights[place]) if number else first
 
-        def look(number: int) -> Block:
+        def prepare(number: int) -> Block:
             # Only asked for while blocks are calm, so there is one.
             assert self.summary is not None
-            return self.summary.look(*piece(number), settings.half_life)
+            return self.summary.prepare_block(*piece(number), settings.half_life)
 
-        with Lookahead(blas_threads() if n_blocks > 2 and self.kernel.is_compiled else 1) as lookahead:
+        with BlockPrefetcher(blas_threads() if n_blocks > 2 and self.kernel.is_compiled else 1) as prefetcher:
             for number in range(n_blocks):
-                last = min(number + self._calm_blocks(settings), n_blocks) - 1
-                block = lookahead.block(number, last, look)
+                last = min(number + self._n_prefetchable(settings), n_blocks) - 1
+                block = prefetcher.block(number, last, prepare)
                 self._advance(settings, *piece(number), block=block)
                 if publish and self._refit_is_due(settings):
                     self.publish_now(settings)
@@ -163,13 +163,13 @@ class Stream:
         """Advance the summary by the pending rows."""
         if self.pending.n_rows:
             self._advance(settings, self.pending.rows, self.pending.weights)
-            self.pending = Pending.none(self.n_features, self.dtype)
+            self.pending = RowBuffer.none(self.n_features, self.dtype)
 
     def forget(self, factor: float) -> None:
         """Let all rows given so far count `factor` times what they did."""
         pending = float(self.pending.weights.sum())
         recorded = self.summary.total_weight if self.summary else 0.0
-        factor = possible_factor(factor, recorded + pending, LEAST_TOTAL_WEIGHT)
+        factor = clamp_decay(factor, recorded + pending, LEAST_TOTAL_WEIGHT)
         if self.summary:
             self.summary = self.summary.copy()
             self.summary.forget(factor)
@@ -190,7 +190,7 @@ class Stream:
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
         self.summary = summary
-        self.pending = Pending.none(self.n_features, self.dtype)
+        self.pending = RowBuffer.none(self.n_features, self.dtype)
 
     def publish_now(self, settings: StreamSettings) -> None:
         """Publish outside the schedule, which begins anew from here."""
@@ -229,7 +229,7 @@ class Stream:
         """Return what a refit sees, pending rows included: a summary, and its atoms."""
         summary = self.completed(settings)
         basis = summary.basis
-        return summary, Candidates(basis.atoms, summary.tenure.positions, basis.factor, are_atoms=True)
+        return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
 
     def read_provisional(self, settings: StreamSettings) -> Snapshot:
         """Answer readers before the first scheduled refit, from the rows so far; kept until rows come."""
@@ -271,12 +271,14 @@ class Stream:
             weights = np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
         return self.kernel.settled(rows, weights)
 
-    def _calm_blocks(self, settings: StreamSettings) -> int:
+    def _n_prefetchable(self, settings: StreamSettings) -> int:
         """Say how many blocks to come are worth looking at ahead."""
         if self.summary is None:
             return 0
         m, d = self.summary.basis.size, self.n_features
-        return self.summary.calm_blocks(settings.max_atoms) if self.block_size * m * (m + d) >= _WORTH_A_THREAD else 0
+        return (
+            self.summary.n_prefetchable(settings.max_atoms) if self.block_size * m * (m + d) >= _WORTH_A_THREAD else 0
+        )
 
     def _advance(self, settings: StreamSettings, rows: Array, weights: Array, *, block: Block | None = None) -> None:
         """Take in a block; what comes before any row that counts is only counted, as it settles no scale."""

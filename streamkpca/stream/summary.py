@@ -13,16 +13,16 @@ from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.dictionary.selection import (
     Choice,
     choose_by_tolerance,
-    choose_exchanges,
     choose_for_free_places,
+    choose_swaps,
     choose_to_shrink,
 )
-from streamkpca.dictionary.swaps import Tenure, jury_size
+from streamkpca.dictionary.swaps import AtomStats, selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.decay import LEAST_FADED_WEIGHT, faded, possible_factor
-from streamkpca.stream.drift import ResidualTrend
-from streamkpca.stream.schedule import SearchPace, mean_and_spread
+from streamkpca.stream.decay import LEAST_DECAYED_WEIGHT, clamp_decay, decayed_weights
+from streamkpca.stream.drift import PageCusum
+from streamkpca.stream.schedule import SearchSchedule, mean_and_spread
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ _WORTHWHILE = 0.001
 _WORTH_ANOTHER_ROUND = 0.003
 
 # How many blocks are looked at ahead, at the most, where no schedule says when atoms will change.
-_CALM_BLOCKS = 16
+_MOST_PREFETCHED = 16
 
 
 class Summary:
@@ -61,21 +61,21 @@ class Summary:
     ----------
     basis : Basis
     reservoir : Reservoir
-    trend : ResidualTrend
+    trend : PageCusum
     last_drift : int or None
         Number of rows taken in when a drift was last signalled.
-    tenure : Tenure
+    atom_stats : AtomStats
         Position, weight and exposure of each atom.
-    jury : Reservoir
+    selection_sample : Reservoir
         The sample that judges candidates and atoms. It is not the one that certificates read: rows that the choice of
         atoms has seen flatter it.
     n_rows : int
         Rows taken in.
-    settled : Moments
+    moments_base : Moments
         Of the rows from before the atoms last changed, in coordinates.
-    recent : RowSums or None
+    pending_sums : RowSums or None
         Of the rows since, in kernel values.
-    pace : SearchPace
+    schedule : SearchSchedule
 
     Notes
     -----
@@ -95,15 +95,15 @@ class Summary:
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
-        self.recent: RowSums | None = None
-        self.settled = Moments.zero()
-        self.tenure = Tenure.none()
+        self.pending_sums: RowSums | None = None
+        self.moments_base = Moments.zero()
+        self.atom_stats = AtomStats.none()
         self.n_rows = n_rows
-        self.jury = Reservoir.empty(jury_size(max_atoms), n_features, dtype)
+        self.selection_sample = Reservoir.empty(selection_sample_size(max_atoms), n_features, dtype)
         self.reservoir = Reservoir.empty(reservoir_size, n_features, dtype)
-        self.trend = ResidualTrend()
+        self.trend = PageCusum()
         self.last_drift: int | None = None
-        self.pace = SearchPace()
+        self.schedule = SearchSchedule()
 
     def copy(self) -> Self:
         """Return a summary that goes its own way from here."""
@@ -115,16 +115,18 @@ class Summary:
     @property
     def moments(self) -> Moments:
         """Moments of all rows taken in; O(m^3) where blocks came since they were asked for."""
-        if self.recent is None:
-            return self.settled
-        return self.settled.recorded(self.recent.solved(self.basis.inverse), self.basis.distortion)
+        if self.pending_sums is None:
+            return self.moments_base
+        return self.moments_base.recorded(
+            self.pending_sums.solved(self.basis.inverse), self.basis.rounding_amplification
+        )
 
     @property
     def total_weight(self) -> float:
         """Weight of all rows taken in."""
-        return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
+        return self.moments_base.total_weight + (self.pending_sums.total_weight if self.pending_sums else 0.0)
 
-    def calm_blocks(self, max_atoms: int | None) -> int:
+    def n_prefetchable(self, max_atoms: int | None) -> int:
         """Say for how many blocks to come the atoms will probably stay what they are, this one included.
 
         Parameters
@@ -136,11 +138,11 @@ class Summary:
         int
         """
         if max_atoms is not None:
-            return self.pace.wait
+            return self.schedule.countdown
         # Without a budget atoms join whenever a block is not explained, which the last one was or was not.
-        return _CALM_BLOCKS if self.recent else 0
+        return _MOST_PREFETCHED if self.pending_sums else 0
 
-    def look(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
+    def prepare_block(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
         """Compare rows with the atoms, and change nothing: blocks to come can be looked at in other threads.
 
         Parameters
@@ -160,7 +162,7 @@ class Summary:
         if not weights.all():
             counting = weights > 0.0
             rows = np.where(counting[:, None], rows, rows[np.argmax(counting)])
-        return Block(self.basis, rows, faded(weights, half_life)[1])
+        return Block(self.basis, rows, decayed_weights(weights, half_life)[1])
 
     def advance(
         self,
@@ -186,7 +188,7 @@ class Summary:
         half_life : float or None
             Rows after which a row counts half; None for never.
         block : Block, optional
-            What `look` made of the same rows, maybe before the atoms changed.
+            What `prepare_block` made of the same rows, maybe before the atoms changed.
 
         Notes
         -----
@@ -197,12 +199,12 @@ class Summary:
             self.n_rows += len(rows)
             return
         if block is None or not block.is_seen_from(self.basis):
-            block = self.look(rows, weights, half_life)
+            block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
         if self.basis.size:
             self._watch(block, tolerance)
         times = arrival_times(self.seed, self.n_rows, rows, 2)
-        self.jury = self.jury.add(rows, weights, self.n_rows, times[1])
+        self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         if self._is_worth_searching(block, max_atoms, tolerance):
             self._search(block, max_atoms, tolerance)
         self._record(block, times[0])
@@ -215,15 +217,17 @@ class Summary:
         max_atoms : int
         """
         if self.basis.size > max_atoms:
-            self.jury = self.jury.sorted()
+            self.selection_sample = self.selection_sample.sorted()
             total_weight = self.total_weight
-            choice = choose_to_shrink(self.basis, self.tenure, self.jury, max_atoms, total_weight=total_weight)
+            choice = choose_to_shrink(
+                self.basis, self.atom_stats, self.selection_sample, max_atoms, total_weight=total_weight
+            )
             self._change(choice, self.basis.atoms[:0], np.empty(0))
 
     def recount(self) -> None:
         """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
-        self.settled, self.recent = Moments.zero(self.basis.size), None
-        self.tenure = replace(self.tenure, exposure=np.zeros(self.basis.size))
+        self.moments_base, self.pending_sums = Moments.zero(self.basis.size), None
+        self.atom_stats = replace(self.atom_stats, weight_since_admission=np.zeros(self.basis.size))
         self.reservoir = self.reservoir.emptied()
         self.n_rows = 0
 
@@ -240,7 +244,7 @@ class Summary:
         if not weights.any():
             self.n_rows += len(rows)
             return
-        self._record(self.look(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
+        self._record(self.prepare_block(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
 
     def forget(self, factor: float) -> None:
         """Let all rows taken in so far count `factor` times what they did.
@@ -250,12 +254,12 @@ class Summary:
         factor : float
             From 0 to 1.
         """
-        factor = possible_factor(factor, self.total_weight, LEAST_FADED_WEIGHT)
+        factor = clamp_decay(factor, self.total_weight, LEAST_DECAYED_WEIGHT)
         if factor < 1.0:
-            self.settled = self.settled.decayed(factor)
-            self.recent = self.recent.decayed(factor) if self.recent else None
-            self.tenure = self.tenure.decayed(factor)
-            self.jury = self.jury.decayed(factor)
+            self.moments_base = self.moments_base.decayed(factor)
+            self.pending_sums = self.pending_sums.decayed(factor) if self.pending_sums else None
+            self.atom_stats = self.atom_stats.decayed(factor)
+            self.selection_sample = self.selection_sample.decayed(factor)
             self.reservoir = self.reservoir.decayed(factor)
 
     def merge(self, other: Self) -> None:
@@ -278,34 +282,38 @@ class Summary:
         # Row j of other.basis.factor holds atom j in the other's own basis: T = L2^-1 (its atoms in the union basis).
         in_union = self.basis.project(other.basis.atoms).coordinates
         coordinates = solve_factor(other.basis.factor, np.ascontiguousarray(in_union.T)).T
-        distortion = self.basis.distortion + other.basis.distortion
-        self.settled = self.settled.grown(self.basis.size - known).merged(other.moments, coordinates, distortion)
-        theirs = other.tenure
-        self.tenure = self.tenure.exposed(other_weight).joined(
-            self.n_rows + theirs.positions[joined], theirs.weights[joined], theirs.exposure[joined] + own_weight
+        rounding_amplification = self.basis.rounding_amplification + other.basis.rounding_amplification
+        self.moments_base = self.moments_base.grown(self.basis.size - known).merged(
+            other.moments, coordinates, rounding_amplification
         )
-        self.jury = self.jury.merged(other.jury, self.n_rows)
+        theirs = other.atom_stats
+        self.atom_stats = self.atom_stats.advanced(other_weight).joined(
+            self.n_rows + theirs.positions[joined],
+            theirs.weights[joined],
+            theirs.weight_since_admission[joined] + own_weight,
+        )
+        self.selection_sample = self.selection_sample.merged(other.selection_sample, self.n_rows)
         self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
         self.n_rows += other.n_rows
         # What the rows to come leave unexplained by the union is not known yet.
-        self.trend, self.pace = ResidualTrend(), SearchPace()
+        self.trend, self.schedule = PageCusum(), SearchSchedule()
 
     def _age(self, weights: Array, half_life: float | None) -> None:
         """Let the rows so far fade by the length of a block."""
-        self.forget(faded(weights, half_life)[0])
+        self.forget(decayed_weights(weights, half_life)[0])
 
     def _settle(self) -> None:
         """Turn sums of kernel values into moments: the atoms are about to change, or to be judged."""
-        self.settled, self.recent = self.moments, None
+        self.moments_base, self.pending_sums = self.moments, None
 
     def _record(self, block: Block, times: Array) -> None:
         if not block.is_seen_from(self.basis):
             block = Block(self.basis, block.rows, block.weights)
         if self.basis.is_well_conditioned:
-            self.recent = self.recent.plus(block.sums) if self.recent else block.sums
+            self.pending_sums = self.pending_sums.plus(block.sums) if self.pending_sums else block.sums
         else:
-            self.settled = self.settled.recorded(block.sums, self.basis.distortion)
-        self.tenure = self.tenure.exposed(block.sums.total_weight)
+            self.moments_base = self.moments_base.recorded(block.sums, self.basis.rounding_amplification)
+        self.atom_stats = self.atom_stats.advanced(block.sums.total_weight)
         self.reservoir = self.reservoir.add(block.rows, block.weights, self.n_rows, times)
         self.n_rows += len(block.rows)
 
@@ -316,26 +324,26 @@ class Summary:
             return
         # Below the tolerance nothing is wrong: whatever moves there is no change.
         share = max(block.unexplained, 0.0) / energy
-        error = self.pace.standard_error(block) * block.sums.total_weight / energy
+        error = self.schedule.standard_error(block) * block.sums.total_weight / energy
         trend = self.trend.observe(max(share, tolerance), error)
         if trend.signalled and trend.n_blocks == 1:
             self.last_drift = self.n_rows + len(block.rows)
-            self.pace = self.pace.rejuvenated()
+            self.schedule = self.schedule.reset_after_drift()
         self.trend = trend
 
     def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerance: float) -> bool:
         if _is_explained(block.unexplained, block.sums.energy, block.weights, tolerance):
             return False
-        if max_atoms is None or self.pace.is_due(block):
+        if max_atoms is None or self.schedule.is_due(block):
             return True
-        self.pace = self.pace.skipped()
+        self.schedule = self.schedule.skipped()
         return False
 
     def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
         """Look for atoms among the rows of a block."""
         self._settle()
         # A sample whose rows are not in their places yet would put a copy of itself in order, and keep both.
-        self.jury = self.jury.sorted()
+        self.selection_sample = self.selection_sample.sorted()
         weights, seen = block.weights, block.projected()
         if max_atoms is None:
             self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)
@@ -354,12 +362,14 @@ class Summary:
             if _is_explained(float(weights @ np.maximum(seen.residual, 0.0)), block.sums.energy, weights, tolerance):
                 break
         found = profit > _WORTHWHILE * mean_residual
-        self.pace = self.pace.searched(found=found, mean_residual=mean_residual, spread=spread)
+        self.schedule = self.schedule.searched(found=found, mean_residual=mean_residual, spread=spread)
 
     def _choose(self, seen: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
-        moments = self.settled
+        moments = self.moments_base
         if self.basis.size == max_atoms:
-            return choose_exchanges(self.basis, self.tenure, moments, self.jury, seen, weights, start=self.n_rows)
+            return choose_swaps(
+                self.basis, self.atom_stats, moments, self.selection_sample, seen, weights, start=self.n_rows
+            )
         total_weight = moments.total_weight + float(weights.sum())
         return choose_for_free_places(
             self.basis,
@@ -375,12 +385,12 @@ class Summary:
         """Carry out a choice: atoms go first, so that the budget holds at any time."""
         self._settle()
         if len(choice.removed):
-            self.settled = self.settled.rotated(self.basis.remove(choice.removed))
-            self.tenure = self.tenure.without(choice.removed)
+            self.moments_base = self.moments_base.rotated(self.basis.remove(choice.removed))
+            self.atom_stats = self.atom_stats.without(choice.removed)
         if len(choice.admitted):
             accepted = choice.admitted[self.basis.extend(rows[choice.admitted])]
-            self.settled = self.settled.grown(len(accepted))
-            self.tenure = self.tenure.joined(self.n_rows + accepted, weights[accepted], np.zeros(len(accepted)))
+            self.moments_base = self.moments_base.grown(len(accepted))
+            self.atom_stats = self.atom_stats.joined(self.n_rows + accepted, weights[accepted], np.zeros(len(accepted)))
 
 
 def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:

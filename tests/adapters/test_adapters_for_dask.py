@@ -409,7 +409,6 @@ def test_functions_of_the_caller_make_kernels_too():
 
 def test_without_dask_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.base", None)
-    for name in ("for_dask", "dask_blocks", "dask_runs"):
-        monkeypatch.delitem(sys.modules, f"streamkpca.adapters.{name}")
+    monkeypatch.delitem(sys.modules, "streamkpca.adapters.for_dask")
     with pytest.raises(ImportError, match=r'needs dask.base; pip install "streamkpca\[dask\]"'):
         importlib.import_module("streamkpca.adapters.for_dask")

@@ -41,7 +41,7 @@ def test_all_that_is_told_is_that_of_the_dense_covariance(drawn, least_gain, by_
             patch.setattr(candidate_gram, "_FEW", -1)
             patch.setattr(candidate_gram, "_FEW_OF", -1)
         few = CandidateGram(problem).weighted(weights)
-    assert few.can_be_polished == by_gram
+    assert few.can_be_refined == by_gram
     likelihood, A, Q = defined(problem, weights)
     assert few.log_likelihood == pytest.approx(likelihood, rel=1e-10, abs=1e-10)
     np.testing.assert_array_equal(few.weights, weights)
@@ -72,10 +72,10 @@ def test_rows_are_computed_once_and_given_in_the_order_asked_for():
 def test_many_weights_are_judged_by_all_features():
     rng = np.random.default_rng(0)
     candidates = CandidateGram(Problem(rng.normal(size=(300, 4)), np.eye(4)))
-    assert candidates.weighted((np.arange(300) < 128).astype(float)).can_be_polished
+    assert candidates.weighted((np.arange(300) < 128).astype(float)).can_be_refined
     many = candidates.weighted((np.arange(300) < 129).astype(float))
-    assert not many.can_be_polished
-    assert many.polished(0.0) is many
+    assert not many.can_be_refined
+    assert many.newton_refined(0.0) is many
 
 
 @pytest.mark.parametrize(("weight", "anew"), [(1.0, 0), (1e5, 1), (1e9, 1)])
@@ -101,8 +101,8 @@ def test_where_differences_lose_the_digits_all_is_computed_anew(monkeypatch, wei
 
 def test_polishing_makes_weights_vanish_exactly():
     problem = Problem(np.eye(3), np.diag([5.0, 0.5, 1.5]))
-    polished = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).polished(1e-14)
-    np.testing.assert_allclose(polished.weights, [4.0, 0.0, 0.5], rtol=1e-6)
-    polished = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).polished(1e-14)
-    assert polished.active.tolist() == [0]
-    np.testing.assert_allclose(polished.weights, [4.0, 0.0, 0.0], rtol=1e-6)
+    newton_refined = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
+    np.testing.assert_allclose(newton_refined.weights, [4.0, 0.0, 0.5], rtol=1e-6)
+    newton_refined = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
+    assert newton_refined.active.tolist() == [0]
+    np.testing.assert_allclose(newton_refined.weights, [4.0, 0.0, 0.0], rtol=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
 from streamkpca.components.certificates import eigenvalue_bounds, mean_interval, upper_quantile
-from streamkpca.dictionary.moments import Losses, Moments
+from streamkpca.dictionary.moments import Moments, ProjectionLoss
 
 N_STREAMS = 2000
 
@@ -166,7 +166,9 @@ def test_atoms_do_not_speak_for_rows_to_come():
 
 def test_the_bounds_are_the_formula():
     second = np.diag([4.0, 1.0])
-    moments = Moments(10.0, 10.0, 9.0, 1.0, np.zeros(2), second, Losses(1.0, 0.5, 2.25, 0.25, 0.5, rounding=0.01))
+    moments = Moments(
+        10.0, 10.0, 9.0, 1.0, np.zeros(2), second, ProjectionLoss(1.0, 0.5, 2.25, 0.25, 0.5, rounding=0.01)
+    )
     bounds = eigenvalue_bounds(moments, moments, np.array([0.4, 0.1]), center=False)
     distance = (1.5 + 0.5) / np.sqrt(10.0)
     upper = (np.sqrt([0.4 + 0.15, 0.1 + 0.15]) + distance) ** 2

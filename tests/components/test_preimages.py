@@ -6,7 +6,7 @@ from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, Streami
 from streamkpca.components import preimages
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-from streamkpca.kernels.gradients import has_slopes, values_and_slopes
+from streamkpca.kernels.gradients import has_gradients, values_and_gradients
 
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 SMOOTH = [
@@ -38,7 +38,7 @@ def circle(n, noise=0.0):
 @pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
 def test_slopes_are_derivatives(kernel):
     X, Y, step = rows_of(0, 7), rows_of(1, 5), 1e-6
-    values, slopes = values_and_slopes(kernel.program, X, Y)
+    values, slopes = values_and_gradients(kernel.program, X, Y)
     np.testing.assert_allclose(values, kernel.matrix(X, Y), rtol=1e-10)
     for feature in range(3):
         shift = np.zeros(3)
@@ -55,14 +55,14 @@ def test_slopes_are_derivatives(kernel):
 @pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
 def test_slopes_are_finite_where_rows_meet(kernel):
     X = rows_of(0, 4)
-    for slope in values_and_slopes(kernel.program, X, X)[1]:
+    for slope in values_and_gradients(kernel.program, X, X)[1]:
         assert np.isfinite(slope).all()
 
 
 def test_who_has_slopes():
-    assert all(has_slopes(kernel.program) for kernel in SMOOTH)
+    assert all(has_gradients(kernel.program) for kernel in SMOOTH)
     others = [Linear(), Laplacian(1.0), Cosine(), RBF(1.0) + Linear(), RBF(1.0).scaled_by(lambda X: X[:, 0])]
-    assert not any(has_slopes(kernel.program) for kernel in others)
+    assert not any(has_gradients(kernel.program) for kernel in others)
 
 
 # Pre-images

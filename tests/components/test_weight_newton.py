@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from streamkpca.components import ascent as weight_newton
-from streamkpca.components.ascent import polish
+from streamkpca.components.ascent import newton_refine
 from streamkpca.components.likelihood import GramModel
 
 
@@ -26,7 +26,7 @@ def reweighted(model, weights):
 @pytest.mark.parametrize("seed", range(3))
 def test_near_a_maximum_the_step_is_newtons(seed):
     """Where the first choice of curvature holds, a step leads to the maximum but for its square."""
-    kept, best = polish(draw_model(seed, 3, 8), 1e-15)
+    kept, best = newton_refine(draw_model(seed, 3, 8), 1e-15)
     assert kept.size
     error = 1e-4 * np.linspace(-1.0, 1.0, kept.size + 1)[1:]
     step, promised = weight_newton._relative_step(reweighted(best, best.weights * (1.0 + error)))
@@ -38,7 +38,7 @@ def test_near_a_maximum_the_step_is_newtons(seed):
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 7), r=st.integers(1, 6))
 def test_the_likelihood_never_falls(seed, k, r):
     start = draw_model(seed, k, r)
-    kept, model = polish(start, 1e-13)
+    kept, model = newton_refine(start, 1e-13)
     assert model.is_reliable
     assert model.gain >= start.gain
     assert len(kept) == len(model.weights)
@@ -49,7 +49,7 @@ def test_the_likelihood_never_falls(seed, k, r):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
-    kept, model = polish(draw_model(seed, 5, 8), 1e-14)
+    kept, model = newton_refine(draw_model(seed, 5, 8), 1e-14)
     general = minimize(
         lambda logs: -reweighted(model, np.exp(logs)).gain,
         np.log(model.weights),
@@ -64,8 +64,8 @@ def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), power=st.sampled_from([-60, -20, 20, 40]))
 def test_units_do_not_matter(seed, power):
-    kept, model = polish(draw_model(seed, 5, 4), 1e-12)
-    kept_scaled, scaled = polish(draw_model(seed, 5, 4, scale=2.0**power), 1e-12)
+    kept, model = newton_refine(draw_model(seed, 5, 4), 1e-12)
+    kept_scaled, scaled = newton_refine(draw_model(seed, 5, 4, scale=2.0**power), 1e-12)
     np.testing.assert_array_equal(kept_scaled, kept)
     np.testing.assert_allclose(scaled.weights * 4.0**power, model.weights, rtol=1e-12)
 
@@ -73,13 +73,13 @@ def test_units_do_not_matter(seed, power):
 def test_independent_candidates_have_a_closed_form():
     lengths, variances = np.array([1.0, 2.0, 0.5]), np.array([5.0, 3.0, 0.4])
     model = GramModel(np.diag(lengths**2), np.diag(lengths**2 * variances), np.array([0.1, 40.0, 2.0]))
-    kept, found = polish(model, 1e-15)
+    kept, found = newton_refine(model, 1e-15)
     assert kept.tolist() == [0, 1]
     np.testing.assert_allclose(found.weights, [4.0, 0.5], rtol=1e-6)
 
 
 def test_all_weights_may_vanish():
-    kept, model = polish(GramModel(np.eye(2), 0.1 * np.eye(2), np.ones(2)), 1e-15)
+    kept, model = newton_refine(GramModel(np.eye(2), 0.1 * np.eye(2), np.ones(2)), 1e-15)
     assert not kept.size
     assert model.gain == 0.0
 
@@ -87,7 +87,7 @@ def test_all_weights_may_vanish():
 @pytest.mark.parametrize("least_gain", [np.inf, np.nan])
 def test_what_promises_too_little_is_left_alone(least_gain):
     model = draw_model(1, 4, 3)
-    kept, same = polish(model, least_gain)
+    kept, same = newton_refine(model, least_gain)
     assert same is model
     assert kept.tolist() == [0, 1, 2, 3]
 
@@ -95,7 +95,7 @@ def test_what_promises_too_little_is_left_alone(least_gain):
 def test_equal_candidates_share_a_weight():
     """The curvature is singular between them."""
     model = GramModel(np.ones((2, 2)), np.full((2, 2), 5.0), np.array([0.5, 1.0]))
-    _, found = polish(model, 1e-15)
+    _, found = newton_refine(model, 1e-15)
     assert found.gain >= model.gain
     assert found.gain <= GramModel(np.ones((1, 1)), np.full((1, 1), 5.0), np.array([4.0])).gain + 1e-12
 
@@ -103,10 +103,10 @@ def test_equal_candidates_share_a_weight():
 def test_without_a_usable_curvature_nothing_is_done(monkeypatch):
     monkeypatch.setattr(weight_newton, "dpotrf", lambda matrix: (matrix, 1))
     model = draw_model(1, 4, 3)
-    assert polish(model, 0.0)[1] is model
+    assert newton_refine(model, 0.0)[1] is model
 
 
 def test_a_direction_that_only_loses_is_given_up(monkeypatch):
-    model = polish(draw_model(1, 4, 8), 1e-15)[1]
+    model = newton_refine(draw_model(1, 4, 8), 1e-15)[1]
     monkeypatch.setattr(weight_newton, "_relative_step", lambda model: (np.full(len(model.weights), 30.0), 1.0))
-    assert polish(model, 0.0)[1] is model
+    assert newton_refine(model, 0.0)[1] is model

@@ -116,9 +116,8 @@ def test_without_the_jit_the_answers_are_the_same():
 def compiled_with(cache):
     """Run the example with a cache folder; count what was loaded from it and what had to be compiled."""
     count = (
-        "from streamkpca import distance_loops, kernel_loops\n"
-        "loops = [loop for module in (distance_loops, kernel_loops) for loop in vars(module).values()"
-        " if hasattr(loop, 'stats')]\n"
+        "from streamkpca.kernels import _loops\n"
+        "loops = [loop for loop in vars(_loops).values() if hasattr(loop, 'stats')]\n"
         "print(*(sum(sum(c.values()) for c in counts) for counts in"
         " ([loop.stats.cache_hits for loop in loops], [loop.stats.cache_misses for loop in loops])))"
     )
@@ -159,8 +158,8 @@ def test_machine_code_of_other_types_is_not_run(filled, tmp_path):
     cache = shutil.copytree(full, tmp_path / "cache")
     # Two processes that compile at once can leave an index behind that names the wrong file: put one loop's code in the
     # place of another's.
-    (source,) = cache.rglob("distance_loops.mirror_lower*.nbc")
-    (place,) = cache.rglob("kernel_loops.run_program*.1.nbc")
+    (source,) = cache.rglob("_loops.mirror_lower*.nbc")
+    (place,) = cache.rglob("_loops.run_program*.1.nbc")
     shutil.copy(source, place)
     again, _, compiled_again = compiled_with(cache)
     assert again == answer

@@ -106,7 +106,7 @@ def test_the_smallest_reservoirs(size):
 
 def test_fading_keeps_the_order():
     reservoir = sampled(20, 0)
-    faded = reservoir.decayed(1e-3)
-    np.testing.assert_array_equal(faded.positions, reservoir.positions)
-    np.testing.assert_allclose(faded.weights, 1e-3)
-    np.testing.assert_allclose(faded.inclusion_weights(), 1e-3 * reservoir.inclusion_weights())
+    decayed = reservoir.decayed(1e-3)
+    np.testing.assert_array_equal(decayed.positions, reservoir.positions)
+    np.testing.assert_allclose(decayed.weights, 1e-3)
+    np.testing.assert_allclose(decayed.inclusion_weights(), 1e-3 * reservoir.inclusion_weights())

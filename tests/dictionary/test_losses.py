@@ -7,30 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.dictionary.moments import Losses
+from streamkpca.dictionary.moments import ProjectionLoss
 
 SEEDS = st.integers(0, 10**6)
 
 
 def test_an_account_begins_with_nothing():
-    assert Losses().total == Losses().fresh == Losses().stale_distance == 0.0
+    assert ProjectionLoss().total == ProjectionLoss().orthogonal == ProjectionLoss().other_distance == 0.0
 
 
 def test_entries_add_up_and_growth_makes_them_stale():
-    losses = Losses().arrived(4.0).removed(9.0)
-    assert (losses.on_arrival, losses.by_removal, losses.total, losses.fresh) == (4.0, 9.0, 13.0, 13.0)
-    assert losses.stale_distance == 0.0
+    losses = ProjectionLoss().arrived(4.0).removed(9.0)
+    assert (losses.on_arrival, losses.by_removal, losses.total, losses.orthogonal) == (4.0, 9.0, 13.0, 13.0)
+    assert losses.other_distance == 0.0
     grown = losses.span_grown()
-    assert (grown.on_arrival, grown.by_removal, grown.fresh) == (4.0, 9.0, 0.0)
-    assert grown.stale_distance == 5.0
+    assert (grown.on_arrival, grown.by_removal, grown.orthogonal) == (4.0, 9.0, 0.0)
+    assert grown.other_distance == 5.0
     # Arrivals are of other rows, so squares add up; removals may be of the same rows, so lengths do.
     again = grown.arrived(12.0).removed(4.0).span_grown()
-    assert again.stale_distance == pytest.approx(4.0 + 3.0 + 2.0)
+    assert again.other_distance == pytest.approx(4.0 + 3.0 + 2.0)
     assert again.total == 29.0
 
 
 def test_rounding_is_kept_whatever_happens_to_the_span():
-    losses = Losses().arrived(1.0, 0.25).rounded(0.5).removed(1.0).span_grown()
+    losses = ProjectionLoss().arrived(1.0, 0.25).rounded(0.5).removed(1.0).span_grown()
     assert losses.rounding == 0.75
     assert losses.decayed(0.5).rounding == 0.375
     assert losses.merged(losses).rounding == 1.5
@@ -38,23 +38,23 @@ def test_rounding_is_kept_whatever_happens_to_the_span():
 
 
 def test_rounding_never_makes_a_length_imaginary():
-    losses = Losses().arrived(-1e-18).removed(-1e-18)
-    assert losses.fresh == 0.0
-    assert losses.span_grown().stale_distance == 0.0
+    losses = ProjectionLoss().arrived(-1e-18).removed(-1e-18)
+    assert losses.orthogonal == 0.0
+    assert losses.span_grown().other_distance == 0.0
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 10.0), st.floats(0.0, 10.0))
 def test_fading_scales_energies_and_the_roots_of_lengths(factor, arrival, removal):
-    losses = Losses().arrived(arrival).removed(removal).span_grown().arrived(arrival)
-    faded = losses.decayed(factor)
-    assert faded.total == pytest.approx(factor * losses.total)
-    assert faded.stale_distance == pytest.approx(math.sqrt(factor) * losses.stale_distance)
+    losses = ProjectionLoss().arrived(arrival).removed(removal).span_grown().arrived(arrival)
+    decayed = losses.decayed(factor)
+    assert decayed.total == pytest.approx(factor * losses.total)
+    assert decayed.other_distance == pytest.approx(math.sqrt(factor) * losses.other_distance)
 
 
 def test_losses_of_different_rows_add_as_squares():
-    merged = Losses().removed(9.0).merged(Losses().removed(16.0).arrived(1.0))
-    assert merged.stale_distance == pytest.approx(1.0 + 5.0)
-    assert merged.fresh == 0.0
+    merged = ProjectionLoss().removed(9.0).merged(ProjectionLoss().removed(16.0).arrived(1.0))
+    assert merged.other_distance == pytest.approx(1.0 + 5.0)
+    assert merged.orthogonal == 0.0
     assert merged.total == 26.0
 
 
@@ -63,7 +63,7 @@ def test_the_bounds_hold_for_rows_in_a_plane(seed, events):
     """Rows, a span that grows and shrinks along random directions, and what is recorded of them."""
     rng = np.random.default_rng(seed)
     d, rows, recorded = 6, np.empty((0, 6)), np.empty((0, 6))
-    basis, losses = np.empty((0, d)), Losses()
+    basis, losses = np.empty((0, d)), ProjectionLoss()
     for event in events:
         if event == "rows":
             new = rng.normal(size=(5, d))
@@ -82,5 +82,5 @@ def test_the_bounds_hold_for_rows_in_a_plane(seed, events):
     if not len(rows):
         return
     true, seen = (np.linalg.svd(part, compute_uv=False) for part in (rows, recorded))
-    assert np.all(true >= seen - losses.stale_distance - 1e-9)
-    assert np.all(true <= np.sqrt(seen**2 + losses.fresh) + losses.stale_distance + 1e-9)
+    assert np.all(true >= seen - losses.other_distance - 1e-9)
+    assert np.all(true <= np.sqrt(seen**2 + losses.orthogonal) + losses.other_distance + 1e-9)

@@ -46,11 +46,11 @@ def test_sums_of_parts_add_up(seed, n, m, data):
 @given(SEEDS, st.floats(0.0, 1.0))
 def test_fading_is_weighting(seed, factor):
     vectors, energy, a = drawn(seed, 12, 3)
-    faded, weighted = RowSums.of(vectors, energy, a).decayed(factor), RowSums.of(vectors, energy, a * factor)
+    decayed, weighted = RowSums.of(vectors, energy, a).decayed(factor), RowSums.of(vectors, energy, a * factor)
     # Of rows that no longer count the largest energy is remembered.
     if factor:
-        assert_same(faded, weighted)
-    assert faded.total_squared_weight == pytest.approx(factor**2 * (a @ a))
+        assert_same(decayed, weighted)
+    assert decayed.total_squared_weight == pytest.approx(factor**2 * (a @ a))
 
 
 @given(SEEDS, st.integers(0, 4), st.integers(0, 4))

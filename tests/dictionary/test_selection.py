@@ -12,8 +12,8 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import (
     Choice,
     choose_by_tolerance,
-    choose_exchanges,
     choose_for_free_places,
+    choose_swaps,
     choose_to_shrink,
 )
 from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
@@ -90,8 +90,14 @@ def fill(scene, max_atoms, tolerance=1e-3):
 
 
 def exchange(scene):
-    return choose_exchanges(
-        scene.basis, scene.tenure, scene.moments, scene.jury, scene.block, scene.weights, start=scene.start
+    return choose_swaps(
+        scene.basis,
+        scene.atom_stats,
+        scene.moments,
+        scene.selection_sample,
+        scene.block,
+        scene.weights,
+        start=scene.start,
     )
 
 
@@ -123,7 +129,7 @@ def ones(atoms, scene):
 
 def test_a_useless_atom_makes_place_for_a_useful_row():
     scene = Scene(0, 1, 20)
-    scene.atoms = scene.jury.rows[scene.jury.positions == 30] + 50.0
+    scene.atoms = scene.selection_sample.rows[scene.selection_sample.positions == 30] + 50.0
     scene.basis = Basis(RBF(0.3), 3)
     scene.basis.extend(scene.atoms)
     scene.block = scene.basis.project(scene.rows)
@@ -144,7 +150,9 @@ def test_an_outlier_takes_no_useful_atoms_place():
 def test_shrinking_keeps_the_strongest(seed, m, data):
     budget = data.draw(st.integers(1, m))
     scene = Scene(seed, m, 4)
-    choice = choose_to_shrink(scene.basis, scene.tenure, scene.jury, budget, total_weight=scene.total_weight)
+    choice = choose_to_shrink(
+        scene.basis, scene.atom_stats, scene.selection_sample, budget, total_weight=scene.total_weight
+    )
     assert len(choice.admitted) == 0
     assert len(choice.removed) == m - budget
     if budget == m - 1:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, rbf, residual_gram
 
-from streamkpca.dictionary.swaps import Tenure
+from streamkpca.dictionary.swaps import AtomStats
 
 SEEDS = st.integers(0, 10**6)
 
@@ -28,7 +28,7 @@ def test_profit_is_what_the_stream_would_win(seed, m, b):
     candidate, place, profit = scene.exchange().best()
     # The record may say that an atom is worth more than its jury does, never less.
     assert profit <= brute_profit(scene, candidate, place) + 1e-8
-    scene.tenure = Tenure(scene.tenure.positions, scene.tenure.weights, np.zeros(m))
+    scene.atom_stats = AtomStats(scene.atom_stats.positions, scene.atom_stats.weights, np.zeros(m))
     candidate, place, profit = scene.exchange().best()
     assert profit == pytest.approx(brute_profit(scene, candidate, place), abs=1e-8)
 
@@ -38,17 +38,17 @@ def test_after_an_exchange_all_is_as_if_begun_with_it(seed, m, b, data):
     scene = Scene(seed, m, b)
     candidate, place = data.draw(st.integers(0, b - 1)), data.draw(st.integers(0, m - 1))
     exchange = scene.exchange()
-    exchange.carry_out(candidate, place)
+    exchange.apply(candidate, place)
     atoms = scene.atoms.copy()
     atoms[place] = scene.rows[candidate]
     K = rbf(atoms, atoms)
     np.testing.assert_allclose(exchange._precision, np.linalg.inv(K), atol=1e-6 * np.linalg.norm(np.linalg.inv(K)))
     np.testing.assert_allclose(exchange._gram, residual_gram(scene.rows, atoms), atol=1e-7)
     # What the jury sees: coefficients over the atoms, residual products with the candidates.
-    jurors = scene.jury.rows
+    jurors = scene.selection_sample.rows
     both = residual_gram(np.vstack([jurors, scene.rows]), atoms)
     seen = np.hstack([np.linalg.solve(K, rbf(atoms, jurors)).T, both[: len(jurors), len(jurors) :]])
-    sums = (seen * scene.jury.votes()[:, None]).T @ seen
+    sums = (seen * scene.selection_sample.normalised_weights()[:, None]).T @ seen
     np.testing.assert_allclose(exchange._sums, sums, atol=1e-6 * max(np.abs(sums).max(), 1.0))
     assert exchange.best()[0] != candidate
 
@@ -63,10 +63,12 @@ def test_an_atom_that_has_seen_much_is_worth_what_is_recorded():
     often = scene.basis.project(np.vstack([np.repeat(pattern, 20, axis=0), np.repeat(scene.past, 600, axis=0)]))
     scene.moments = type(scene.moments).zero(2).add(often.coordinates, often.energy, np.ones(len(often.rows)))
     scene.total_weight = float(len(often.rows))
-    scene.tenure = Tenure(scene.tenure.positions, scene.tenure.weights, np.zeros(2))
+    scene.atom_stats = AtomStats(scene.atom_stats.positions, scene.atom_stats.weights, np.zeros(2))
     witnessed = scene.exchange()
     assert witnessed.best()[1] == 1
-    scene.tenure = Tenure(scene.tenure.positions, scene.tenure.weights, np.full(2, float(len(often.rows))))
+    scene.atom_stats = AtomStats(
+        scene.atom_stats.positions, scene.atom_stats.weights, np.full(2, float(len(often.rows)))
+    )
     recorded = scene.exchange()
     assert recorded.best()[2] < witnessed.best()[2]
 
@@ -78,9 +80,9 @@ def test_rows_that_depend_on_the_atoms_are_no_candidates():
 
 
 def test_tenure_goes_with_its_atoms():
-    tenure = Tenure(np.array([3, 8]), np.array([1.0, 2.0]), np.array([5.0, 4.0]))
-    joined = tenure.exposed(1.0).decayed(0.5).joined(np.array([9]), np.array([1.0]), np.array([0.0]))
+    stats = AtomStats(np.array([3, 8]), np.array([1.0, 2.0]), np.array([5.0, 4.0]))
+    joined = stats.advanced(1.0).decayed(0.5).joined(np.array([9]), np.array([1.0]), np.array([0.0]))
     left = joined.without(np.array([0]))
     assert left.positions.tolist() == [8, 9]
     assert left.weights.tolist() == [1.0, 1.0]
-    assert left.exposure.tolist() == [2.5, 0.0]
+    assert left.weight_since_admission.tolist() == [2.5, 0.0]

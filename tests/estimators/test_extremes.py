@@ -108,7 +108,7 @@ def assert_finite_summary(model):
         moments.first,
         moments.second,
         summary.basis.factor,
-        summary.tenure.exposure,
+        summary.atom_stats.weight_since_admission,
         moments.energy,
         moments.losses.total,
     ]

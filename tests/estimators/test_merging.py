@@ -46,7 +46,7 @@ def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
         atol = 1e-8 * scale + rounding_of(whole)
         np.testing.assert_allclose(whole.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
         # A merged stream meets atoms in any order, and some come close to each other.
-        rounding = whole._stream.summary.basis.distortion
+        rounding = whole._stream.summary.basis.rounding_amplification
         np.testing.assert_allclose(whole.reconstruction_error(data), 0.0, atol=(1e-7 + rounding) * scale)
         assert_energy_is_conserved(whole._stream.summary)
     assert [state(model) for model in models] == before

@@ -237,7 +237,7 @@ def test_refit_takes_in_the_pending_rows_and_leaves_the_stream():
     left, right = asked._stream, left_alone._stream
     np.testing.assert_array_equal(left.summary.moments.second, right.summary.moments.second)
     np.testing.assert_array_equal(left.summary.basis.factor, right.summary.basis.factor)
-    np.testing.assert_array_equal(left.summary.tenure.positions, right.summary.tenure.positions)
+    np.testing.assert_array_equal(left.summary.atom_stats.positions, right.summary.atom_stats.positions)
     assert left.n_rows_at_refit == right.n_rows_at_refit
     np.testing.assert_array_equal(asked.refit().eigenvalues_, left_alone.refit().eigenvalues_)
     np.testing.assert_array_equal(np.abs(asked.transform(PROBE)), np.abs(left_alone.transform(PROBE)))

@@ -377,7 +377,7 @@ def test_what_is_no_kernel_is_refused():
 
 
 def test_planes_choose_direct_sums_for_few_features_or_rows():
-    plane = kernel_planes.Plane(kernel_planes.Base.SQUARED)
+    plane = kernel_planes.PairwiseMatrix(kernel_planes.Base.SQUARED)
     assert plane.centre(rows(5, 8), n_rows=100) is None
     assert plane.centre(rows(5, 9), n_rows=1) is None
     np.testing.assert_allclose(plane.centre(rows(5, 9), n_rows=100), rows(5, 9).mean(axis=0))

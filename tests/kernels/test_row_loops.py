@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamkpca._core.triangular import inverse_factor
 from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.program import Targets
+from streamkpca.kernels.program import PreparedKernel
 
 KERNELS = [
     Linear(),
@@ -38,7 +38,7 @@ def scene(seed, m, n):
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 4))
 def test_projections_are_those_of_the_matrix(kernel: Kernel, seed: int, m: int, n: int) -> None:
     atoms, rows, projection, offset = scene(seed, m, n)
-    answers = Targets(kernel.program, atoms).project(rows, projection.T.copy(), offset)
+    answers = PreparedKernel(kernel.program, atoms).project(rows, projection.T.copy(), offset)
     np.testing.assert_allclose(answers, kernel.matrix(rows, atoms) @ projection - offset, rtol=1e-10, atol=1e-10)
 
 
@@ -51,7 +51,7 @@ def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int
     inverse = inverse_factor(factor)
     coordinates = kernel.matrix(rows, atoms) @ inverse.T
     expected = np.maximum(kernel.diagonal(rows) - (coordinates**2).sum(axis=1), 0.0)
-    measured = Targets(kernel.program, atoms).measure(rows, inverse)
+    measured = PreparedKernel(kernel.program, atoms).measure(rows, inverse)
     np.testing.assert_allclose(measured, expected, rtol=1e-7, atol=1e-7 * np.abs(kernel.diagonal(rows)).max())
 
 
@@ -60,12 +60,12 @@ def test_rows_of_any_width_are_compared_in_all_columns(seed: int, d: int) -> Non
     rng = np.random.default_rng(seed)
     atoms, rows = rng.normal(size=(5, d)), rng.normal(size=(2, d))
     kernel = RBF(0.3) + RationalQuadratic(length_scale=2.0).on(range(d - 1, d // 2 - 1, -1))
-    answers = Targets(kernel.program, atoms).project(rows, np.eye(5), np.zeros(5))
+    answers = PreparedKernel(kernel.program, atoms).project(rows, np.eye(5), np.zeros(5))
     np.testing.assert_allclose(answers, kernel.matrix(rows, atoms), rtol=1e-12)
 
 
 def test_rows_of_zeros_have_no_direction() -> None:
-    targets = Targets(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
+    targets = PreparedKernel(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
     zero = np.zeros((1, 2))
     np.testing.assert_array_equal(targets.project(zero, np.eye(2), np.zeros(2)), [[0.0, 0.0]])
     np.testing.assert_array_equal(targets.measure(zero, np.eye(2)), [0.0])
@@ -74,7 +74,7 @@ def test_rows_of_zeros_have_no_direction() -> None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the loops as plain Python
 def test_answers_beyond_all_numbers_are_given_to_who_can_say_so() -> None:
-    targets = Targets(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
+    targets = PreparedKernel(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
     far = np.full((1, 2), 1e200)
     assert targets.project(far, np.eye(2), np.zeros(2)) is None
     assert targets.measure(far, np.eye(2)) is None

@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 HALF_LIVES = st.sampled_from([0.7, 5.0, 40.0, 1e6])
 
 
-def faded(n: int, half_life: float) -> Array:
+def decayed_weights(n: int, half_life: float) -> Array:
     """Weights of rows that halve every so many rows, the newest counting one."""
     return 2.0 ** (-np.arange(n)[::-1] / half_life)
 
@@ -24,7 +24,7 @@ def faded(n: int, half_life: float) -> Array:
 @given(st.data(), rows(min_rows=3, max_rows=60, offsets=False), kernel_cases(), HALF_LIVES)
 def test_a_half_life_is_weighting(data: st.DataObject, X: Array, case: KernelCase, half_life: float) -> None:
     drawn = data.draw(weights_for(len(X)))
-    a = faded(len(X), half_life) * (1.0 if drawn is None else drawn)
+    a = decayed_weights(len(X), half_life) * (1.0 if drawn is None else drawn)
     model = streaming_model(3, kernel=case.kernel, half_life=half_life, block_size=8, **EXACT)
     given_in_pieces(model, X, drawn, data.draw(cuts(len(X)))).refit()
     exact = KernelPCA(4, kernel=case.kernel).fit(X, sample_weight=a)
@@ -70,7 +70,7 @@ def test_true_eigenvalues_lie_in_their_bounds(
     if middle < len(X):
         model.forget(0.5).partial_fit(X[middle:], sample_weight=weights[middle:])
     model.refit()
-    a = weights * (1.0 if half_life is None else faded(len(X), half_life))
+    a = weights * (1.0 if half_life is None else decayed_weights(len(X), half_life))
     a[:middle] *= 0.5 if middle < len(X) else 1.0
     exact = KernelPCA(3, kernel=case.kernel, center=center).fit(X, sample_weight=a)
     low, high = model.eigenvalue_bounds_.T
@@ -135,7 +135,7 @@ def test_a_stream_of_a_trillion_rows_counts_on_exactly() -> None:
     model.partial_fit(X[1000:]).refit()
     assert model.n_samples_seen_ == 10**12 + 2000
     assert model.atom_rows_.dtype == np.int64
-    assert model.total_weight_ == pytest.approx(faded(2000, 100.0).sum())
+    assert model.total_weight_ == pytest.approx(decayed_weights(2000, 100.0).sum())
 
 
 @pytest.mark.parametrize("factor", [0.0, -0.5, 1.5, float("nan"), float("inf")])

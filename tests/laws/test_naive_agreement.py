@@ -117,7 +117,8 @@ def test_agrees_after_merging_and_forgetting(
     oracles = [naive.learn(part, np.ones(len(part)), case.function, **settings) for part in parts]
     factor = data.draw(st.sampled_from([1.0, 0.5, 1e-3]))
     models[0].forget(factor).merge(models[1])
-    # Pending rows were taken in before the forgetting by the oracle, after it by the model: the same rows and weights.
+    # Pending rows were taken in before the forgetting by the oracle, after it by the model: the same rows and
+    # weights.
     oracles[0].forget(factor)
     oracles[0].merge(oracles[1])
     assert_agree(models[0], oracles[0], X[:20] + 0.1, center=True)

@@ -138,7 +138,7 @@ class LivingModel(RuleBasedStateMachine):
         account = np.trace(moments.second) + moments.losses.total
         assert account == pytest.approx(moments.energy, rel=1e-10, abs=0.0)
         # The twin has the same atoms, the same weights, and has recorded as much.
-        assert summary.tenure.positions.tolist() == self.twin.atoms
+        assert summary.atom_stats.positions.tolist() == self.twin.atoms
         assert summary.n_rows == len(self.twin.rows)
         assert moments.total_weight == pytest.approx(self.twin.weights.sum(), rel=1e-9)
         if len(atoms):

@@ -116,7 +116,11 @@ def test_rows_kept_take_what_their_precision_asks_for(dtype: Any, size: int) -> 
     stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X)._stream
     assert stream is not None
     assert stream.summary is not None
-    kept = [stream.pending.row_buffer, stream.summary.jury.settled.rows, stream.summary.reservoir.settled.rows]
+    kept = [
+        stream.pending.row_buffer,
+        stream.summary.selection_sample.sorted_draws.rows,
+        stream.summary.reservoir.sorted_draws.rows,
+    ]
     assert [rows.itemsize for rows in kept] == [size] * 3
     # All that is read is in double precision.
     assert {rows.dtype.itemsize for rows in (stream.summary.reservoir.rows, stream.summary.basis.atoms)} == {8}

@@ -57,14 +57,14 @@ def test_sums_of_kernel_values_are_as_right_as_the_distortion_says(spread):
     exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
     summary = Summary(basis.kernel, 3)
     summary.basis = basis
-    summary.settled = Moments.zero(m)
-    summary.tenure = summary.tenure.joined(np.arange(m), np.ones(m), np.zeros(m))
+    summary.moments_base = Moments.zero(m)
+    summary.atom_stats = summary.atom_stats.joined(np.arange(m), np.ones(m), np.zeros(m))
     summary.record(rows, weights)
     lost = np.abs(np.linalg.eigvalsh(summary.moments.second) - np.linalg.eigvalsh(exact.second)).max()
-    assert lost <= (1e-12 + basis.distortion) * weights.sum()
-    assert basis.is_well_conditioned is (basis.distortion <= 1e-8)
+    assert lost <= (1e-12 + basis.rounding_amplification) * weights.sum()
+    assert basis.is_well_conditioned is (basis.rounding_amplification <= 1e-8)
     assert np.trace(summary.moments.second) + summary.moments.losses.total == pytest.approx(weights.sum(), rel=1e-12)
-    assert summary.moments.losses.rounding == pytest.approx(basis.distortion * weights.sum())
+    assert summary.moments.losses.rounding == pytest.approx(basis.rounding_amplification * weights.sum())
 
 
 def test_close_atoms_are_told_from_distant_ones():

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels
-from streamkpca.dictionary.moments import Losses
+from streamkpca.dictionary.moments import ProjectionLoss
 from streamkpca.stream.checkpoint.archive import Archive, write_archive
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
-from streamkpca.stream.schedule import SearchPace
+from streamkpca.stream.schedule import SearchSchedule
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
 
@@ -172,7 +172,7 @@ def test_damage_is_found_by_the_checksum(checkpoint):
 
 
 def test_numbers_of_a_dataclass_come_back_infinity_included():
-    for value in (SearchPace(), SearchPace(3, 2, 0.5, 0.1, 7), Losses(1.0, -1e-20, 3.0)):
+    for value in (SearchSchedule(), SearchSchedule(3, 2, 0.5, 0.1, 7), ProjectionLoss(1.0, -1e-20, 3.0)):
         keys = {field.name: f"key of {field.name}" for field in fields(value)}
         text = json.dumps(numbers_in(value, keys), allow_nan=False)
         assert HeaderFields(json.loads(text), "x").numbers_of(type(value), keys) == value
@@ -300,7 +300,10 @@ BROKEN = [
     (entry("stream.summary.settled.total_squared_weight", 1e-9), "the squares cannot be just 1e-09"),
     (entry("stream.summary.settled.total_weight", 1e200), "the total weight cannot be squared"),
     (entry("stream.summary.settled.total_weight", 1e103), "288 rows cannot weigh 1e\\+103"),
-    (entry("stream.summary.settled.largest_energy", 0.5), "is said to be the largest|none of more energy than 0.5"),
+    (
+        entry("stream.summary.settled.largest_energy", 0.5),
+        "is said to be the largest|none of more energy than 0.5",
+    ),
     (entry("stream.summary.losses.stale_length", 1e300), "a length cannot be squared"),
     (entry("stream.summary.trend.level", 1e300), "the level cannot be squared"),
     (entry("stream.summary.pace.usual_residual", -1.0), "the residuals are no residuals"),

@@ -8,9 +8,9 @@ import pytest
 from comparisons import state
 
 from streamkpca import StreamingKernelPCA, kernels
-from streamkpca.stream import blocks as lookahead
+from streamkpca.stream import blocks as prefetcher
 from streamkpca.stream import state as stream
-from streamkpca.stream.blocks import Lookahead
+from streamkpca.stream.blocks import BlockPrefetcher
 
 
 def looked_at(n_threads, n_blocks, *, calm=lambda number: 99, pause=0.0):
@@ -22,7 +22,7 @@ def looked_at(n_threads, n_blocks, *, calm=lambda number: 99, pause=0.0):
         time.sleep(pause)
         return f"block {number}"
 
-    with Lookahead(n_threads) as ahead:
+    with BlockPrefetcher(n_threads) as ahead:
         blocks = [ahead.block(i, min(i + calm(i), n_blocks) - 1, look) for i in range(n_blocks)]
     return blocks, lookers
 
@@ -63,7 +63,7 @@ def test_an_error_comes_through_and_nothing_is_left_running():
         return number
 
     def ask():
-        with Lookahead(3) as ahead:
+        with BlockPrefetcher(3) as ahead:
             for i in range(8):
                 ahead.block(i, 7, look)
 
@@ -80,14 +80,14 @@ def test_bits_do_not_depend_on_looking_ahead(monkeypatch, settings):
     X[2000:] += 1.0
     monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
     models, ahead = [], []
-    original = lookahead.Lookahead.block
+    original = prefetcher.BlockPrefetcher.block
 
     def spy(*arguments):
         block = original(*arguments)
         ahead.append(block is not None)
         return block
 
-    monkeypatch.setattr(lookahead.Lookahead, "block", spy)
+    monkeypatch.setattr(prefetcher.BlockPrefetcher, "block", spy)
     for n_threads in (1, 3):
         monkeypatch.setattr(stream, "blas_threads", lambda n_threads=n_threads: n_threads)
         options = {"max_atoms": 12, "block_size": 8, "refit_every": 64, "noise_variance": None} | settings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.schedule import SearchPace
+from streamkpca.stream.schedule import SearchSchedule
 
 
 def block_of(residuals, weights=None):
@@ -22,7 +22,7 @@ CALM = block_of(np.ones(9))
 
 def searches(n_blocks, *, found):
     """Run through the blocks of a calm stream: which are searched, and the pace at the end."""
-    pace, searched = SearchPace(), []
+    pace, searched = SearchSchedule(), []
     for i in range(n_blocks):
         if pace.is_due(CALM):
             searched.append(i)
@@ -45,35 +45,35 @@ def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something
     gaps = np.diff(searched)[old]
     assert np.all(gaps >= longest[old] // 4)
     np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
-    assert pace.pause == 1024 * share
+    assert pace.interval == 1024 * share
     worse = block_of(np.full(9, 1.4))
-    # Not in the first half of the pause, whatever comes.
-    assert not replace(pace, wait=pace.pause // 2 + 1).is_due(worse)
-    assert replace(pace, wait=pace.pause // 2).is_due(worse)
-    assert not replace(pace, wait=pace.pause // 2).is_due(CALM)
+    # Not in the first half of the interval, whatever comes.
+    assert not replace(pace, countdown=pace.interval // 2 + 1).is_due(worse)
+    assert replace(pace, countdown=pace.interval // 2).is_due(worse)
+    assert not replace(pace, countdown=pace.interval // 2).is_due(CALM)
 
 
 def test_change_makes_younger_but_not_as_young_as_a_new_stream():
     for age, expected in ((100, 100), (9000, 512)):
-        pace = replace(SearchPace(), age=age, wait=100, pause=200).rejuvenated()
+        pace = replace(SearchSchedule(), n_blocks=age, countdown=100, interval=200).reset_after_drift()
         assert pace.is_due(CALM)
-        assert pace.age == expected
+        assert pace.n_blocks == expected
 
 
 def test_finds_bring_searches_back_as_they_went():
-    pace = replace(SearchPace(), age=9000, pause=1024)
+    pace = replace(SearchSchedule(), n_blocks=9000, interval=1024)
     pauses = []
     for found in (True, True, True, False, False, False):
         pace = pace.searched(found=found, mean_residual=1.0)
-        pauses.append(pace.pause)
+        pauses.append(pace.interval)
     assert pauses == [512, 256, 256, 512, 1024, 1024]
 
 
 @pytest.mark.parametrize(("residual", "due"), [(1.40, False), (1.46, True), (0.5, False)])
 def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
     # 100 rows with a standard deviation of one mean: three standard errors are 0.3 of it.
-    pace = replace(SearchPace(), age=300, pause=8).searched(found=False, mean_residual=1.0, spread=1.0)
-    pace = replace(pace, wait=pace.pause // 2)
+    pace = replace(SearchSchedule(), n_blocks=300, interval=8).searched(found=False, mean_residual=1.0, spread=1.0)
+    pace = replace(pace, countdown=pace.interval // 2)
     rows = np.full(100, residual)
     rows[0] += 50.0
     assert pace.is_due(block_of(rows * residual / rows.mean())) is due
@@ -82,10 +82,10 @@ def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
 @given(st.lists(st.floats(0.0, 5.0), min_size=2, max_size=20), st.integers(0, 9))
 def test_no_spread_is_predicted_that_the_rows_cannot_have(residuals, seed):
     weights = np.random.default_rng(seed).uniform(0.1, 2.0, len(residuals))
-    error = SearchPace(spread=np.inf if any(residuals) else 0.0).standard_error(block_of(residuals, weights))
+    error = SearchSchedule(spread=np.inf if any(residuals) else 0.0).standard_error(block_of(residuals, weights))
     mean = np.average(residuals, weights=weights)
     deviation = np.sqrt(np.average((residuals - mean) ** 2, weights=weights))
     assert error >= deviation * np.sqrt(weights @ weights) / weights.sum() - 1e-9
     if mean:
-        known = SearchPace(spread=deviation / mean).standard_error(block_of(residuals, weights))
+        known = SearchSchedule(spread=deviation / mean).standard_error(block_of(residuals, weights))
         assert known == pytest.approx(deviation * np.sqrt(weights @ weights) / weights.sum(), abs=1e-7)

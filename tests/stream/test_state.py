@@ -34,8 +34,13 @@ def bits(stream):
     pending = stream.pending.rows.tobytes(), stream.pending.weights.tobytes()
     parts = [stream.n_rows, stream.n_rows_at_refit, pending]
     if summary is not None:
-        arrays = [summary.basis.factor, summary.moments.second, summary.moments.first, summary.tenure.exposure]
-        parts += [part.tobytes() for part in [*arrays, summary.tenure.positions]]
+        arrays = [
+            summary.basis.factor,
+            summary.moments.second,
+            summary.moments.first,
+            summary.atom_stats.weight_since_admission,
+        ]
+        parts += [part.tobytes() for part in [*arrays, summary.atom_stats.positions]]
     if scheduled is not None:
         parts += [part.tobytes() for part in (scheduled.projection, scheduled.weights, scheduled.eigenvalues)]
     return parts
@@ -145,7 +150,7 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
     def refuse(*arguments):
         raise AssertionError("a single row had to wait for preparations")
 
-    monkeypatch.setattr(snapshot, "Targets", refuse)
+    monkeypatch.setattr(snapshot, "PreparedKernel", refuse)
     monkeypatch.setattr(snapshot, "inverse_factor", refuse)
     published = stream.published
     np.testing.assert_allclose(published.transform(ROWS[:1]), published.transform(ROWS[:9])[:1])

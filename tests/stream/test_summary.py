@@ -38,9 +38,9 @@ def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
         assert summary.moments.total_weight == pytest.approx(sum(w.sum() for _, w in seen))
         assert summary.moments.energy == pytest.approx(sum(w.sum() for _, w in seen))
         assert 1 <= summary.basis.size <= (max_atoms or size * count)
-        assert len(summary.tenure.exposure) == len(summary.tenure.positions) == summary.basis.size
+        assert len(summary.atom_stats.weight_since_admission) == len(summary.atom_stats.positions) == summary.basis.size
         everything = np.vstack([rows for rows, _ in seen])
-        np.testing.assert_array_equal(everything[summary.tenure.positions], summary.basis.atoms)
+        np.testing.assert_array_equal(everything[summary.atom_stats.positions], summary.basis.atoms)
         if max_atoms is None:
             assert summary.moments.losses.total <= 0.05 * summary.moments.energy
 
@@ -50,8 +50,8 @@ def test_exposure_is_the_weight_since_the_atoms_block(seed, count):
     blocks = blocks_of(seed, count, 6)
     summary = summary_of(blocks, max_atoms=4)
     weights = np.concatenate([w for _, w in blocks])
-    expected = [weights[row // 6 * 6 :].sum() for row in summary.tenure.positions]
-    np.testing.assert_allclose(summary.tenure.exposure, expected)
+    expected = [weights[row // 6 * 6 :].sum() for row in summary.atom_stats.positions]
+    np.testing.assert_allclose(summary.atom_stats.weight_since_admission, expected)
 
 
 def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
@@ -71,11 +71,11 @@ def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
 def test_recounting_keeps_the_atoms_and_forgets_the_rest():
     blocks = blocks_of(0, 3, 8)
     summary = summary_of(blocks, max_atoms=5)
-    atoms, rows = summary.basis.atoms.copy(), summary.tenure.positions.copy()
+    atoms, rows = summary.basis.atoms.copy(), summary.atom_stats.positions.copy()
     summary.recount()
     assert summary.moments.total_weight == summary.n_rows == 0
     np.testing.assert_array_equal(summary.basis.atoms, atoms)
-    np.testing.assert_array_equal(summary.tenure.positions, rows)
+    np.testing.assert_array_equal(summary.atom_stats.positions, rows)
     for block in blocks:
         summary.record(*block)
     assert_conserved(summary)
@@ -108,7 +108,7 @@ def test_a_copy_goes_its_own_way():
     for block in blocks[3:]:
         summary.advance(*block, max_atoms=4, tolerance=0.0)
     np.testing.assert_array_equal(summary.moments.second, branch.moments.second)
-    np.testing.assert_array_equal(summary.tenure.positions, branch.tenure.positions)
+    np.testing.assert_array_equal(summary.atom_stats.positions, branch.atom_stats.positions)
 
 
 @pytest.mark.parametrize("max_atoms", [None, 3])
@@ -120,7 +120,7 @@ def test_rows_of_weight_zero_leave_no_trace(max_atoms):
     assert summary.moments.total_weight == summary.moments.energy == 0.0
     weights = np.r_[np.ones(4), np.zeros(5)]
     summary.advance(rows, weights, max_atoms=max_atoms, tolerance=0.0)
-    assert set(summary.tenure.positions) <= set(range(9, 13))
+    assert set(summary.atom_stats.positions) <= set(range(9, 13))
 
 
 def test_rows_without_energy_need_no_atoms():
@@ -136,11 +136,11 @@ def test_a_jury_that_was_heard_is_held_once(max_atoms):
     summary = Summary(RBF(0.3), 3, max_atoms=6)
     for rows, weights in blocks_of(0, 40, 50):
         summary.advance(rows, weights, max_atoms=6, tolerance=0.0)
-    summary.jury = summary.jury.add(rows, weights, summary.n_rows, np.full(50, 1e-9))
-    assert summary.jury.late
+    summary.selection_sample = summary.selection_sample.add(rows, weights, summary.n_rows, np.full(50, 1e-9))
+    assert summary.selection_sample.unsorted_draws
     if max_atoms < 6:
         summary.shrink(max_atoms)
     else:
-        summary._search(summary.look(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0)
-    assert len(summary.jury) == summary.jury.size
-    assert summary.jury._drawn is summary.jury.settled
+        summary._search(summary.prepare_block(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0)
+    assert len(summary.selection_sample) == summary.selection_sample.size
+    assert summary.selection_sample._drawn is summary.selection_sample.sorted_draws

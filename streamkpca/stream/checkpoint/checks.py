@@ -147,15 +147,15 @@ def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
     summary, pending = stream.summary, stream.pending
     yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
     if summary is not None:
-        yield "atoms", summary.tenure.positions, summary.basis.atoms
+        yield "atoms", summary.atom_stats.positions, summary.basis.atoms
         for name, sample in samples_of(summary).items():
-            yield name, sample.settled.positions, sample.settled.rows
+            yield name, sample.sorted_draws.positions, sample.sorted_draws.rows
     for name, snapshot in stream.snapshots():
         yield name, snapshot.atom_rows, snapshot.atoms
 
 
 def _check_weights(summary: Summary) -> None:
-    for name, sums in (("settled", summary.settled), ("recent", summary.recent)):
+    for name, sums in (("settled", summary.moments_base), ("recent", summary.pending_sums)):
         if sums is None:
             continue
         weight, squared = sums.total_weight, sums.total_squared_weight
@@ -166,28 +166,33 @@ def _check_weights(summary: Summary) -> None:
             f"{name}: of {summary.n_rows} rows that weigh {weight:.6g} the squares cannot be just {squared:.6g}",
         )
     total = (1.0 + ROUNDING) * summary.total_weight
-    tenure = summary.tenure
-    kept = {"atoms": tenure.weights} | {name: sample.settled.weights for name, sample in samples_of(summary).items()}
+    stats = summary.atom_stats
+    kept = {"atoms": stats.weights} | {
+        name: sample.sorted_draws.weights for name, sample in samples_of(summary).items()
+    }
     for name, weights in kept.items():
         require(
             float(weights.sum()) <= total, f"{name} are said to weigh more than the stream, {summary.total_weight:.6g}"
         )
-    require(bool(np.all(tenure.exposure <= total)), "atoms.exposure: an atom has seen more than the whole stream")
+    require(
+        bool(np.all(stats.weight_since_admission <= total)),
+        "atoms.exposure: an atom has seen more than the whole stream",
+    )
 
 
 def _check_samples(summary: Summary) -> None:
-    jury, reservoir = summary.jury.settled, summary.reservoir.settled
+    sampled, reservoir = summary.selection_sample.sorted_draws, summary.reservoir.sorted_draws
     if not summary.reservoir.is_full:
         kept, weight = float(reservoir.weights.sum()), summary.total_weight
         require(
             abs(kept - weight) <= ROUNDING * weight,
             f"reservoir: it was never full, but its rows weigh {kept:.6g} and those of the stream {weight:.6g}",
         )
-    if not summary.jury.is_full:
-        for name, positions in (("atoms", summary.tenure.positions), ("reservoir", reservoir.positions)):
-            known = bool(np.isin(positions, jury.positions).all())
+    if not summary.selection_sample.is_full:
+        for name, positions in (("atoms", summary.atom_stats.positions), ("reservoir", reservoir.positions)):
+            known = bool(np.isin(positions, sampled.positions).all())
             require(known, f"jury: it was never full, but lacks rows of {name}")
-    largest = max(sums.largest_energy for sums in (summary.settled, summary.recent) if sums is not None)
+    largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
     energies = summary.basis.kernel.program.diagonal(kept_rows), summary.basis.energy
     highest = max(float(energy.max(initial=0.0)) for energy in energies)
@@ -257,29 +262,34 @@ def check_stream(stream: Stream) -> None:
 
 
 def _check_summary(summary: Summary) -> None:
-    basis, tenure, moments = summary.basis, summary.tenure, summary.settled
+    basis, stats, moments = summary.basis, summary.atom_stats, summary.moments_base
     require(basis.kernel.is_settled, f"the scale of its kernel {basis.kernel!r} is not settled")
     require_rows("atoms", basis.atoms, basis.kernel)
     require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
     require_close("atoms.energy", basis.energy, basis.kernel.program.diagonal(basis.atoms), basis.energy)
-    require_positions("atoms", tenure.positions, summary.n_rows)
-    for name in ("weights", "exposure"):
-        require_not_negative(f"atoms.{name}", getattr(tenure, name))
+    require_positions("atoms", stats.positions, summary.n_rows)
+    require_not_negative("atoms.weights", stats.weights)
+    require_not_negative("atoms.exposure", stats.weight_since_admission)
     _check_moments(moments)
-    if summary.recent is not None:
-        _check_sums("recent", summary.recent)
+    if summary.pending_sums is not None:
+        _check_sums("recent", summary.pending_sums)
         if basis.kernel.is_positive_definite:
-            _check_recent(summary.recent, basis)
+            _check_recent(summary.pending_sums, basis)
     for name, sample in samples_of(summary).items():
         _check_sample(name, sample, summary)
-    trend, pace = summary.trend, summary.pace
-    require_finite("trend", [trend.level, trend.variance, trend.rise, trend.fall])
+    trend, schedule = summary.trend, summary.schedule
+    require_finite("trend", [trend.level, trend.variance, trend.cusum_up, trend.cusum_down])
     require(abs(trend.level) <= _LARGEST, "trend: the level cannot be squared")
-    require(min(trend.variance, trend.rise, trend.fall) >= 0.0, "trend: sums of squares or of rises are negative")
+    require(
+        min(trend.variance, trend.cusum_up, trend.cusum_down) >= 0.0, "trend: sums of squares or of rises are negative"
+    )
     require(trend.n_blocks >= 0, "trend: a negative number of blocks")
-    require_finite("pace", [pace.spread])
-    require(pace.usual_residual >= 0.0 and pace.spread >= 0.0, "pace: the residuals are no residuals")
-    require(0 <= pace.wait < pace.pause and pace.age >= 0, "pace: the next search is not within the pause")
+    require_finite("pace", [schedule.spread])
+    require(schedule.usual_residual >= 0.0 and schedule.spread >= 0.0, "pace: the residuals are no residuals")
+    require(
+        0 <= schedule.countdown < schedule.interval and schedule.n_blocks >= 0,
+        "pace: the next search is not within the pause",
+    )
     drift = summary.last_drift
     require(drift is None or drift <= summary.n_rows, "a drift is said to be later than the last row")
 
@@ -287,8 +297,8 @@ def _check_summary(summary: Summary) -> None:
 def _check_moments(moments: Moments) -> None:
     losses = moments.losses
     require_finite("losses", vars(losses).values())
-    require(min(losses.rounding, losses.stale_length) >= 0.0, "losses: a length is negative")
-    require(losses.stale_length <= _LARGEST, "losses: a length cannot be squared")
+    require(min(losses.rounding, losses.other_length) >= 0.0, "losses: a length is negative")
+    require(losses.other_length <= _LARGEST, "losses: a length cannot be squared")
     _check_sums("settled", moments)
     account = float(np.trace(moments.second)) + losses.total
     allowed = ROUNDING * abs(moments.energy) + losses.rounding
@@ -330,12 +340,12 @@ def _check_sums(name: str, sums: RowSums) -> None:
 def _check_recent(recent: RowSums, basis: Basis) -> None:
     # Rows cannot have more energy in the span of the atoms than they have: <K^-1, sum a k k^T> <= E.
     recorded = float(np.vdot(basis.precision, recent.second))
-    allowed = (1.0 + ROUNDING + basis.distortion) * abs(recent.energy)
+    allowed = (1.0 + ROUNDING + basis.rounding_amplification) * abs(recent.energy)
     require(recorded <= allowed, f"recent: {recorded:.6g} of an energy of {recent.energy:.6g} are recorded")
 
 
 def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
-    drawn, kernel = sample.settled, summary.basis.kernel
+    drawn, kernel = sample.sorted_draws, summary.basis.kernel
     require(len(drawn.keys) <= sample.size, f"{name}: {len(drawn.keys)} rows are in a sample of {sample.size}")
     require_rows(name, drawn.rows, kernel)
     require_positions(name, drawn.positions, summary.n_rows)

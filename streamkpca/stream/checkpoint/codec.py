@@ -10,15 +10,15 @@ import numpy.typing as npt
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.moments import Losses, Moments, RowSums
-from streamkpca.dictionary.swaps import Tenure
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
+from streamkpca.dictionary.swaps import AtomStats
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.parsing import parse_kernel
-from streamkpca.stream.buffer import Pending
+from streamkpca.stream.buffer import RowBuffer
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
-from streamkpca.stream.drift import ResidualTrend
-from streamkpca.stream.schedule import SearchPace
+from streamkpca.stream.drift import PageCusum
+from streamkpca.stream.schedule import SearchSchedule
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
 from streamkpca.stream.summary import Summary
@@ -51,21 +51,27 @@ _SNAPSHOT = {
 
 
 # Keys of the file for the fields of each part. They are the file's own: a field that is renamed keeps its key.
-_TREND_KEYS = {
+_CUSUM_KEYS = {
     "n_blocks": "n_blocks",
     "level": "level",
     "variance": "variance",
-    "rise": "rise",
-    "fall": "fall",
+    "cusum_up": "rise",
+    "cusum_down": "fall",
     "signalled": "signalled",
 }
-_PACE_KEYS = {"pause": "pause", "wait": "wait", "usual_residual": "usual_residual", "spread": "spread", "age": "age"}
+_SCHEDULE_KEYS = {
+    "interval": "pause",
+    "countdown": "wait",
+    "usual_residual": "usual_residual",
+    "spread": "spread",
+    "n_blocks": "age",
+}
 _LOSS_KEYS = {
-    "fresh_arrival": "fresh_arrival",
-    "fresh_removal": "fresh_removal",
-    "stale_arrival": "stale_arrival",
-    "stale_removal": "stale_removal",
-    "stale_length": "stale_length",
+    "orthogonal_arrival": "fresh_arrival",
+    "orthogonal_removal": "fresh_removal",
+    "other_arrival": "stale_arrival",
+    "other_removal": "stale_removal",
+    "other_length": "stale_length",
     "rounding": "rounding",
 }
 _SUM_KEYS = {
@@ -74,9 +80,9 @@ _SUM_KEYS = {
     "energy": "energy",
     "largest_energy": "largest_energy",
 }
-_TENURE_KEYS = {"positions": "positions", "weights": "weights", "exposure": "exposure"}
+_STATS_KEYS = {"positions": "positions", "weights": "weights", "weight_since_admission": "exposure"}
 # The samples of a summary.
-_SAMPLE_KEYS = {"jury": "jury", "reservoir": "reservoir"}
+_SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
 
 def kernel_record(kernel: Kernel) -> str | None:
@@ -255,7 +261,7 @@ def restored_stream(
     stream.n_rows_before = header.integer("n_rows_before")
     stream.n_rejected = header.integer("n_rejected")
     stream.n_rows_at_refit = header.integer("n_rows_at_refit")
-    stream.pending = Pending(header.integer("n_pending"), arrays["pending.rows"], arrays["pending.weights"])
+    stream.pending = RowBuffer(header.integer("n_pending"), arrays["pending.rows"], arrays["pending.weights"])
     if summary := header.optional_part("summary"):
         stream.summary = _restored_summary(summary, arrays, d, stream.seed, known_kernel)
     snapshots = (_restored_snapshot(name, header, arrays, known_kernel) for name in ("scheduled", "published"))
@@ -266,25 +272,25 @@ def restored_stream(
 
 
 def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
-    basis, tenure = summary.basis, summary.tenure
+    basis, stats = summary.basis, summary.atom_stats
     arrays |= {"atoms.rows": basis.atoms, "atoms.factor": basis.factor, "atoms.energy": basis.energy}
-    arrays |= {f"atoms.{key}": getattr(tenure, field) for field, key in _TENURE_KEYS.items()}
+    arrays |= {f"atoms.{key}": getattr(stats, field) for field, key in _STATS_KEYS.items()}
     header: dict[str, Any] = {
         "kernel": kernel_record(basis.kernel),
         "n_rows": summary.n_rows,
         "n_atoms": basis.size,
         "last_drift": summary.last_drift,
-        "trend": numbers_in(summary.trend, _TREND_KEYS),
-        "pace": numbers_in(summary.pace, _PACE_KEYS),
-        "losses": numbers_in(summary.settled.losses, _LOSS_KEYS),
+        "trend": numbers_in(summary.trend, _CUSUM_KEYS),
+        "pace": numbers_in(summary.schedule, _SCHEDULE_KEYS),
+        "losses": numbers_in(summary.moments_base.losses, _LOSS_KEYS),
     }
-    for name, sums in (("settled", summary.settled), ("recent", summary.recent)):
+    for name, sums in (("settled", summary.moments_base), ("recent", summary.pending_sums)):
         header[name] = None if sums is None else numbers_in(sums, _SUM_KEYS)
         if sums is not None:
             arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
     for name, sample in samples_of(summary).items():
         # Rows that wait aside are put in their places: that changes no answer and no draw to come.
-        drawn = sample.sorted().settled
+        drawn = sample.sorted().sorted_draws
         header[name] = {"size": sample.size, "count": len(drawn.keys)}
         arrays |= {f"{name}.{part}": getattr(drawn, part) for part in ("rows", "positions", "weights", "keys")}
     return header
@@ -297,16 +303,16 @@ def _restored_summary(
     basis.atoms, basis.factor, basis.energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
     summary = Summary(basis.kernel, d, seed=seed, n_rows=header.integer("n_rows"))
     summary.basis = basis
-    summary.tenure = Tenure(**{field: arrays[f"atoms.{key}"] for field, key in _TENURE_KEYS.items()})
-    losses = header.part("losses").numbers_of(Losses, _LOSS_KEYS)
+    summary.atom_stats = AtomStats(**{field: arrays[f"atoms.{key}"] for field, key in _STATS_KEYS.items()})
+    losses = header.part("losses").numbers_of(ProjectionLoss, _LOSS_KEYS)
     settled = {"first": arrays["settled.first"], "second": arrays["settled.second"]}
-    summary.settled = header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled)
+    summary.moments_base = header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled)
     if recent := header.optional_part("recent"):
-        summary.recent = recent.numbers_of(
+        summary.pending_sums = recent.numbers_of(
             RowSums, _SUM_KEYS, first=arrays["recent.first"], second=arrays["recent.second"]
         )
-    summary.trend = header.part("trend").numbers_of(ResidualTrend, _TREND_KEYS)
-    summary.pace = header.part("pace").numbers_of(SearchPace, _PACE_KEYS)
+    summary.trend = header.part("trend").numbers_of(PageCusum, _CUSUM_KEYS)
+    summary.schedule = header.part("pace").numbers_of(SearchSchedule, _SCHEDULE_KEYS)
     summary.last_drift = header.optional_integer("last_drift")
     for field, name in _SAMPLE_KEYS.items():
         drawn = Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys")))
