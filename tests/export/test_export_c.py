@@ -197,7 +197,7 @@ def test_rows_out_of_reach_resemble_nothing(build):
         model = streamed(kernel)
         for size in (1e150, 1e200, np.inf):
             projections, errors = build(model).answers(np.full((1, 3), size))
-            np.testing.assert_allclose(projections, -model._answers().offset[None], atol=1e-12)
+            np.testing.assert_allclose(projections, -model._snapshot().offset[None], atol=1e-12)
             np.testing.assert_allclose(errors, 1.0, atol=1e-12)
 
 
