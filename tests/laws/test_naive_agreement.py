@@ -25,9 +25,13 @@ def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[s
     return model.partial_fit(X, sample_weight=weights).refit()
 
 
-def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: bool) -> None:
+def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: bool, rank: int | None = None) -> None:
     """Atoms, eigenvalues, projections, errors and lost energy, to 1e-8 of the mean energy."""
-    assert model.atom_rows_.tolist() == oracle.atoms
+    assert model.n_atoms_ == len(oracle.atoms)
+    # Before the last atom of a basis as large as the rank, what is left of all rows lies on one line: each would win
+    # the same, and rounding chooses.
+    unique = len(oracle.atoms) - (len(oracle.atoms) == rank)
+    assert model.atom_rows_[:unique].tolist() == oracle.atoms[:unique]
     mean_energy = oracle.energy / oracle.weights.sum()
     lost = 1.0 - oracle.recorded_energy / oracle.energy
     assert model.unexplained_energy_ratio_ == pytest.approx(lost, abs=1e-8)
@@ -126,15 +130,18 @@ def test_agrees_after_merging_and_forgetting(
 
 @pytest.mark.parametrize("max_atoms", [5, None])
 @pytest.mark.parametrize(
-    "case",
-    [LINEAR, KernelCase(kernels.Polynomial(2, gamma=0.5, coef0=1.0), naive.polynomial(2, 0.5, 1.0))],
+    ("case", "rank"),
+    [
+        (LINEAR, 8),
+        (KernelCase(kernels.Polynomial(2, gamma=0.5, coef0=1.0), naive.polynomial(2, 0.5, 1.0)), 45),
+    ],
     ids=["linear", "polynomial"],
 )
-def test_agrees_for_kernels_of_finite_rank(case: KernelCase, max_atoms: int | None) -> None:
+def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atoms: int | None) -> None:
     settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
     X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
-    assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True)
+    assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
 
 
 @settings(FEWER)
