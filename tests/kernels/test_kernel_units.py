@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.adapters.partitions import template_of
@@ -261,6 +262,7 @@ def test_models_are_those_of_rows_divided_by_units(kernel, units):
 
 
 @pytest.mark.parametrize("kernel", [RBF("median"), Laplacian("spread"), Matern(1.5, length_scale=1.0)], ids=repr)
+@FEWER
 @given(
     exponents=arrays(int, 3, elements=st.integers(-30, 30)),
     shifts=arrays(int, 3, elements=st.integers(-1000, 1000)),

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
+from strategies import FEWER, LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
 
 from streamkpca import kernels
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
 
 # Long streams, which take the twin half a second each.
-FEWER = settings(max_examples=settings.default.max_examples // 5)
+FEWEST = settings(max_examples=settings.default.max_examples // 5)
 
 
 def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[str, Any], **more: Any) -> Any:
@@ -78,6 +78,7 @@ def tolerances() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), budgets(), st.booleans())
 def test_agrees_within_a_budget(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
@@ -89,6 +90,7 @@ def test_agrees_within_a_budget(
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), tolerances(), st.booleans())
 def test_agrees_without_a_budget(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
@@ -100,6 +102,7 @@ def test_agrees_without_a_budget(
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), st.one_of(budgets(), tolerances()), st.booleans())
 def test_agrees_while_rows_fade(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
@@ -112,6 +115,7 @@ def test_agrees_while_rows_fade(
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), st.one_of(budgets(), tolerances()))
 def test_agrees_after_merging_and_forgetting(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any]
@@ -144,7 +148,7 @@ def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atom
     assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
 
 
-@settings(FEWER)
+@FEWEST
 @given(generators(), st.booleans())
 def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None:
     X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
@@ -161,7 +165,7 @@ def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None
     assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
 
 
-@settings(FEWER)
+@FEWEST
 @given(generators())
 def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> None:
     X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import FEWER
 
 from streamkpca.components import snapshot
 from streamkpca.components.refit import RefitSettings
@@ -46,6 +47,7 @@ def bits(stream):
     return parts
 
 
+@FEWER
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12))
 def test_cuts_do_not_matter(sizes):
     n = min(sum(sizes), 120)
