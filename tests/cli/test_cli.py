@@ -271,8 +271,8 @@ def test_warnings_are_one_line(files):
 
 
 def test_a_warm_up_says_what_it_did_and_where_the_cache_is():
-    done = shell("warmup")
-    assert done.returncode == 0, done.stderr
+    done = run("warmup")
+    assert done.exit_code == 0, done.stderr
     assert done.stderr == ""
     assert int(fact(done.stdout, "compiled")) + int(fact(done.stdout, "from the cache")) > 20
     assert "Cache: " in done.stdout
