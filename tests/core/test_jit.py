@@ -11,6 +11,8 @@ import pytest
 import streamkpca
 from streamkpca._core.jit import jit
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(streamkpca.__file__).parent
 CODE = """
 import warnings

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from scripts import run_apart, run_here
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 

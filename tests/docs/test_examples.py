@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scripts import run_apart, run_here
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib", reason="the examples draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="the examples compare with scikit-learn; needs the extra sklearn")
 

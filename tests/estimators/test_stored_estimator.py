@@ -25,6 +25,7 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     return StreamingKernelPCA.from_bytes(model.to_bytes())
 
 
+@pytest.mark.slow
 @FEWER
 @given(
     st.data(),
@@ -56,6 +57,7 @@ def test_saved_and_loaded_is_never_stopped(
     assert again.to_bytes() == never.to_bytes()
 
 
+@pytest.mark.slow
 @FEWER
 @given(st.data(), drifting_rows())
 def test_a_stream_of_scales_likelihoods_and_samples_goes_on(data: st.DataObject, X: Array) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from scripts import run_here
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib", reason="the experiments draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="the experiments classify with scikit-learn; needs the extra sklearn")
 

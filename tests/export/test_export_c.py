@@ -37,7 +37,10 @@ FAR_AWAY = [
 ]
 NUMBERS = {"double": np.float64, "float": np.float32}
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
+]
 
 # Reads rows of numbers, writes for each the error, whether it is novel, and the projection.
 MAIN = """

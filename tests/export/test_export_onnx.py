@@ -25,6 +25,8 @@ from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA
 from streamkpca.export import to_onnx
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, RationalQuadratic
 
+pytestmark = pytest.mark.slow
+
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 

@@ -20,6 +20,8 @@ from streamkpca import StreamingKernelPCA, kernels, merge
 from streamkpca._core import blas as _blas
 from streamkpca.stream import state as stream
 
+pytestmark = pytest.mark.faults
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MOST_LINES = None if NIGHTLY else 8
 N_SIGNALS = 300 if NIGHTLY else 12

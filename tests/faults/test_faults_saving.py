@@ -30,6 +30,7 @@ INTERVAL = 20
 ROWS = np.random.default_rng(3).normal(size=(4000, 3))
 
 pytestmark = [
+    pytest.mark.faults,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
     # numba keeps threads of its own in some versions; the children touch none.
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),

@@ -14,6 +14,8 @@ from strategies import generators, rows
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.errors import IndefiniteKernelWarning, SparsityWarning
 
+pytestmark = pytest.mark.faults
+
 Array = npt.NDArray[np.float64]
 
 KERNELS = [

@@ -56,6 +56,7 @@ def test_a_clock_of_ones_own_is_weighting(data: st.DataObject, X: Array, case: K
     np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
 
 
+@pytest.mark.slow
 @given(st.data(), drifting_rows(), kernel_cases(), budgets(), st.none() | HALF_LIVES, st.booleans())
 def test_true_eigenvalues_lie_in_their_bounds(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, center: bool

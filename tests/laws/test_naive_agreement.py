@@ -12,6 +12,8 @@ from strategies import FEWER, LINEAR, KernelCase, drifting_rows, generators, rbf
 
 from streamkpca import kernels
 
+pytestmark = pytest.mark.slow
+
 Array = npt.NDArray[np.float64]
 
 SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}

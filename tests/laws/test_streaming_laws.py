@@ -194,6 +194,7 @@ def test_energy_is_conserved(data: st.DataObject, X: Array, case: KernelCase, bu
 # Law 10: scale and shift
 
 
+@pytest.mark.slow
 @given(drifting_rows(), rbf_cases(), untied_budgets(), st.sampled_from([0.25, 4.0, 2.0**20]))
 def test_scaling_the_kernel_scales_the_answers(
     X: Array, case: KernelCase, budget: dict[str, Any], factor: float
@@ -211,6 +212,7 @@ def test_scaling_the_kernel_scales_the_answers(
         )
 
 
+@pytest.mark.slow
 @FEWER
 @given(drifting_rows(), untied_budgets(), st.sampled_from([-3.0, 1024.0, 2.0**20]))
 def test_shifting_rows_changes_nothing_for_stationary_kernels(X: Array, budget: dict[str, Any], shift: float) -> None:
