@@ -313,7 +313,7 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, what, message):
 def test_an_absent_array_and_labels_of_another_length_are_refused(tmp_path):
     path = str(tmp_path / "x.npz")
     np.savez(path, rows=np.ones((5, 2)), labels=np.ones(4))
-    with pytest.raises(TableError, match="no array 'z' in it; use --array: rows, labels"):
+    with pytest.raises(TableError, match="no array 'z' in it; choose one with --array: rows, labels"):
         open_table(path, array="z")
     with pytest.raises(TableError, match="one value for each of the 5 rows of rows but got shape"):
         open_table(path, labels="labels")

@@ -106,10 +106,8 @@ class NpzTable(ArrayTable):
         if array is None and len(tables) == 1:
             array = tables[0]
         if array is None or array not in headers:
-            what = (
-                "choose one of its arrays with --array" if array is None else f"no array {array!r} in it; use --array"
-            )
-            raise TableError(f"{source.name}: {what}: {', '.join(headers) or 'it has none'}")
+            what = "choose one of its arrays" if array is None else f"no array {array!r} in it; choose one"
+            raise TableError(f"{source.name}: {what} with --array: {', '.join(headers) or 'it has none'}")
         self._array = array
         # Arrays beside the table are chosen like columns but have no positions.
         beside = {name for name in (choice.labels, choice.time) if name in headers and name != array}

@@ -7,6 +7,7 @@ for. Both carry the `Offsets` after each of their rows, so that the end of any c
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,7 +222,7 @@ class BinaryTable(Table):
             good = np.asarray(finite.all(axis=1))
             bad = np.cumsum(good, dtype=np.int64)[~good]
             values, ends = values[good], ends[good]
-            times = None if times is None else [time for time, kept in zip(times, good, strict=True) if kept]
+            times = None if times is None else list(compress(times, good))
         if len(ends):
             ends[-1] = position
         common = {"format": self._format, "names": list(self.columns.names)}

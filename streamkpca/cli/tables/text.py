@@ -9,6 +9,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,7 +207,7 @@ class TextTable(Table):
         checked = self._parse_slowly(records[first : first + 1])
         if checked.good[0]:
             return None
-        times = None if times is None else [time for time, kept in zip(times, good, strict=True) if kept]
+        times = None if times is None else list(compress(times, good))
         return Parsed(values[good], times, good, checked.reason)
 
     def _skip_lost_line(self, line: int) -> None:
@@ -219,10 +220,8 @@ class TextTable(Table):
     def _check_offset(self, offset: Mapping[str, Any]) -> None:
         head, crc = offset["head"]
         at, line = int(offset["byte"]), int(offset["line"])
-        where, remedy = (
-            f"{self.source}: expected the file that was read up to byte {at} but",
-            "name that file, or begin anew",
-        )
+        where = f"{self.source}: expected the file that was read up to byte {at} but"
+        remedy = "name that file, or begin anew"
         if offset["format"] != self._format:
             raise TableError(f"{where} it is {self._format}, not {offset['format']}; {remedy}")
         size = self._source.size
