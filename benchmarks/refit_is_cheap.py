@@ -51,12 +51,12 @@ def measure(m: int, n_features: int, noise_variance: str | None, repeats: int) -
             taken["record"].append(seconds(lambda: model.partial_fit(rows)) * interval / len(rows))
             stream = model._stream
             stream.scheduled = None
-            taken["cold"].append(seconds(lambda stream=stream: stream.publish_now(settings)))
+            taken["cold"].append(seconds(lambda stream=stream: stream._publish_now(settings)))
             settled(model)
             # The next refit sees a few more rows.
             model.partial_fit(rows[: 8 * BLOCK])
             stream = model._stream
-            taken["warm"].append(seconds(lambda stream=stream: stream.publish_now(settings)))
+            taken["warm"].append(seconds(lambda stream=stream: stream._publish_now(settings)))
     middle = {name: float(np.median(values)) for name, values in taken.items()}
     return {
         "atoms": m,
