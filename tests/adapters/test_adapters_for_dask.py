@@ -260,7 +260,7 @@ def test_empty_and_small_partitions_teach_what_they_hold():
     np.testing.assert_allclose(model.reconstruction_error(few), errors, rtol=1e-9, atol=1e-12)
     for nothing in (few[few.a > 99.0], unknown[unknown[:, 0] > 99.0], bag_of_dicts().filter(lambda row: False)):
         for kernel in ("rbf", RBF):
-            with pytest.raises(ValueError, match=r"fit: found 0 rows that count in"):
+            with pytest.raises(ValueError, match=r"fit: found 0 rows to learn from in"):
                 model.set_params(kernel=kernel).fit(nothing)
     assert model.n_samples_seen_ == len(expected)
     assert model.transform(few[few.a > 99.0]).compute().shape == (0, 2)
@@ -381,7 +381,7 @@ def test_what_makes_no_sense_is_refused():
         model.fit(array(), n_streams=0)
     with pytest.raises(ValueError, match=r"sample_weight has shape \(9,\) but X has 1000 rows; give one weight a row"):
         model.fit(array(), sample_weight=np.ones(9))
-    with pytest.raises(TypeError, match="expected sample_weight as a dask collection cut like X, but got ndarray"):
+    with pytest.raises(TypeError, match="sample_weight as a dask collection partitioned like X, but got ndarray"):
         model.fit(frame(), sample_weight=np.ones(1000))
     with pytest.raises(ValueError, match="sample_weight has 3 partitions but X has 5; repartition one like the other"):
         model.fit(frame(), sample_weight=frame(3).a.abs())

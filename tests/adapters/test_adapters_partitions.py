@@ -26,7 +26,7 @@ def test_any_tree_over_any_partitions_is_batch_kernel_pca(cuts, group, half_life
     template = partitions.template_of(model)
     whole = partitions.finish(model, template, tree(template, np.split(X, cuts), group))
     ages = np.arange(60.0)[::-1]
-    # Weights below what numbers can tell from zero are no weights for the oracle.
+    # The oracle gets no weights that underflow to zero.
     weights = np.ones(60) if half_life is None else np.maximum(2.0 ** -(ages / half_life), 1e-99)
     exact = KernelPCA(3, kernel=EXACT["kernel"]).fit(X, sample_weight=weights)
     assert whole.n_samples_seen_ == 60
@@ -36,7 +36,7 @@ def test_any_tree_over_any_partitions_is_batch_kernel_pca(cuts, group, half_life
     np.testing.assert_array_equal(whole.atoms_, X[whole.atom_rows_])
 
 
-def test_rows_may_fade_beyond_all_numbers():
+def test_weights_may_decay_below_the_smallest_number():
     template = partitions.template_of(StreamingKernelPCA(3, half_life=0.001, **EXACT))
     model = StreamingKernelPCA(3, half_life=0.001, **EXACT)
     whole = partitions.finish(model, template, tree(template, np.split(X, 6), 2))
@@ -89,10 +89,10 @@ def test_what_makes_no_sense_is_refused():
         partitions.template_of(model)
     template = partitions.template_of(model, X)
     nothing = partitions.summarise(template, [])
-    with pytest.raises(ValueError, match="fit: found 0 rows that count in all partitions"):
+    with pytest.raises(ValueError, match="fit: found 0 rows to learn from in all partitions"):
         partitions.finish(model, template, partitions.merge_summaries(template, [nothing, nothing]))
     weightless = partitions.summarise(template, [(X, np.zeros(60))])
-    with pytest.raises(ValueError, match="fit: found 0 rows that count in all partitions"):
+    with pytest.raises(ValueError, match="fit: found 0 rows to learn from in all partitions"):
         partitions.finish(model, template, weightless)
     with pytest.raises(CheckpointError):
         partitions.merge_summaries(template, [nothing, nothing[:100]])
