@@ -1,4 +1,4 @@
-"""A fit in parts: pure functions, whose merges are laws of the library."""
+"""A distributed fit: pure functions, and the laws of their merges."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_a_summary_is_a_pure_function():
 
 
 @given(st.lists(st.integers(0, 60), max_size=5).map(sorted), st.sampled_from([None, 30.0]), st.sampled_from([4, None]))
-def test_a_stream_goes_on_from_partition_to_partition(cuts, half_life, max_atoms):
+def test_a_stream_continues_from_partition_to_partition(cuts, half_life, max_atoms):
     model = StreamingKernelPCA(3, **(EXACT | {"half_life": half_life, "max_atoms": max_atoms}))
     template = partitions.template_of(model)
     summary = None
@@ -64,14 +64,14 @@ def test_a_stream_goes_on_from_partition_to_partition(cuts, half_life, max_atoms
 
 
 @given(st.integers(1, 200), st.integers(1, 40))
-def test_runs_are_neighbours_of_like_length(n_parts, n_streams):
+def test_runs_are_neighbours_of_similar_length(n_parts, n_streams):
     runs = partitions.runs_of(n_parts, n_streams)
     assert [number for run in runs for number in run] == list(range(n_parts))
     assert len(runs) == min(n_parts, n_streams)
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
-def test_the_result_has_the_parameters_asked_for_and_goes_on():
+def test_the_result_has_the_given_parameters_and_learns_on():
     model = StreamingKernelPCA(2, kernel="rbf", axes="likelihood", refit_every=77, block_size=16, n_active=5)
     template = partitions.template_of(model, X[:16])
     whole = partitions.finish(model, template, tree(template, np.split(X, 3), 2))
@@ -83,7 +83,7 @@ def test_the_result_has_the_parameters_asked_for_and_goes_on():
     assert loaded.partial_fit(X).to_bytes() == whole.partial_fit(X).to_bytes()
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_arguments_are_refused():
     model = StreamingKernelPCA()
     with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='spread'\)"):
         partitions.template_of(model)
