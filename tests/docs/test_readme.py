@@ -14,7 +14,7 @@ from streamkpca import Checkpointer, StreamingKernelPCA, load
 from streamkpca.kernels import RBF
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"
 # Every clone of the project carries all pictures for good.
 MOST_BYTES = 80 * 1024
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -152,6 +152,15 @@ def test_files_that_are_named_exist() -> None:
     assert len(named) > 10
     for name in named:
         assert (ROOT / name).exists() or (ROOT / "examples" / name).exists(), name
+
+
+def test_files_that_contributors_are_sent_to_exist() -> None:
+    """Every file in backquotes exists, from the root or in the package; `_loops.py` stands for several."""
+    named = set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md|toml))`", CONTRIBUTING.read_text(encoding="utf-8")))
+    assert len(named) > 20
+    package = ROOT / "streamkpca"
+    missing = {name for name in named if not (ROOT / name).exists() and not (package / name).exists()}
+    assert missing - {"_loops.py"} == set()
 
 
 def test_every_example_is_named() -> None:
