@@ -55,7 +55,7 @@ class _Learner:
         >>> detector = KernelPCADetector()
         >>> for i in range(100):
         ...     detector.learn_one({"load": i % 7})
-        >>> detector.kernel_pca.n_atoms_  # the rows are seven different ones
+        >>> detector.kernel_pca.n_atoms_  # 100 rows, 7 of them different
         7
         """
         return self._model
