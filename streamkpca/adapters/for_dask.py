@@ -147,8 +147,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         template = template_of(self, rows, counts)
         summary = _summary_of(template, parts, weights, names, n_streams=n_streams, split_every=split_every)
         whole = finish(self, template, summary.compute())
-        with self._writing():
-            self._stream = whole._stream
+        with self._cell.lock:
+            self._cell.stream = whole._stream
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

@@ -26,6 +26,8 @@ from streamkpca.adapters import for_dask as dask_adapter
 from streamkpca.adapters import partitions
 from streamkpca.adapters.for_dask import StreamingKernelPCA
 
+pytestmark = pytest.mark.slow
+
 X = np.random.default_rng(0).normal(size=(1000, 3))
 RBF = kernels.RBF(0.3)
 SMALL = {"n_components": 2, "max_atoms": 20, "block_size": 64}

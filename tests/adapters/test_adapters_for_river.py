@@ -19,6 +19,8 @@ from river import anomaly, checks, compose, datasets, drift, feature_extraction,
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 NAMES = ["b", "a", "c"]
 ROWS = RNG.normal(size=(700, 3))

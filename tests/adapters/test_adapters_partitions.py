@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.adapters import partitions
 
+pytestmark = pytest.mark.slow
+
 X = np.random.default_rng(0).normal(size=(60, 2))
 EXACT = {"kernel": kernels.RBF(0.4), "max_atoms": None, "tolerance": 0.0, "block_size": 16}
 

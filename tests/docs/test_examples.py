@@ -1,15 +1,14 @@
 """The examples run from any folder, print what they promise and save pictures that show something."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import run_apart, run_here
 
-import streamkpca
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("matplotlib", reason="the examples draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="the examples compare with scikit-learn; needs the extra sklearn")
@@ -19,21 +18,8 @@ PICTURES = EXAMPLES / "pictures"
 SERVERS = Path(__file__).parents[3] / "shared" / "data" / "smd"
 
 
-def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_python(folder, str(EXAMPLES / script), *arguments)
+    return run_here(folder, EXAMPLES / script, *arguments)
 
 
 def numbers(output: str, line: str) -> list[float]:
@@ -58,7 +44,7 @@ def check_picture(path: Path) -> None:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("digits")
-    done = run(folder, "digits_stream.py", "--out", "pictures")
+    done = run_apart(folder, str(EXAMPLES / "digits_stream.py"), "--out", "pictures")
     assert done.returncode == 0, done.stderr
     return done.stdout, folder / "pictures" / "digits_stream.png"
 
@@ -126,7 +112,7 @@ def test_examples_say_which_extras_they_need(path: Path, tmp_path: Path) -> None
     # A library with None in its place in sys.modules cannot be imported, as if it were not installed.
     blocked = ("sklearn", "river", "matplotlib", "PIL", "paho", "prometheus_client")
     code = f"import runpy, sys; sys.modules |= dict.fromkeys({blocked!r}); runpy.run_path({str(path)!r}, run_name='x')"
-    done = run_python(tmp_path, "-c", code)
+    done = run_apart(tmp_path, "-c", code)
     if done.returncode:
         (line,) = done.stderr.splitlines()
         extras = sorted(re.findall(r"``(\w+)``", needed[1]))
