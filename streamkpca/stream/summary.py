@@ -33,6 +33,9 @@ LEAST_TOTAL_WEIGHT = 1e-120
 LEAST_DECAYED_WEIGHT = 1e-150
 # A row that has faded to less within a block weighs nothing any more: nothing can be divided by it.
 _LEAST_WEIGHT = 1e-200
+# Pending sums that weigh less are solved before they decay: sums of kernel values, whose unit is k^2, fall below the
+# smallest numbers and lose their digits long before moments do.
+_LEAST_PENDING_WEIGHT = 1e-50
 
 # A block is searched again while that yields much, as the first blocks after a change do.
 _MOST_ROUNDS = 10
@@ -250,6 +253,8 @@ class Summary:
         """Let all rows taken in so far count `factor` times what they did; from 0 to 1."""
         factor = clamp_decay(factor, self.total_weight, LEAST_DECAYED_WEIGHT)
         if factor < 1.0:
+            if self.pending_sums and factor * self.pending_sums.total_weight < _LEAST_PENDING_WEIGHT:
+                self._solve_pending_sums()
             self.moments_base = self.moments_base.decayed(factor)
             self.pending_sums = self.pending_sums.decayed(factor) if self.pending_sums else None
             self.atom_stats = self.atom_stats.decayed(factor)
