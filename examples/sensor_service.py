@@ -25,7 +25,7 @@ falls between its checkpoint and its acknowledgement.
 
 Step by step, on one machine (Debian's packages ``mosquitto`` and ``mosquitto-clients``):
 
-1. In a checkout, install the extra ``service``: ``pip install '.[service]'``
+1. In a checkout: ``pip install '.[service]'``, because it needs the extra ``service``
 2. Write ``mosquitto.conf``. By default Mosquitto forgets everything when it ends, drops all but 1,000 waiting
    messages, and allows only 20 unacknowledged ones::
 
