@@ -24,9 +24,9 @@ from streamkpca.cli.options import (
     Command,
     follow_option,
     format_option,
+    given_options,
     json_option,
     model_options,
-    named_on_the_line,
     option,
     save_option,
     table_options,
@@ -141,6 +141,7 @@ def _pace(context: click.Context, parameter: click.Parameter, value: str | None)
         ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and keep the model."),
         ("collect | streamkpca fit - --model plant.npz --resume", "Go on with rows of a pipe."),
         ("streamkpca fit log.csv --follow --model plant.npz --resume --time when", "A log, for ever; can be killed."),
+        ("streamkpca fit wide.parquet --n-active 40 --dtype float32 --model plant.npz", "Few kernels, half the memory."),
         ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; projections of all rows."),
     ],
     streams="Standard output: what was learned; results, with --save -. Standard error: progress, on terminals; "
@@ -272,7 +273,7 @@ def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict
     check_writable(path, files)
     if not (resume and Path(path).exists()):
         return make_model(options)
-    named = named_on_the_line(MODEL_PARAMETERS)
+    named = given_options(MODEL_PARAMETERS)
     if named:
         raise BadInput(f"fit: {path} goes on with the parameters that it began with; leave out {', '.join(named)}")
     return read_model(path)

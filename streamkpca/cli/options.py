@@ -1,6 +1,7 @@
 """Options that several commands share, and help that shows them in named sections."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
 
@@ -8,14 +9,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from streamkpca.cli.results import FORMATS
+from streamkpca.kernels.registry import KERNELS
+from streamkpca.stream.settings import PARAMETERS, Parameter
 
 Decorated = Callable[..., Any]
 
-# Options that a model begins with, and keeps.
-MODEL_PARAMETERS = {
-    "components", "kernel", "max_atoms", "tolerance", "noise_variance", "block_size", "refit_every", "half_life",
-    "no_center",
-}  # fmt: skip
+# What a model begins with, and keeps. Bad rows are left out as files are read, before the model sees them.
+MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
 
 INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", "Picture", "Results", "Other"
 FILE = click.Path(allow_dash=True)
@@ -110,117 +110,68 @@ def grouped(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated],
     return lambda command: reduce(lambda inner, one: one(inner), reversed(options), command)
 
 
-def named_on_the_line(names: set[str]) -> list[str]:
-    """Pick those of some options that the user has written, not their defaults.
-
-    Parameters
-    ----------
-    names : set of str
-        Parameter names.
-
-    Returns
-    -------
-    list of str
-        As they are written, ``--max-atoms``.
-    """
+def given_options(names: Collection[str]) -> list[str]:
+    """List those of some parameters that stand on the command line, as the user can write them: ``--max-atoms``."""
     context = click.get_current_context()
     return [
-        parameter.opts[0]
+        "/".join([*parameter.opts, *parameter.secondary_opts])
         for parameter in context.command.params
         if parameter.name in names
         and context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
     ]
 
 
-def _atoms(context: click.Context, option: click.Parameter, value: str) -> int | None:
-    if value.lower() == "none":
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a whole number nor 'none'.", context, option) from None
-
-
-def _noise(context: click.Context, option: click.Parameter, value: str) -> float | str | None:
-    if value.lower() in {"none", "auto"}:
-        return None if value.lower() == "none" else "auto"
-    try:
-        return float(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'auto' or 'none'.", context, option) from None
-
-
 def _split(context: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-def _kernel_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    del context, parameter
-    from streamkpca.kernels.registry import KERNELS
-
-    return [CompletionItem(name) for name in KERNELS if name.startswith(incomplete)]
+def _completed(words: Sequence[str]) -> Callable[..., list[CompletionItem]]:
+    """Make the shell completion of a value that is often one of some words."""
+    return lambda _context, _parameter, begun: [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
-model_options = grouped(
-    option("--components", default=10, show_default=True, metavar="N", section=LEARNING, help="Principal components."),
-    option(
-        "--kernel",
-        default="rbf",
-        show_default=True,
-        metavar="KERNEL",
-        section=LEARNING,
-        shell_complete=_kernel_names,
-        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()', 'RBF().in_units(std)'.",
-    ),
-    option(
-        "--max-atoms",
-        default="256",
-        show_default=True,
-        callback=_atoms,
-        metavar="N|none",
-        section=LEARNING,
-        help="Most rows kept; 'none' for no limit.",
-    ),
-    option(
-        "--tolerance",
-        default=1e-3,
-        show_default=True,
-        section=LEARNING,
-        help="Share of the energy that may stay unexplained.",
-    ),
-    option(
-        "--noise-variance",
-        default="auto",
-        show_default=True,
-        callback=_noise,
-        metavar="NUMBER|auto|none",
-        section=LEARNING,
-        help="Sparsity of the projections: 'auto', a number (larger: fewer atoms), or 'none' for all atoms.",
-    ),
-    option(
-        "--block-size",
-        default=512,
-        show_default=True,
-        metavar="ROWS",
-        section=LEARNING,
-        help="Rows learned at a time.",
-    ),
-    option(
-        "--refit-every",
-        type=int,
-        metavar="ROWS",
-        section=LEARNING,
-        help="Rows between two refits.  [default: 128 an atom, or 16384]",
-    ),
-    option(
-        "--half-life",
-        type=float,
-        metavar="ROWS",
-        section=LEARNING,
-        help="Rows after which a row counts half.  [default: never]",
-    ),
-    option("--no-center", is_flag=True, section=LEARNING, help="Do not subtract the mean in feature space."),
-)
+def _reader(parameter: Parameter) -> Callable[..., Any]:
+    """Make the callback that reads a number, or one of the parameter's words; `none` stands for None."""
+    words = _written_words(parameter)
+    kind = "a whole number" if parameter.numbers == (int,) else "a number"
+    expected = " or ".join(filter(None, [", ".join([kind, *map(repr, words[:-1])]), *map(repr, words[-1:])]))
+
+    def read(context: click.Context, option: click.Parameter, text: str) -> Any:
+        if text.lower() in words:
+            return None if text.lower() == "none" else text.lower()
+        for number in parameter.numbers:
+            with suppress(ValueError):
+                return number(text)
+        raise click.BadParameter(f"expected {expected} but got {text!r}.", context, option)
+
+    return read
+
+
+def _written_words(parameter: Parameter) -> list[str]:
+    return ["none" if word is None else word for word in parameter.words]
+
+
+def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
+    """Make the option of a model's parameter from its line in the table."""
+    name = "components" if parameter.name == "n_components" else parameter.name.replace("_", "-")
+    make = partial(option, section=LEARNING, show_default=True, help=parameter.help)
+    if isinstance(parameter.default, bool):
+        return make(f"--{name}/--no-{name}", parameter.name, default=parameter.default)
+    if parameter.choices:
+        return make(f"--{name}", parameter.name, default=parameter.default, type=click.Choice(parameter.choices))
+    is_kernel = parameter.name == "kernel"
+    words = _written_words(parameter)
+    return make(
+        f"--{name}",
+        parameter.name,
+        default="none" if parameter.default is None else str(parameter.default),
+        metavar="|".join([parameter.unit, *words]),
+        callback=None if is_kernel else _reader(parameter),
+        shell_complete=_completed(list(KERNELS) if is_kernel else words),
+    )
+
+
+model_options = grouped(*(_parameter_option(parameter) for parameter in MODEL_PARAMETERS.values()))
 json_option = option(
     "--json", "as_json", is_flag=True, section=RESULTS, help="Standard output is JSON for machines, and nothing else."
 )

@@ -8,15 +8,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.autosave import ModelKeeper
 from streamkpca.cli.console import BadInput, one_line, print_warning, show_progress
 from streamkpca.cli.models import n_learned
+from streamkpca.cli.options import MODEL_PARAMETERS
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import Interruption
 from streamkpca.cli.tables import Chunk, Table, check_same_columns, open_table, regroup
+from streamkpca.stream.settings import StreamSettings
 
 if TYPE_CHECKING:
     from streamkpca.estimators.streaming import StreamingKernelPCA
@@ -242,18 +245,12 @@ def make_model(options: dict[str, Any]) -> "StreamingKernelPCA":
     from streamkpca.estimators.streaming import StreamingKernelPCA
     from streamkpca.kernels.parsing import parse_kernel
 
+    parameters = {name: options[name] for name in MODEL_PARAMETERS}
     with one_line():
-        return StreamingKernelPCA(
-            options["components"],
-            kernel=parse_kernel(options["kernel"]),
-            max_atoms=options["max_atoms"],
-            tolerance=options["tolerance"],
-            noise_variance=options["noise_variance"],
-            center=not options["no_center"],
-            half_life=options["half_life"],
-            block_size=options["block_size"],
-            refit_every="auto" if options["refit_every"] is None else options["refit_every"],
-        )
+        model = StreamingKernelPCA(**parameters | {"kernel": parse_kernel(options["kernel"])})
+        # All are checked before a file is opened, not by the first rows.
+        StreamSettings.checked(**model.get_params(deep=False), where=str(click.get_current_context().info_name))
+    return model
 
 
 def results_form(save: str | None, form: str | None, *, as_json: bool) -> str | None:

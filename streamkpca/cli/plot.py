@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -149,6 +150,7 @@ _rows_options = grouped(
     model_option,
     table_options,
 )
+_named_models = option("--model", "named_models", multiple=True, type=FILE, hidden=True, section=MODEL)
 _labels_option = option("--labels", metavar="COLUMN", section=INPUT, help="Column (or npz array) with a class a row.")
 
 
@@ -333,13 +335,44 @@ def _whole(labels: Any) -> Any:
     return labels.astype(int) if labels is not None and (labels == labels.astype(int)).all() else labels
 
 
+def _models(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the models that the user names by position, or with `--model` as older scripts do."""
+
+    @click.argument("models", nargs=-1, metavar="MODEL...", type=FILE)
+    @_named_models
+    @wraps(command)
+    def with_models(models: tuple[str, ...], named_models: tuple[str, ...], **options: Any) -> None:
+        if not models + named_models:
+            raise click.UsageError("Missing argument 'MODEL'.")
+        command(models=models + named_models, **options)
+
+    return with_models
+
+
+def _one_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its one model in the same way."""
+
+    @click.argument("model", metavar="MODEL", required=False, type=FILE)
+    @_named_models
+    @wraps(command)
+    def with_model(model: str | None, named_models: tuple[str, ...], **options: Any) -> None:
+        models = named_models if model is None else (model, *named_models)
+        if not models:
+            raise click.UsageError("Missing argument 'MODEL'.")
+        if len(models) > 1:
+            raise click.UsageError(f"Expected one model but got {', '.join(models)}.")
+        command(model=models[0], **options)
+
+    return with_model
+
+
 @click.command(
     cls=Command,
     short_help="Variance along each axis.",
-    examples=[("streamkpca plot spectrum --model plant.npz --save spectrum.png", "A bar for each component.")],
+    examples=[("streamkpca plot spectrum plant.npz --save spectrum.png", "A bar for each component.")],
     streams=PICTURE_STREAMS,
 )
-@model_option
+@_one_model
 @picture_options
 def spectrum(model: str, save: str, size: tuple[float, float], as_json: bool) -> None:
     """Draw the variance along each axis, what they explain together, and bounds that hold."""
@@ -360,12 +393,12 @@ def spectrum(model: str, save: str, size: tuple[float, float], as_json: bool) ->
     cls=Command,
     short_help="The rows that the model keeps.",
     examples=[
-        ("streamkpca plot atoms --model plant.npz --save atoms.png", "Lines over the columns."),
-        ("streamkpca plot atoms --model digits.npz --shape 16x16 --save atoms.png", "Images."),
+        ("streamkpca plot atoms plant.npz --save atoms.png", "Lines over the columns."),
+        ("streamkpca plot atoms digits.npz --shape 16x16 --save atoms.png", "Images."),
     ],
     streams=PICTURE_STREAMS,
 )
-@model_option
+@_one_model
 @option(
     "--shape",
     metavar="HxW",
@@ -400,10 +433,10 @@ def atoms(
 @click.command(
     cls=Command,
     short_help="Active atoms against the error of reconstruction.",
-    examples=[("streamkpca plot sparsity --model plant.npz --save path.pdf", "Active atoms against error.")],
+    examples=[("streamkpca plot sparsity plant.npz --save path.pdf", "Active atoms against error.")],
     streams=PICTURE_STREAMS,
 )
-@model_option
+@_one_model
 @picture_options
 def sparsity(model: str, save: str, size: tuple[float, float], as_json: bool) -> None:
     """Draw how the noise variance trades active atoms for the error of reconstruction."""
@@ -420,20 +453,11 @@ def sparsity(model: str, save: str, size: tuple[float, float], as_json: bool) ->
     cls=Command,
     short_help="Where in the stream the atoms come from.",
     examples=[
-        ("streamkpca plot drift --model day1.npz --model day2.npz --save drift.png", "Two looks at one stream."),
+        ("streamkpca plot drift day1.npz day2.npz --save drift.png", "Two looks at one stream."),
     ],
     streams=PICTURE_STREAMS,
 )
-@option(
-    "--model",
-    "models",
-    required=True,
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    section=MODEL,
-    help="A saved model; again for each later look at the same stream.",
-)
+@_models
 @picture_options
 def drift(models: tuple[str, ...], save: str, size: tuple[float, float], as_json: bool) -> None:
     """Draw where in the stream the atoms come from, in one model or several saved as the stream went on."""

@@ -19,10 +19,10 @@ from streamkpca.cli.options import (
     Command,
     follow_option,
     format_option,
+    given_options,
     json_option,
     model_option,
     model_options,
-    named_on_the_line,
     option,
     save_option,
     table_options,
@@ -134,7 +134,7 @@ def score(
         target, source = open_pair(file, train, labels, train_array, reading)
         learner = make_model(options)
     else:
-        named = named_on_the_line(MODEL_PARAMETERS | {"train_array"})
+        named = given_options({"train_array", *MODEL_PARAMETERS})
         if named:
             raise BadInput(f"score: {model} has its parameters already; leave out {', '.join(named)}")
         watched = WatchedModel(str(model))
@@ -170,13 +170,13 @@ def score(
     tell_skipped([target])
     if not (writer and writer.is_output):
         if as_json:
-            found = {"model": model_facts(learner) if n_learned(learner) else None}
-            print_json(found | {"scores": result.facts() | skipped_facts([target]) if result else None})
+            found = {"scores": result.facts() | skipped_facts([target]) if result else None}
+            print_json(found | {"model": model_facts(learner) if n_learned(learner) else None})
         else:
-            if n_learned(learner):
-                show_model(learner, seconds)
             if result and result.n_rows:
                 result.show(file)
+            if n_learned(learner):
+                show_model(learner, seconds)
             if writer and writer.n_rows:
                 click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not scored:
@@ -264,6 +264,6 @@ def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array],
 
 def _threshold(model: "StreamingKernelPCA", quantile: float) -> float | None:
     """Find where alarms begin; a model without a sample of its stream knows none."""
-    asked = bool(named_on_the_line({"quantile"}))
+    asked = bool(given_options({"quantile"}))
     with one_line():
         return model.novelty_threshold(quantile) if asked or model.reservoir_size else None

@@ -20,6 +20,7 @@ from streamkpca.cli.console import show_progress
 from streamkpca.cli.main import cli
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.signals import Interruption
+from streamkpca.kernels import RBF
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
@@ -145,6 +146,48 @@ def test_a_kernel_expression_and_the_other_options_reach_the_model(files):
     assert "of at most" not in fact(result.stdout, "atoms")
 
 
+OTHERS = {
+    "--components": ("0.5", 0.5),
+    "--kernel": ("RBF(gamma=0.5)", RBF(gamma=0.5)),
+    "--max-atoms": ("none", None),
+    "--tolerance": ("0.25", 0.25),
+    "--noise-variance": ("none", None),
+    "--n-active": ("4", 4),
+    "--axes": ("likelihood", "likelihood"),
+    "--no-center": (None, False),
+    "--half-life": ("500", 500.0),
+    "--block-size": ("32", 32),
+    "--refit-every": ("96", 96),
+    "--reservoir-size": ("64", 64),
+    "--random-state": ("none", None),
+    "--dtype": ("float32", "float32"),
+}
+
+
+def test_the_command_offers_every_parameter_of_the_model(files):
+    words = [word for name, (text, _) in OTHERS.items() for word in (name, text) if word is not None]
+    assert run("fit", files / "x.npy", *words, "--model", files / "m.npz").exit_code == 0
+    found = load(files / "m.npz").get_params(deep=False)
+    names = {"--components": "n_components", "--no-center": "center"}
+    expected = {names.get(name, name[2:].replace("-", "_")): value for name, (_, value) in OTHERS.items()}
+    # Bad rows are left out as files are read.
+    assert found == expected | {"on_bad_rows": "raise"}
+
+
+def test_the_command_has_the_defaults_of_the_model(files):
+    assert run("fit", files / "x.npy", "--model", files / "m.npz").exit_code == 0
+    assert load(files / "m.npz").get_params(deep=False) == StreamingKernelPCA(kernel=RBF()).get_params(deep=False)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_parameter_cannot_change_as_a_model_goes_on(files, name):
+    model = files / "m.npz"
+    assert run("fit", files / "x.npy", *SMALL, "--model", model).exit_code == 0
+    words = [word for word in (name, OTHERS[name][0]) if word is not None]
+    refused(run("fit", files / "x.npy", *words, "--model", model, "--resume"), "leave out", name)
+    refused(run("score", files / "x.npy", *words, "--model", model), "has its parameters already; leave out", name)
+
+
 def test_score_finds_the_rows_unlike_those_learned(files, X):
     strange = X[400:].copy()
     strange[:20] = X[400:420, ::-1] + 2
@@ -237,9 +280,13 @@ def test_where_every_row_is_skipped_the_way_out_is_to_drop_columns():
         (["x.npy", "--kernel", "RBF().on([7])"], ["7"]),
         (["x.npy", "--components", "0"], ["n_components", "0"]),
         (["x.npy", "--components", "many"], ["--components", "Try --help"]),
-        (["x.npy", "--max-atoms", "few"], ["--max-atoms", "neither a whole number nor 'none'"]),
-        (["x.npy", "--noise-variance", "low"], ["--noise-variance", "neither a number nor 'auto' or 'none'"]),
-        (["x.npy", "--tolerance", "nan"], ["tolerance"]),
+        (["x.npy", "--max-atoms", "few"], ["--max-atoms", "expected a whole number or 'none' but got 'few'"]),
+        (["x.npy", "--noise-variance", "low"], ["--noise-variance", "expected a number, 'auto' or 'none' but got 'low'"]),
+        (["x.npy", "--tolerance", "nan"], ["fit: tolerance must be", "nan"]),
+        (["x.npy", "--axes", "best"], ["--axes", "'ritz', 'likelihood'"]),
+        (["x.npy", "--random-state", "dice"], ["--random-state", "expected a whole number or 'none' but got 'dice'"]),
+        (["x.npy", "--n-active", "9", "--max-atoms", "8"], ["fit: n_active=9", "max_atoms=8"]),
+        (["absent.npy", "--block-size", "1"], ["fit: block_size must be at least 2, got 1"]),
         (["x.npy", "--save", "out.txt"], ["written as .csv, .jsonl, .parquet"]),
         (["named.csv", "--save", "named.csv"], ["is read as input", "another name"]),
         (["x.npy", "--save", "absent/out.csv"], ["absent/out.csv", "No such file"]),
@@ -458,6 +505,12 @@ def test_a_saved_model_scores_and_projects(files, model, expected, X):
     assert result.stdout.startswith("Projections and scores of 600 rows")
     table = parquet.read_table(out).to_pandas()
     np.testing.assert_allclose(table.iloc[:, 2:], expected.transform(X), rtol=1e-9, atol=1e-12)
+
+
+def test_what_was_found_is_told_before_the_model(files, model):
+    output = run("score", files / "x.npy", "--model", model).stdout
+    assert output.startswith("Novelty of ")
+    assert output.index("Most novel rows") < output.index("Learned") < output.index("Components")
 
 
 def test_machines_read_one_object(files, model):

@@ -235,7 +235,7 @@ def test_alarms_are_counted(folder, X, expected):
         ["export", "m.npz", "o.c"],
         ["completion", "fish"],
         ["warmup"],
-        ["plot", "spectrum", "--model", "m.npz", "--save", "o.png"],
+        ["plot", "spectrum", "m.npz", "--save", "o.png"],
     ],
 )
 def test_every_command_speaks_json(folder, args):
@@ -485,9 +485,13 @@ def test_shells_complete_commands_options_and_values():
     assert completions("plot", "s") == ["spectrum", "sparsity"]
     assert completions("fit", "--ker") == ["--kernel"]
     assert completions("fit", "--kernel", "r") == ["rbf", "rational_quadratic"]
+    assert completions("fit", "--axes", "") == ["ritz", "likelihood"]
+    assert completions("fit", "--dtype", "float3") == ["float32"]
+    assert completions("fit", "--noise-variance", "") == ["auto", "none"]
+    assert completions("score", "--random-state", "n") == ["none"]
     assert completions("transform", "--format", "a") == ["arrow", "arrows"]
     complete = ShellComplete(cli, {}, "streamkpca", "_STREAMKPCA_COMPLETE")
-    for words in (["fit"], ["fit", "--model"], ["info"], ["plot", "novelty"], ["score", "--train"]):
+    for words in (["fit"], ["fit", "--model"], ["info"], ["plot", "novelty"], ["plot", "spectrum"], ["score", "--train"]):
         assert [item.type for item in complete.get_completions(words, "")] == ["file"]
 
 

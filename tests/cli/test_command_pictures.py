@@ -75,6 +75,19 @@ def test_every_kind_is_written_in_every_format(folder, kind, ending, start):
         assert ET.fromstring(contents).tag.endswith("svg")
 
 
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - OF_ROWS))
+def test_a_model_alone_is_named_by_position_or_as_scripts_did(folder, kind):
+    pictures = []
+    for words in (["m.npz"], ["--model", "m.npz"]):
+        result = run(kind, *words, "--save", "p.png")
+        assert (result.exit_code, result.stdout) == (0, "Picture: p.png\n")
+        pictures.append((folder / "p.png").read_bytes())
+    assert pictures[0] == pictures[1]
+    result = run(kind, "--save", "p.png")
+    assert result.exit_code == 2
+    assert "Missing argument 'MODEL'" in result.stderr
+
+
 def test_a_spectrum_shows_the_eigenvalues(folder, figures):
     axes = drawn(figures, "spectrum", "--size", "5x3")
     heights = [patch.get_height() for patch in axes.patches]
@@ -91,12 +104,12 @@ def test_atoms_are_named_lines_or_images(folder, figures):
 
 
 def test_drift_takes_several_looks_in_any_order(folder, figures):
-    axes = drawn(figures, "drift", "--model", "half.npz")
+    axes = drawn(figures, "drift", "half.npz")
     models = [StreamingKernelPCA.load(name) for name in ("half.npz", "m.npz")]
     medians = next(line for line in axes.lines if line.get_label() == "median of the atoms")
     np.testing.assert_array_equal(medians.get_xdata(), [300, 600])
     np.testing.assert_array_equal(medians.get_ydata(), [np.median(model.atom_rows_) for model in models])
-    result = run("drift", "--model", "m.npz", "--model", "m.npz", "--save", "p.png")
+    result = run("drift", "m.npz", "m.npz", "--save", "p.png")
     assert result.exit_code == 2
     assert "has seen 600 rows, as m.npz has" in result.stderr
 
@@ -184,7 +197,7 @@ def test_contours_keep_an_even_selection_of_many_rows(folder, figures):
     ("args", "parts"),
     [
         (["spectrum", "--shape", "4x4"], ["--shape", "Try --help"]),
-        (["spectrum", "new.csv"], ["unexpected extra argument", "new.csv"]),
+        (["spectrum", "half.npz"], ["Expected one model but got half.npz, m.npz"]),
         (["novelty"], ["FILE"]),
         (["novelty", "new.csv", "--axes", "0,1"], ["--axes"]),
         (["novelty", "new.csv", "--quantile", "2"], ["quantile"]),
