@@ -91,11 +91,11 @@ class ModelKeeper:
         names = table.columns.feature_names
         if self.columns is None and table.columns.named and len(set(names)) == len(names):
             self._notes["columns"] = list(names)
-        if chunk.place is not None:
+        if chunk.offset is not None:
             places = self._notes.setdefault("places", {})
             # The newest last.
             places.pop(key := os.path.realpath(table.source), None)
-            places[key] = chunk.place
+            places[key] = chunk.offset
 
     def place_in(self, file: str) -> dict[str, Any] | None:
         """Find up to where a file was learned.
@@ -107,7 +107,7 @@ class ModelKeeper:
         Returns
         -------
         dict or None
-            For `Table.go_on`; None for a file that was never learned.
+            For `Table.seek`; None for a file that was never learned.
         """
         place: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
         return place
@@ -176,7 +176,7 @@ def n_passed(place: dict[str, Any]) -> int:
     Parameters
     ----------
     place : dict
-        As `Chunk.place`.
+        As `Chunk.offset`.
 
     Returns
     -------

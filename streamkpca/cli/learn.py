@@ -256,7 +256,7 @@ def _go_on(tables: Sequence[Table], keeper: ModelKeeper, *, follow: bool) -> Non
     for table in tables:
         place = keeper.place_in(table.source) if table.rereadable else None
         try:
-            table.go_on(place)
+            table.seek(place)
         except TableError as error:
             if not follow:
                 raise BadInput(f"{error} (--from-start)") from None

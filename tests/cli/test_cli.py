@@ -273,7 +273,7 @@ def test_where_every_row_is_skipped_the_way_out_is_to_drop_columns():
     [
         (["absent.csv"], ["absent.csv: no such file"]),
         (["x.npy", "narrow.csv"], ["narrow.csv", "expected 4 columns", "got 2"]),
-        (["x.npz"], ["say which array with --array: rows, train, test, label"]),
+        (["x.npz"], ["choose one of its arrays with --array: rows, train, test, label"]),
         (["x.npy", "--array", "rows"], ["leave --array out"]),
         (["x.npy", "--kernel", "nonsense"], ["nonsense", "rbf"]),
         (["x.npy", "--kernel", "RBF(gamma=-1)"], ["gamma"]),

@@ -122,7 +122,7 @@ def test_another_file_of_the_same_name_is_refused(folder, lines):
     facts(*fit, *SMALL)
     before = Path("m.npz").read_bytes()
     Path("log.csv").write_text(HEADER + "".join(lines[400:800]))
-    refused(run(*fit), "log.csv", "it begins otherwise", "begin anew (--from-start)")
+    refused(run(*fit), "log.csv", "it begins with other text", "begin anew (--from-start)")
     assert Path("m.npz").read_bytes() == before
     assert facts(*fit, "--from-start")["new_rows"] == 400
     refused(run("fit", "log.csv", "--model", "m.npz", "--from-start"), "say --resume")
@@ -227,7 +227,7 @@ def test_a_rotated_log_is_learned_from_its_beginning(folder, X, lines):
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
         said = process.stderr.read().splitlines()
-    assert "log.csv: expected the file that the place at byte" in said[0]
+    assert "log.csv: expected the file that was read up to byte" in said[0]
     assert said[0].startswith("streamkpca: warning: ")
     assert said[0].endswith("it is learned from its beginning")
     assert said[1:] == ["streamkpca: interrupted after 200 rows"]
@@ -350,7 +350,7 @@ def test_what_cannot_be_followed_is_refused(model, lines):
     append("a.csv", [HEADER, *lines[:5]])
     np.save("x.npy", np.zeros((5, 3)))
     refused(run("fit", "a.csv", "x.npy", "--follow"), "--follow: the end of a.csv never comes", "name one file")
-    refused(run("fit", "x.npy", "--follow"), "only text grows")
+    refused(run("fit", "x.npy", "--follow"), "only text can grow")
     refused(
         run("transform", "a.csv", "--follow", "--model", "m.npz", "--save", "o.parquet"), "read when it is complete"
     )
