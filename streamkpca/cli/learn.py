@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamkpca.cli.autosave import ModelKeeper, Pace
+from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
 from streamkpca.cli.models import (
     check_columns,
@@ -45,7 +45,7 @@ from streamkpca.cli.pipeline import (
 )
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.results import ResultWriter
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Table, TableError
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
             [("sensors", str(N_SENSORS)), ("rows", f"{rows:,} (one every ten minutes)"), ("seed", str(seed))],
         )
     model = StreamingKernelPCA()
-    watch, hands = Watch(model, n_rows=rows), Interruption()
+    watch, signals = Watch(model, n_rows=rows), SignalGuard()
     interrupted = False
     table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
-    with hands.armed(), one_line(), ResultWriter(table_file) as writer:
+    with signals.installed(), one_line(), ResultWriter(table_file) as writer:
         try:
             with show_progress("learning", rows) as report:
                 for block in simulate_plant(rows, seed=seed):
-                    with hands.shielded():
+                    with signals.deferred():
                         projections, novelty = watch.take(block)
                         writer.write(novelty, projections, labels=block.faults)
                     report(writer.n_rows, writer.n_rows, model.n_atoms_)
@@ -119,19 +119,19 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
             print_facts("How well novelty found the faults (each row scored before it was learned)", measures)
             click.echo(f"Projections and scores: {table_file}\nPicture: {picture_file}")
     if interrupted:
-        hands.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
+        signals.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
 
 
-def _pace(context: click.Context, parameter: click.Parameter, value: str | None) -> Pace:
+def _pace(context: click.Context, parameter: click.Parameter, value: str | None) -> SaveInterval:
     if value is None:
-        return Pace()
+        return SaveInterval()
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
     number = float(found[1]) if found else 0.0
     if not found or number <= 0.0 or (not found[2] and number != int(number)):
         raise click.BadParameter(
             f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", context, parameter
         )
-    return Pace(seconds=number * _SECONDS[found[2]]) if found[2] else Pace(rows=int(number))
+    return SaveInterval(seconds=number * _SECONDS[found[2]]) if found[2] else SaveInterval(rows=int(number))
 
 
 @click.command(
@@ -141,7 +141,10 @@ def _pace(context: click.Context, parameter: click.Parameter, value: str | None)
         ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and keep the model."),
         ("collect | streamkpca fit - --model plant.npz --resume", "Go on with rows of a pipe."),
         ("streamkpca fit log.csv --follow --model plant.npz --resume --time when", "A log, for ever; can be killed."),
-        ("streamkpca fit wide.parquet --n-active 40 --dtype float32 --model plant.npz", "Few kernels, half the memory."),
+        (
+            "streamkpca fit wide.parquet --n-active 40 --dtype float32 --model plant.npz",
+            "Few kernels, half the memory.",
+        ),
         ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; projections of all rows."),
     ],
     streams="Standard output: what was learned; results, with --save -. Standard error: progress, on terminals; "
@@ -152,7 +155,7 @@ def _pace(context: click.Context, parameter: click.Parameter, value: str | None)
 @option("--resume", is_flag=True, section=MODEL, help="Go on from the model that --model names, if it is there.")
 @option(
     "--save-every",
-    "pace",
+    "interval",
     callback=_pace,
     metavar="ROWS|TIME",
     section=MODEL,
@@ -175,7 +178,7 @@ def fit(
     files: tuple[str, ...],
     model: str | None,
     resume: bool,
-    pace: Pace,
+    interval: SaveInterval,
     as_json: bool,
     chunk_rows: int,
     save: str | None,
@@ -201,7 +204,7 @@ def fit(
     as they are learned, by the model of that moment; they are then taken in full chunks of --chunk-rows.
     """
     form = results_form(save, form, as_json=as_json)
-    learner, hands = _learner(model, resume, files, options), Interruption()
+    learner, signals = _learner(model, resume, files, options), SignalGuard()
     learned = learned_columns(learner) if n_learned(learner) else None
     tables = open_tables(files, reading_options(options) | {"follow": follow}, learned=learned)
     replay = not follow and all(table.rereadable for table in tables)
@@ -209,15 +212,15 @@ def fit(
         check_columns(learner, str(model), table)
     if from_start and not resume:
         raise BadInput("fit: --from-start is about files that a model goes on with; say --resume and --model too")
-    if pace != Pace() and model is None:
+    if interval != SaveInterval() and model is None:
         raise BadInput("fit: --save-every saves the model; name a file for it with --model")
-    if follow and pace == Pace():
-        pace = Pace(seconds=_FOLLOW_SECONDS)
-    keeper, projected, before = ModelKeeper(model, pace, learner.extra_), True, n_learned(learner)
+    if follow and interval == SaveInterval():
+        interval = SaveInterval(seconds=_FOLLOW_SECONDS)
+    autosave, projected, before = Autosave(model, interval, learner.extra_), True, n_learned(learner)
     if not from_start:
-        _go_on(tables, keeper, follow=follow)
+        _go_on(tables, autosave, follow=follow)
     writer: ResultWriter | None = None
-    with hands.armed(), one_line(), ExitStack() as stack:
+    with signals.installed(), one_line(), ExitStack() as stack:
         if save:
             named_times = time_name(tables[0], options["time"])
             others = files if model is None else [*files, model]
@@ -227,13 +230,13 @@ def fit(
             learner,
             tables,
             chunk_rows,
-            hands,
-            keeper=keeper,
+            signals,
+            autosave=autosave,
             writer=None if replay else writer,
             exact=save is not None and not replay and not follow,
         )
         if writer and replay and finished:
-            projected = project(learner, tables, chunk_rows, hands, writer=writer)
+            projected = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)
     has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
     if as_json and not quiet:
@@ -246,15 +249,15 @@ def fit(
         if model:
             click.echo(f"Model: {model}")
     if not finished:
-        hands.leave(f"interrupted after {n_learned(learner):,} rows")
+        signals.leave(f"interrupted after {n_learned(learner):,} rows")
     if not projected:
-        hands.leave("interrupted while projecting; all rows were learned")
+        signals.leave("interrupted while projecting; all rows were learned")
 
 
-def _go_on(tables: Sequence[Table], keeper: ModelKeeper, *, follow: bool) -> None:
+def _go_on(tables: Sequence[Table], autosave: Autosave, *, follow: bool) -> None:
     """Let files begin after the rows that were learned of them before."""
     for table in tables:
-        place = keeper.place_in(table.source) if table.rereadable else None
+        place = autosave.offset_in(table.source) if table.rereadable else None
         try:
             table.seek(place)
         except TableError as error:

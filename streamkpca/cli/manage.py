@@ -1,4 +1,4 @@
-"""The commands that keep models and the package itself in order: info, merge, export, warmup, completion."""
+"""The commands that manage models and the installation: info, merge, export, warmup, completion."""
 
 import os
 from pathlib import Path

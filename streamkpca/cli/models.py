@@ -1,4 +1,4 @@
-"""Models in files: what the commands do with checkpoints."""
+"""Models in files: reading, merging, exporting them, and checks before the work begins."""
 
 import os
 from collections.abc import Sequence
@@ -16,54 +16,19 @@ if TYPE_CHECKING:
 
 
 def learned_columns(model: "StreamingKernelPCA") -> list[str] | None:
-    """Name the columns that a model has learned.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-
-    Returns
-    -------
-    list of str or None
-        As the command noted them, or else as the first DataFrame named them; None where nothing has.
-    """
+    """Return the names of the columns that a fitted model has learned, if the command noted or a DataFrame had them."""
     noted = own_notes(model.extra_).get("columns")
     names = getattr(model, "feature_names_in_", noted)
     return None if names is None or len(names) != model.n_features_in_ else list(names)
 
 
 def n_learned(model: "StreamingKernelPCA") -> int:
-    """Count the rows that a model has seen; 0 before the first.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted or not.
-
-    Returns
-    -------
-    int
-    """
+    """Count the rows that a model has seen; 0 before the first."""
     return int(getattr(model, "n_samples_seen_", 0))
 
 
 def read_model(path: str) -> "StreamingKernelPCA":
-    """Read a model that was saved.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    StreamingKernelPCA
-
-    Raises
-    ------
-    BadInput
-        There is no such file, it is no sound checkpoint, or its kernel has functions, which are never stored.
-    """
+    """Read a saved model; its kernel must not have functions, which are never stored."""
     from streamkpca.estimators.streaming import StreamingKernelPCA
 
     try:
@@ -75,21 +40,7 @@ def read_model(path: str) -> "StreamingKernelPCA":
 
 
 def read_fitted(path: str) -> "StreamingKernelPCA":
-    """Read a model that has learned rows.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    StreamingKernelPCA
-
-    Raises
-    ------
-    BadInput
-        As `read_model`, or it has seen no row.
-    """
+    """Read a saved model that has learned rows."""
     model = read_model(path)
     if not model.__sklearn_is_fitted__():
         raise BadInput(
@@ -99,22 +50,7 @@ def read_fitted(path: str) -> "StreamingKernelPCA":
 
 
 class WatchedModel:
-    """A model that was saved, read again whenever its file is replaced: by one who learns meanwhile.
-
-    Parameters
-    ----------
-    path : str
-
-    Attributes
-    ----------
-    model : StreamingKernelPCA
-        As it was read last.
-
-    Raises
-    ------
-    BadInput
-        As `read_fitted`.
-    """
+    """A saved model that is read again whenever a process that learns replaces its file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -123,13 +59,7 @@ class WatchedModel:
         self.model = read_fitted(path)
 
     def newer(self) -> "StreamingKernelPCA | None":
-        """Read the model if its file is another one by now.
-
-        Returns
-        -------
-        StreamingKernelPCA or None
-            None where it is the same, or cannot take the place of the one before; a warning tells why.
-        """
+        """Return the model if its file was replaced; warn and return None if the new one has other columns or is damaged."""
         seen = self._look()
         if seen is None or seen == self._seen:
             return None
@@ -155,20 +85,7 @@ class WatchedModel:
 
 
 def check_writable(path: str, inputs: Sequence[str]) -> None:
-    """Refuse a place for a model before the work begins, and not after.
-
-    Parameters
-    ----------
-    path : str
-        Where the model will go.
-    inputs : sequence of str
-        Files that are read meanwhile.
-
-    Raises
-    ------
-    BadInput
-        It is a folder, in no folder, or one of the inputs.
-    """
+    """Refuse, before the work begins, to save a model to standard output, to no folder, or over an input."""
     target = Path(path)
     if path == STANDARD_OUTPUT:
         raise BadInput("-: standard output takes results and no models, which are replaced as a whole; name a file")
@@ -179,20 +96,7 @@ def check_writable(path: str, inputs: Sequence[str]) -> None:
 
 
 def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
-    """Refuse a table whose columns are not those that a model has learned.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-    path : str
-        The model's file.
-    table : Table
-
-    Raises
-    ------
-    BadInput
-        Another number of columns.
-    """
+    """Refuse a table whose number of columns is not the one that the model in `path` has learned."""
     found = len(table.columns.features)
     if found != model.n_features_in_:
         raise BadInput(
@@ -202,22 +106,9 @@ def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
 
 
 def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, Any]]:
-    """Read models and merge them.
+    """Read models and merge them; return the merged model and the notes to save beside it.
 
-    Parameters
-    ----------
-    paths : sequence of str
-
-    Returns
-    -------
-    model : StreamingKernelPCA
-    extra : dict
-        To be saved beside it: the columns, and up to where files were learned, by whichever model got further.
-
-    Raises
-    ------
-    BadInput
-        One cannot be read, they have learned columns of other names or with other kernels, or they do not go together.
+    The notes are the columns, and for each file the offset of the model that got further.
     """
     from streamkpca.estimators.streaming import merge
 
@@ -249,25 +140,9 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
 
 
 def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: str, quantile: float | None) -> None:
-    """Write a model in another language.
+    """Write a fitted model as .onnx or .c, by the ending of `path`, in double or single precision.
 
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-    path : str
-        Ends in ``.onnx`` or ``.c``.
-    double : bool
-        Double precision, else single.
-    name : str
-        For C: what names begin with.
-    quantile : float or None
-        For C: share of rows below the threshold of novelty; None for no threshold.
-
-    Raises
-    ------
-    BadInput
-        Another ending, a model that cannot be exported, or a library is missing.
+    For C: functions begin with `name`, and `quantile` of the rows lie below the threshold of novelty, None for none.
     """
     from streamkpca.export import to_c, to_onnx
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and help that shows them in named sections."""
+"""Options that several commands share, and help that lists them in named sections."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -30,15 +30,7 @@ _EXIT_CODES = (
 
 
 class SectionOption(click.Option):
-    """An option with its place in a section of the help.
-
-    Parameters
-    ----------
-    *args, **more
-        As click has them.
-    section : str
-        Heading that it stands below.
-    """
+    """An option and the section of the help that lists it."""
 
     def __init__(self, *args: Any, section: str = OTHER, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -48,14 +40,7 @@ class SectionOption(click.Option):
 class Command(click.Command):
     """A command whose help is a manual page: options in sections, examples, streams and exit codes.
 
-    Parameters
-    ----------
-    *args, **more
-        As click has them.
-    examples : sequence of (str, str)
-        Command lines without the command's own name, and what each does.
-    streams : str
-        What goes to standard output and standard error.
+    `examples` are pairs of a command line and what it does; `streams` tells what goes to standard output and error.
     """
 
     def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), streams: str = "", **more: Any) -> None:
@@ -96,17 +81,7 @@ option = partial(click.option, cls=SectionOption)
 
 
 def grouped(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
-    """Make one decorator of several options.
-
-    Parameters
-    ----------
-    *options : callable
-        Of click.
-
-    Returns
-    -------
-    callable
-    """
+    """Make one decorator of several options."""
     return lambda command: reduce(lambda inner, one: one(inner), reversed(options), command)
 
 

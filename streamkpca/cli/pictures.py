@@ -1,4 +1,4 @@
-"""Pictures of saved models and of rows that they are asked about."""
+"""What pictures are made of: rows collected chunk by chunk, axes of times, figures in files."""
 
 import math
 from collections.abc import Sequence
@@ -24,25 +24,7 @@ if TYPE_CHECKING:
 
 
 def time_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
-    """Make an axis of the times of all rows.
-
-    Parameters
-    ----------
-    times : sequence of length n
-        Numbers or dates, as they stand; the first tells which they are.
-    source : str
-        Where they come from, for the error text.
-
-    Returns
-    -------
-    ndarray of shape (n,) of float or datetime64
-        Dates in universal time.
-
-    Raises
-    ------
-    BadInput
-        One is missing, is neither a number nor a date, or comes before the one before it.
-    """
+    """Turn the times of all rows into ascending numbers, or dates in universal time; `source` is for the error text."""
     axis = _as_axis(times, source)
     steps = np.diff(axis)
     back = np.flatnonzero(steps < np.zeros(1, dtype=steps.dtype))
@@ -56,12 +38,7 @@ def time_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
 
 
 def label_dates(axes: "Axes") -> None:
-    """Write dates along an axis of times so short that they do not run into each other.
-
-    Parameters
-    ----------
-    axes : Axes
-    """
+    """Write dates along an axis of times so short that they do not overlap."""
     from matplotlib import dates as untyped_dates
 
     dates: Any = untyped_dates
@@ -71,7 +48,7 @@ def label_dates(axes: "Axes") -> None:
 
 
 def _as_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
-    """Turn times into numbers, or into dates in universal time; the first tells which they are."""
+    """Turn times into numbers or dates; the first tells which."""
     numbers = np.array([_as_number(when) for when in times])
     if not np.isnan(numbers[0]):
         bad, axis = np.isnan(numbers), numbers
@@ -111,23 +88,10 @@ _DOTS_PER_INCH = 150
 
 
 class Collected:
-    """What a picture needs of rows, as chunk after chunk comes.
+    """What a picture needs of rows, collected chunk by chunk.
 
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-    components : (int, int) or None
-        Keep projections on these of every row; None for none.
-    keep_rows : bool, default=False
-        Keep an even selection of 1,000 to 2,000 rows themselves.
-
-    Attributes
-    ----------
-    n_rows : int
-
-    Notes
-    -----
-    8 bytes a row for novelty, 16 for projections, and what labels and times take.
+    Novelty, labels and times of every row, its projections on two `components`, and with `keep_rows` an even selection
+    of 1,000 to 2,000 rows: 8 bytes a row for novelty, 16 for projections, and what labels and times take.
     """
 
     def __init__(
@@ -156,7 +120,7 @@ class Collected:
 
     @property
     def labels(self) -> Array | None:
-        """Labels of all rows, where they have some."""
+        """Labels of all rows, if there are any."""
         return np.concatenate(self._labels) if self._labels else None
 
     @property
@@ -166,18 +130,11 @@ class Collected:
 
     @property
     def times(self) -> list[Time] | None:
-        """Times of all rows, where they were asked for."""
+        """Times of all rows, if they were asked for."""
         return self._times
 
     def take(self, chunk: Chunk, novelty: Array) -> None:
-        """Take in the next rows.
-
-        Parameters
-        ----------
-        chunk : Chunk
-        novelty : ndarray of shape (n,)
-            Their scores.
-        """
+        """Add the next rows and their scores (n,)."""
         self._novelty.append(novelty)
         if chunk.labels is not None:
             self._labels.append(chunk.labels)
@@ -194,20 +151,7 @@ class Collected:
 
 
 def check_picture(path: str, inputs: Sequence[str]) -> None:
-    """Refuse a place for a picture before the work begins, and not after.
-
-    Parameters
-    ----------
-    path : str
-        Where the picture will go.
-    inputs : sequence of str
-        Files that are read meanwhile.
-
-    Raises
-    ------
-    BadInput
-        Another ending, no folder, or an input's own name; matplotlib is not installed.
-    """
+    """Refuse, before the work begins, a picture of another format, in no folder, over an input, or without matplotlib."""
     from streamkpca.plots import make_figure
 
     target = Path(path)
@@ -222,18 +166,7 @@ def check_picture(path: str, inputs: Sequence[str]) -> None:
 
 
 def make_axes(size: tuple[float, float]) -> tuple["Figure", "Axes"]:
-    """Make a figure and its axes.
-
-    Parameters
-    ----------
-    size : (float, float)
-        Width and height in inches.
-
-    Returns
-    -------
-    Figure
-    Axes
-    """
+    """Make a figure of a width and height in inches, and its axes."""
     from streamkpca.plots import make_figure
 
     figure = make_figure(width=size[0], height=size[1])
@@ -241,45 +174,14 @@ def make_axes(size: tuple[float, float]) -> tuple["Figure", "Axes"]:
 
 
 def save_picture(figure: "Figure", path: str) -> None:
-    """Write a picture, in place of what may be there.
-
-    Parameters
-    ----------
-    figure : Figure
-    path : str
-        Its ending tells the format.
-
-    Raises
-    ------
-    BadInput
-        The file cannot be written; what was there is untouched.
-    """
+    """Write a picture in the format of its ending, in place of the last file, which stays if writing fails."""
     ending = Path(path).suffix.lower().removeprefix(".")
     with one_line(path):
         write_durably(path, lambda file: figure.savefig(file, format=ending, dpi=_DOTS_PER_INCH))
 
 
 def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
-    """Find a feature by its name or position.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of all features.
-    wanted : str
-        A name, or a position from 0; a name wins.
-    path : str
-        The model, for the error text.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    BadInput
-        There is no such feature.
-    """
+    """Find a learned column by its name or else its position; errors name the model's `path`."""
     if wanted in names:
         return list(names).index(wanted)
     if wanted.isdecimal() and int(wanted) < len(names):
@@ -288,24 +190,7 @@ def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
 
 
 def drift_looks(models: Sequence[tuple[str, Any]]) -> tuple[list[int], list[npt.NDArray[np.int64]]]:
-    """Line up what several checkpoints of one stream say of where their atoms come from.
-
-    Parameters
-    ----------
-    models : sequence of (str, StreamingKernelPCA)
-        Paths and models.
-
-    Returns
-    -------
-    counts : list of int
-        Rows seen, ascending.
-    atom_rows : list of ndarray of int
-
-    Raises
-    ------
-    BadInput
-        Two have seen as many rows: they are no two looks at one stream.
-    """
+    """Return the rows seen, ascending, and the atoms' positions of several checkpoints (path, model) of one stream."""
     looks = sorted(((model.n_samples_seen_, path, model.atom_rows_) for path, model in models), key=lambda one: one[:2])
     for (count, path, _), (other, later, _) in pairwise(looks):
         if count == other:

@@ -1,4 +1,4 @@
-"""The command that draws: plot, with a command for each kind of picture."""
+"""The command plot, with a command for each kind of picture."""
 
 import math
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from streamkpca.cli.pictures import (
     time_axis,
 )
 from streamkpca.cli.pipeline import open_tables, project, reading_options, tell_skipped
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,23 +50,7 @@ PICTURE_STREAMS: Final = (
 def pair_of(
     kind: Callable[[str], Any], what: str, *, separator: str, least: float | None = None, most: float = math.inf
 ) -> Callable[..., Any]:
-    """Make a callback that reads two values of a kind.
-
-    Parameters
-    ----------
-    kind : callable
-        `int`, `float` or `str`.
-    what : str
-        What is expected, for the error text.
-    separator : str
-        Between the two.
-    least, most : float or None, float
-        Between what they lie, if `least` is given.
-
-    Returns
-    -------
-    callable
-    """
+    """Make a callback that reads two values of a kind, each from `least` to `most` if `least` is given."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, Any] | None:
         if value is None:
@@ -100,44 +84,13 @@ picture_options = grouped(
 
 
 def learned_for_picture(model: str, save: str, *files: str) -> "StreamingKernelPCA":
-    """Read a model after making sure that its picture can be written.
-
-    Parameters
-    ----------
-    model : str
-    save : str
-        Where the picture will go.
-    *files : str
-        What else is read.
-
-    Returns
-    -------
-    StreamingKernelPCA
-
-    Raises
-    ------
-    BadInput
-        As `check_picture` and `read_fitted`.
-    """
+    """Read a model after making sure that its picture can be written beside all `files` that are read."""
     check_picture(save, [model, *files])
     return read_fitted(model)
 
 
 def finish_picture(figure: "Figure", save: str, kind: str, *, n_rows: int | None = None, as_json: bool) -> None:
-    """Save a picture, and say where it is.
-
-    Parameters
-    ----------
-    figure : Figure
-    save : str
-        Where it goes.
-    kind : str
-        What it shows.
-    n_rows : int, optional
-        Of how many rows.
-    as_json : bool
-        Whether to say it to machines.
-    """
+    """Save a picture, and tell where it is."""
     save_picture(figure, save)
     if as_json:
         print_json({"picture": save, "kind": kind} | ({} if n_rows is None else {"rows": n_rows}))
@@ -305,16 +258,16 @@ def contours(
 def _collect(
     learner: "StreamingKernelPCA", model: str, file: str, options: dict[str, Any], collected: Collected
 ) -> Collected:
-    """Ask the model about all rows of a file."""
+    """Project all rows of a file, and collect what the picture needs of them."""
     reading = reading_options(options) | {"labels": options["labels"]}
     (table,) = open_tables([file], reading, learned=learned_columns(learner))
     check_columns(learner, model, table)
-    hands = Interruption()
-    with hands.armed(), one_line():
-        done = project(learner, [table], options["chunk_rows"], hands, takers=[collected.take])
+    signals = SignalGuard()
+    with signals.installed(), one_line():
+        done = project(learner, [table], options["chunk_rows"], signals, callbacks=[collected.take])
     tell_skipped([table])
     if not done:
-        hands.leave(f"interrupted after {collected.n_rows:,} rows; no picture was made")
+        signals.leave(f"interrupted after {collected.n_rows:,} rows; no picture was made")
     return collected
 
 
@@ -331,7 +284,7 @@ def _name_components(axes: "Axes", components: tuple[int, int]) -> None:
 
 
 def _whole(labels: Any) -> Any:
-    """Write classes that are whole numbers as such in the legend."""
+    """Turn classes that are whole numbers into such for the legend."""
     return labels.astype(int) if labels is not None and (labels == labels.astype(int)).all() else labels
 
 

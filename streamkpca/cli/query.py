@@ -1,4 +1,4 @@
-"""The commands that ask a model about rows: score, transform."""
+"""The commands that apply a model to rows: score, transform."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -42,7 +42,7 @@ from streamkpca.cli.pipeline import (
 )
 from streamkpca.cli.reports import Scores, model_facts, show_model
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def score(
     """
     if (train is None) == (model is None):
         raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before (see --help)")
-    form, hands = results_form(save, form, as_json=as_json), Interruption()
+    form, signals = results_form(save, form, as_json=as_json), SignalGuard()
     reading, watched = reading_options(options) | {"follow": follow}, None
     if train is not None:
         target, source = open_pair(file, train, labels, train_array, reading)
@@ -144,13 +144,13 @@ def score(
     result: Scores | None = None
     writer: ResultWriter | None = None
     scored, seconds, learned = False, None, True
-    with hands.armed(), one_line(), ExitStack() as stack:
+    with signals.installed(), one_line(), ExitStack() as stack:
         if save:
             named_times = time_name(target, options["time"])
             writer = make_writer(save, [file, str(train or model)], form=form, live=follow, time_name=named_times)
             stack.enter_context(writer)
         if train is not None:
-            seconds, learned = learn(learner, [source], chunk_rows, hands)
+            seconds, learned = learn(learner, [source], chunk_rows, signals)
         if learned:
             result = Scores(top, threshold=_threshold(learner, quantile))
             shows_alarms = follow and save != STANDARD_OUTPUT
@@ -158,9 +158,9 @@ def score(
                 learner,
                 [target],
                 chunk_rows,
-                hands,
+                signals,
                 writer=writer,
-                takers=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
+                callbacks=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
                 # Axes of several models make no table of projections.
                 newer=_newer(watched, result, quantile) if watched and follow and not save else None,
                 quiet=shows_alarms,
@@ -181,7 +181,7 @@ def score(
                 click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not scored:
         n_scored = result.n_rows if result else 0
-        hands.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
+        signals.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
 
 
 @click.command(
@@ -217,7 +217,7 @@ def transform(
     The model chooses the columns that it has learned by name, where a file has names.
     """
     target = save or "-"
-    form, hands = results_form(target, form, as_json=as_json), Interruption()
+    form, signals = results_form(target, form, as_json=as_json), SignalGuard()
     learner = read_fitted(model)
     reading = reading_options(options) | {"follow": follow}
     tables = open_tables(files, reading, learned=learned_columns(learner))
@@ -225,19 +225,19 @@ def transform(
         check_columns(learner, model, table)
     named_times = time_name(tables[0], options["time"])
     writer = make_writer(target, [*files, model], form=form, live=follow, time_name=named_times)
-    with hands.armed(), one_line(), writer:
-        done = project(learner, tables, chunk_rows, hands, writer=writer)
+    with signals.installed(), one_line(), writer:
+        done = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)
     if as_json and not writer.is_output:
         print_json({"rows": writer.n_rows, "saved": str(writer.path)} | skipped_facts(tables))
     elif not writer.is_output:
         click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not done:
-        hands.leave(f"interrupted after {writer.n_rows:,} rows")
+        signals.leave(f"interrupted after {writer.n_rows:,} rows")
 
 
 def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], "StreamingKernelPCA | None"]:
-    """Make what asks for a model's newest state, and lets alarms begin where it says."""
+    """Make the function that returns a replaced model and moves the threshold of alarms to the model's."""
 
     def newer() -> "StreamingKernelPCA | None":
         model = watched.newer()
@@ -249,7 +249,7 @@ def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[
 
 
 def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array], None]:
-    """Make what takes in scores, and prints the alarms among them at once."""
+    """Make the callback that takes scores and prints the alarms among them at once."""
 
     def take(chunk: Chunk, novelty: Array) -> None:
         for alarm in scores.take(chunk, novelty):
@@ -263,7 +263,7 @@ def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array],
 
 
 def _threshold(model: "StreamingKernelPCA", quantile: float) -> float | None:
-    """Find where alarms begin; a model without a sample of its stream knows none."""
+    """Return the novelty from which a row is an alarm; None for a model without a sample of its stream."""
     asked = bool(given_options({"quantile"}))
     with one_line():
         return model.novelty_threshold(quantile) if asked or model.reservoir_size else None

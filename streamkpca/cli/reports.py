@@ -1,4 +1,4 @@
-"""What the commands tell at the end: what was learned, and how novel rows were."""
+"""What the commands report: what a model has learned, how novel rows are, and how well novelty finds anomalies."""
 
 import json
 import math
@@ -21,19 +21,9 @@ Array = npt.NDArray[np.float64]
 
 
 def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Measure how often an anomalous row scores above a healthy one.
+    """Return the area under the ROC curve: how often an anomalous row scores above a healthy one.
 
-    Parameters
-    ----------
-    labels : array-like of shape (n,)
-        Anything but zero is anomalous.
-    scores : array-like of shape (n,)
-        The higher, the more novel; none may be NaN.
-
-    Returns
-    -------
-    float
-        Area under the ROC curve: 1 is perfect, 0.5 is chance. NaN without both kinds of rows.
+    Labels (n,), anomalous where not 0; scores (n,), not NaN. 1 is perfect, 0.5 is chance; NaN unless both kinds occur.
 
     Notes
     -----
@@ -54,24 +44,15 @@ def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Measure the mean precision over all anomalous rows, each at the threshold that just finds it.
+    """Return the mean precision over all anomalous rows, each at the threshold that just finds it.
 
-    Parameters
-    ----------
-    labels : array-like of shape (n,)
-        Anything but zero is anomalous.
-    scores : array-like of shape (n,)
-        The higher, the more novel; none may be NaN.
-
-    Returns
-    -------
-    float
-        1 is perfect, the share of anomalous rows is chance. NaN without an anomalous row.
+    Labels (n,), anomalous where not 0; scores (n,), not NaN. 1 is perfect, the share of anomalous rows is chance; NaN
+    without any.
 
     Notes
     -----
-    sum_t (recall_t - recall_{t-1}) precision_t over the distinct scores t, from the highest down: rows of
-    equal score are found together. O(n log n).
+    sum_t (recall_t - recall_{t-1}) precision_t over the distinct scores t, from the highest down: rows of equal score
+    are found together. O(n log n).
 
     Examples
     --------
@@ -105,19 +86,9 @@ _SHOWN_PLACES = 3
 
 
 class Scores:
-    """Novelty scores of a stream: the highest of them, alarms and, with labels, how well they find anomalies.
+    """Novelty scores of a stream: the `top` highest, alarms above `threshold`, and how well they find anomalies.
 
-    Parameters
-    ----------
-    top : int
-        How many of the most novel rows to remember. Where rows have labels, all scores are kept.
-    threshold : float or None
-        Scores above it are alarms.
-
-    Attributes
-    ----------
-    n_rows, n_alarms : int
-        Rows taken, and those above the threshold.
+    All scores are kept where rows have labels.
     """
 
     def __init__(self, top: int, *, threshold: float | None = None) -> None:
@@ -130,20 +101,7 @@ class Scores:
         self._sum = 0.0
 
     def take(self, chunk: Chunk, novelty: Array) -> list[dict[str, Any]]:
-        """Take in the next rows' scores.
-
-        Parameters
-        ----------
-        chunk : Chunk
-            The rows, with their times and labels; any label but 0 is anomalous.
-        novelty : ndarray of shape (n,)
-            Scores.
-
-        Returns
-        -------
-        list of dict
-            The alarms among them: row, time where known, and novelty.
-        """
+        """Add the scores (n,) of the next rows, and return the alarms among them; any label but 0 is anomalous."""
         when = [None] * len(novelty) if chunk.times is None else chunk.times
         best = np.argsort(-novelty, kind="stable")[: self._top].tolist()
         self._highest += [(float(novelty[i]), self.n_rows + i, when[i]) for i in best]
@@ -159,12 +117,7 @@ class Scores:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """Gather what was found, of what JSON knows.
-
-        Returns
-        -------
-        dict
-        """
+        """Return what was found as JSON has it."""
         found: dict[str, Any] = {
             "rows": self.n_rows,
             "mean_novelty": self._sum / self.n_rows if self.n_rows else None,
@@ -181,13 +134,7 @@ class Scores:
         return found
 
     def show(self, source: str) -> None:
-        """Print what was found.
-
-        Parameters
-        ----------
-        source : str
-            What was scored.
-        """
+        """Print what was found in the rows of `source`."""
         found = self.facts()
         shown = [("rows scored", f"{self.n_rows:,}")]
         if self.n_rows:
@@ -214,17 +161,7 @@ def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
 
 
 def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_new: int | None = None) -> None:
-    """Print what a model has learned.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-    seconds : float, optional
-        How long that took.
-    n_new : int, optional
-        How many of its rows it has learned just now; all if None.
-    """
+    """Print what a fitted model has learned; `seconds` for the `n_new` rows learned now, by default all."""
     facts = model_facts(model)
     shares = facts["explained_variance_ratio"]
     limit = model.max_atoms
@@ -272,17 +209,7 @@ def _shortened(names: list[str]) -> str:
 
 
 def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
-    """Gather what a model has learned, of what JSON knows.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-
-    Returns
-    -------
-    dict
-    """
+    """Return what a fitted model has learned as JSON has it."""
     return {
         "rows": model.n_samples_seen_,
         "rows_rejected": model.n_rows_rejected_,
@@ -305,16 +232,6 @@ def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
 
 
 def parameter_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
-    """Gather a model's parameters, of what JSON knows.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted or not.
-
-    Returns
-    -------
-    dict
-    """
+    """Return a model's parameters as JSON has them."""
     parameters = model.get_params(deep=False)
     return {name: repr(value) if isinstance(value, Kernel) else value for name, value in parameters.items()}

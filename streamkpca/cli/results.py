@@ -1,4 +1,4 @@
-"""Projections and scores, written row by row as they come: to a file or to standard output."""
+"""Results of each row, written as rows come: to a file or to standard output."""
 
 import json
 import sys
@@ -21,18 +21,7 @@ _ENDLESS = ("csv", "jsonl", "arrows")
 
 
 def is_among(path: str | Path, files: Sequence[str]) -> bool:
-    """Tell whether a file is one of some others, by whatever name.
-
-    Parameters
-    ----------
-    path : str or Path
-        It need not exist yet.
-    files : sequence of str
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a file, which need not exist yet, is one of some others under whatever name."""
     target = Path(path)
     # Hard links have names of their own, and a file that does not exist yet has only a name.
     return any(
@@ -44,36 +33,25 @@ def is_among(path: str | Path, files: Sequence[str]) -> bool:
 class ResultWriter:
     """One row of results for every row of input: position, time, label, novelty, projections.
 
-    A file appears under its name when it is complete; until then it has ``.part`` appended, and an error in
-    between removes it. With `live`, and on standard output, rows can be read as soon as they are written. Memory is
-    one chunk.
+    A file appears under its name when it is complete. Until then it is called `part`, its name with ``.part`` appended,
+    and an error removes it. With `live`, and on standard output, each chunk can be read as soon as it is written.
+    Memory is one chunk.
 
     Parameters
     ----------
     path : str or Path
         ``-`` is standard output.
     form : str, optional
-        One of `FORMATS`; None goes by the ending, and is CSV on standard output.
+        One of `FORMATS`; by default the file's ending, and CSV on standard output.
     live : bool, default=False
-        Write under the file's own name from the start, and push out every chunk.
+        Write under the file's own name from the start, and flush every chunk.
     time_name : str, optional
-        What the column of times is called; None for none.
-
-    Attributes
-    ----------
-    path : Path
-    part : Path
-        What is written until the file is complete.
-    is_output : bool
-        Whether it is standard output.
-    form : str
-    n_rows : int
-        Rows written so far.
+        Name of the column of times.
 
     Raises
     ------
     ValueError
-        Another ending, or a format that can only be read when it is complete where somebody reads meanwhile.
+        Another ending, or a live format that can be read only when it is complete.
 
     Examples
     --------
@@ -128,17 +106,9 @@ class ResultWriter:
         times: Sequence[Any] | None = None,
         labels: npt.ArrayLike | None = None,
     ) -> None:
-        """Append rows.
+        """Append n rows: novelty (n,), projections (n, q), n times and labels.
 
-        Parameters
-        ----------
-        novelty : ndarray of shape (n,)
-            Scores.
-        projections : ndarray of shape (n, q), optional
-            q is the same in every call.
-        times : sequence of length n, optional
-            When the rows came. Times, projections and labels are given in every call or in none.
-        labels : array-like of shape (n,), optional
+        Projections, times and labels are given in every call or in none; q stays the same.
         """
         import pyarrow
 
@@ -185,7 +155,7 @@ class ResultWriter:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Name the file where the system only says that it is full."""
+        """Name the file in errors where the system does not."""
         try:
             yield
         except OSError as error:
@@ -209,11 +179,11 @@ class _JsonLines:
             self._file.write(json.dumps(known, default=str, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
-        """Leave the file to its owner."""
+        """Do nothing: the file belongs to the caller."""
 
 
 def _type_of(times: Sequence[Any]) -> type:
-    """Choose how a file of one type a column keeps times: whole numbers, numbers, or text."""
+    """Choose the one type of a column of times: int, float or str."""
     kinds = {type(when) for when in times if when is not None}
     if any(isinstance(when, int) and not -(2**63) <= when < 2**63 for when in times):
         return str

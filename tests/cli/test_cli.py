@@ -19,7 +19,7 @@ from streamkpca import StreamingKernelPCA, __version__, load
 from streamkpca.cli.console import show_progress
 from streamkpca.cli.main import cli
 from streamkpca.cli.results import ResultWriter
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels import RBF
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
@@ -406,17 +406,17 @@ def test_without_the_extra_one_line_names_the_remedy(monkeypatch):
     assert result.stderr == 'streamkpca: the command needs rich; pip install "streamkpca[cli]"\n'
 
 
-def press_ctrl_c(hands, *, times):
+def press_ctrl_c(signals, *, times):
     for _ in range(times):
-        hands.receive(signal.SIGINT, None)
+        signals.receive(signal.SIGINT, None)
 
 
 def test_ctrl_c_waits_for_shielded_work():
-    hands, done = Interruption(), []
+    signals, done = SignalGuard(), []
 
     def work():
-        with hands.shielded():
-            press_ctrl_c(hands, times=1)
+        with signals.deferred():
+            press_ctrl_c(signals, times=1)
             done.append("all of it")
         done.append("more")
 
@@ -424,21 +424,21 @@ def test_ctrl_c_waits_for_shielded_work():
         work()
     assert done == ["all of it"]
     with pytest.raises(KeyboardInterrupt):
-        press_ctrl_c(hands, times=1)
+        press_ctrl_c(signals, times=1)
 
 
 def test_a_second_ctrl_c_gives_up_at_once():
-    hands = Interruption()
-    with pytest.raises(click.Abort), hands.shielded():
-        press_ctrl_c(hands, times=2)
+    signals = SignalGuard()
+    with pytest.raises(click.Abort), signals.deferred():
+        press_ctrl_c(signals, times=2)
 
 
 def test_ctrl_c_is_taken_over_and_given_back():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        hands = Interruption()
-        with hands.armed():
-            assert signal.getsignal(signal.SIGINT) == hands.receive
+        signals = SignalGuard()
+        with signals.installed():
+            assert signal.getsignal(signal.SIGINT) == signals.receive
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -447,7 +447,7 @@ def test_ctrl_c_is_taken_over_and_given_back():
 def test_an_ignored_ctrl_c_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Interruption().armed():
+        with SignalGuard().installed():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -16,7 +16,7 @@ from pyarrow import csv, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.autosave import _MOST_LETTERS, ModelKeeper, Pace
+from streamkpca.cli.autosave import _MOST_LETTERS, Autosave, SaveInterval
 from streamkpca.cli.main import cli
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.tables import open_table
@@ -129,16 +129,16 @@ def test_another_file_of_the_same_name_is_refused(folder, lines):
 
 
 def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, X):
-    keeper = ModelKeeper("m.npz", Pace())
+    autosave = Autosave("m.npz", SaveInterval())
     names = ",".join(f"column_{j}" * 20 for j in range(100))
     model = StreamingKernelPCA(2).partial_fit(X)
     for day in range(60):
         Path(f"{day}.csv").write_text(names + "\n" + ",".join(["1"] * 100) + "\n")
         table = open_table(f"{day}.csv")
-        keeper.note(table, next(table.chunks(10)))
+        autosave.note(table, next(table.chunks(10)))
         # As large as a table of many columns makes it.
-        keeper._notes["places"][os.path.realpath(f"{day}.csv")]["names"] = [names]
-    keeper.save(model)
+        autosave._notes["places"][os.path.realpath(f"{day}.csv")]["names"] = [names]
+    autosave.save(model)
     places = load("m.npz").extra_["command"]["places"]
     assert len(json.dumps(places)) <= _MOST_LETTERS
     assert 10 < len(places) < 60

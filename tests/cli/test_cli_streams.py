@@ -21,10 +21,10 @@ from pyarrow import csv, feather, ipc, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.autosave import ModelKeeper, Pace
+from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, print_json
 from streamkpca.cli.main import cli
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels.parsing import parse_kernel
 from streamkpca.kernels.registry import KERNELS
 
@@ -408,13 +408,13 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(folder, X, signum, 
 
 
 def test_a_terminated_command_says_so_in_its_code():
-    hands = Interruption()
+    signals = SignalGuard()
     before = signal.getsignal(signal.SIGTERM)
-    with hands.armed():
-        assert signal.getsignal(signal.SIGTERM) == hands.receive
+    with signals.installed():
+        assert signal.getsignal(signal.SIGTERM) == signals.receive
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-    assert hands.exit_code == 143
+    assert signals.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -430,12 +430,12 @@ def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     monkeypatch.setattr("streamkpca.cli.autosave.time", clock)
     model = StreamingKernelPCA(2).partial_fit(X[:100])
 
-    def is_saved(keeper):
+    def is_saved(autosave):
         (folder / "k.npz").unlink(missing_ok=True)
-        keeper.save_if_due(model)
+        autosave.save_if_due(model)
         return (folder / "k.npz").exists()
 
-    by_rows, by_time = ModelKeeper("k.npz", Pace(rows=150)), ModelKeeper("k.npz", Pace(seconds=30.0))
+    by_rows, by_time = Autosave("k.npz", SaveInterval(rows=150)), Autosave("k.npz", SaveInterval(seconds=30.0))
     assert not is_saved(by_rows)
     assert not is_saved(by_time)
     model.partial_fit(X[100:150])
@@ -446,7 +446,7 @@ def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     clock.now = 90.0
     # Nothing is new.
     assert not is_saved(by_time)
-    assert not is_saved(ModelKeeper("k.npz", Pace()))
+    assert not is_saved(Autosave("k.npz", SaveInterval()))
 
 
 def test_what_a_killed_process_has_left_is_removed(folder):
@@ -457,9 +457,9 @@ def test_what_a_killed_process_has_left_is_removed(folder):
     assert sorted(path.name for path in folder.glob(".*")) == sorted(others)
 
 
-@pytest.mark.parametrize("pace", ["0", "-5", "1.5", "soon", "5 d", "0s"])
-def test_a_pace_that_makes_no_sense_is_refused(folder, pace):
-    refused(run("fit", "old.csv", "--model", "m.npz", "--save-every", pace), "neither a number of rows", "Try --help")
+@pytest.mark.parametrize("interval", ["0", "-5", "1.5", "soon", "5 d", "0s"])
+def test_a_pace_that_makes_no_sense_is_refused(folder, interval):
+    refused(run("fit", "old.csv", "--model", "m.npz", "--save-every", interval), "neither a number of rows", "Try --help")
 
 
 def test_a_pace_needs_a_model(folder):
@@ -467,9 +467,9 @@ def test_a_pace_needs_a_model(folder):
 
 
 def test_a_model_that_cannot_be_saved_is_told(folder, X):
-    keeper = ModelKeeper("absent/m.npz", Pace())
+    autosave = Autosave("absent/m.npz", SaveInterval())
     with pytest.raises(BadInput, match="absent"):
-        keeper.save(StreamingKernelPCA(2).partial_fit(X))
+        autosave.save(StreamingKernelPCA(2).partial_fit(X))
 
 
 # Completion and help
