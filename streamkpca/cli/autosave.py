@@ -6,18 +6,16 @@ import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamkpca._core.files import TEMPORARY
 from streamkpca.cli.console import BadInput, one_line
 from streamkpca.cli.tables import Chunk, Table
+from streamkpca.estimators.streaming import StreamingKernelPCA
 
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
-# Where the command keeps its own notes in a model's `extra_`.
+# Key of the command's own notes in a model's `extra_`.
 NOTES: Final = "command"
-# What places may take as text: a model that learns a file a day must not grow for ever.
+# Length of all offsets as text: a model that learns a file a day must not grow for ever.
 _MOST_LETTERS = 2**19
 
 
@@ -31,15 +29,15 @@ class SaveInterval(NamedTuple):
 class Autosave:
     """A model's file while the model learns: when to write it, and what to note beside it.
 
-    The next whole file replaces the last one at once, so readers always find a model. `path` None: it is saved nowhere.
-    `before`: the `extra_` of the model that goes on, which is kept; `BadInput` where it is no dictionary.
+    The next whole file replaces the last one at once, so readers always find a model. A `path` of
+    None saves nothing. `before` is the `extra_` of a model that continues; it is kept, and must be a dictionary.
     """
 
     def __init__(self, path: str | None, interval: SaveInterval, before: Any = None) -> None:
         if not isinstance(before, dict | None):
             raise BadInput(
-                f"{path}: expected what was saved beside the model (extra) to be a dictionary, to which columns can be "
-                f"added, but got {before!r}; save it anew from Python with another one"
+                f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes can be "
+                f"added, but got {before!r}; save the model again from Python with a dictionary"
             )
         self.path = path
         self.interval = interval
@@ -49,19 +47,14 @@ class Autosave:
         if path is not None:
             _remove_leftovers(Path(os.path.realpath(path)))
 
-    @property
-    def columns(self) -> list[str] | None:
-        """Names of the learned columns, if a file has named them."""
-        return self._notes.get("columns")
-
     def note(self, table: Table, chunk: Chunk) -> None:
         """Note the columns, and up to where the table was learned."""
         names = table.columns.feature_names
-        if self.columns is None and table.columns.named and len(set(names)) == len(names):
+        if "columns" not in self._notes and table.columns.named and len(set(names)) == len(names):
             self._notes["columns"] = list(names)
         if chunk.offset is not None:
             places = self._notes.setdefault("places", {})
-            # The newest last.
+            # The newest stands last.
             places.pop(key := os.path.realpath(table.source), None)
             places[key] = chunk.offset
 
@@ -70,7 +63,7 @@ class Autosave:
         place: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
         return place
 
-    def save(self, model: "StreamingKernelPCA") -> None:
+    def save(self, model: StreamingKernelPCA) -> None:
         """Save the model in place of its last file, which stays if writing fails, with the notes in its `extra_`."""
         self._forget_old_places()
         model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
@@ -88,8 +81,8 @@ class Autosave:
                 del places[file]
                 excess -= length
 
-    def save_if_due(self, model: "StreamingKernelPCA") -> None:
-        """Save the model if the interval's rows have come since the last time, or any rows and its seconds."""
+    def save_if_due(self, model: StreamingKernelPCA) -> None:
+        """Save the model if enough rows have come since the last time, or any rows and enough seconds."""
         new = model.n_samples_seen_ - self._saved_rows
         many = self.interval.rows is not None and new >= self.interval.rows
         late = self.interval.seconds is not None and time.monotonic() - self._saved_at >= self.interval.seconds
@@ -101,7 +94,7 @@ def _remove_leftovers(path: Path) -> None:
     """Remove half-written files of killed processes; only one process writes a model at a time."""
     # .<name of the model>.<16 random digits>.tmp
     name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}" + re.escape(TEMPORARY))
-    # A folder that cannot be looked through may still take the model.
+    # A folder that cannot be listed may still take the model.
     with suppress(OSError):
         for file in path.parent.iterdir():
             if name.fullmatch(file.name):
@@ -109,14 +102,14 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def n_passed(place: dict[str, Any]) -> int:
-    """Count the lines or rows before an offset, 0 if it does not tell; anybody may have written it."""
-    # A place's line is the one that comes next.
+    """Count the lines or rows before an offset, which others may have written; 0 if it does not tell."""
+    # The line of an offset is the next one to read.
     line, row = place.get("line"), place.get("row")
     return line - 1 if isinstance(line, int) else row if isinstance(row, int) else 0
 
 
 def own_notes(extra: Any) -> dict[str, Any]:
-    """Return those of the command's notes in an `extra_` that have the right form; anybody may have written it.
+    """Return the command's notes in an `extra_`, which others may have written; only notes of the right form.
 
     ``columns``: names of the learned columns. ``places``: offsets up to which files were learned, by path.
     """

@@ -84,7 +84,7 @@ class OneLineErrors(Ordered):
         sys.exit(code if isinstance(code, int) else 0)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the command line, or print the help, whose reader may leave too."""
+        """Read the command line, or print the help, whose pipe may be closed too."""
         try:
             return super().make_context(*args, **extra)
         except BrokenPipeError:
@@ -97,7 +97,7 @@ class OneLineErrors(Ordered):
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 result = super().invoke(ctx)
-            # Without standard output (>&-) Python has none either.
+            # With standard output closed (>&-), Python has none either.
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
@@ -122,7 +122,7 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
         console=console,
         disable=quiet or not console.is_terminal or console.is_dumb_terminal,
         transient=True,
-        # Or else it takes what is meant for standard output to its own terminal, past a file that was to get it.
+        # Otherwise it writes standard output to its own terminal, even where that was redirected to a file.
         redirect_stdout=False,
     )
     start = time.perf_counter()
@@ -169,12 +169,12 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 def _print(title: str, table: Table) -> None:
     console = Console()
     if not console.is_terminal:
-        # There is no edge to fold long lines at.
+        # A file has no edge at which long lines fold.
         console.width = _NO_EDGE
     with console.capture() as capture:
         console.print(f"[bold]{escape(title)}[/]", soft_wrap=True)
         console.print(table)
-    # Through click, not rich: rich answers a closed pipe by leaving the process with a code of its own.
+    # Through click, not rich: rich exits with a code of its own when the pipe is closed.
     click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").splitlines()) + "\n")
 
 
@@ -199,7 +199,7 @@ def _printable(text: str) -> str:
 def _refusal(error: OSError, path: str) -> str:
     where = path if error.filename is None else error.filename
     is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    remedy = "make room, or write elsewhere" if is_full else "check the path and your rights to it"
+    remedy = "make room, or write elsewhere" if is_full else "check the path and your permissions"
     return f"{where}: {error.strerror or error}; {remedy}".removeprefix(": ")
 
 

@@ -28,9 +28,16 @@ _N_HIDDEN = 16
 _DAY = 144.0
 _NOISE = 0.02
 _DRIFT_ROWS = 100_000.0
-# The stream begins healthy: whoever learns from it needs a moment to see what is normal.
+# The stream begins healthy, so that a model can learn what is normal.
 _HEALTHY_BLOCKS = 2
 _FAULT_CHANCE = 0.25
+
+_MEMORY_ROWS = 20_000
+# Robust standard deviations above the median, both of the logarithm: a quantile would rise with the faults themselves.
+_ALARM_DEVIATIONS = 4.0
+# A fault counts as found when this share of its rows raises an alarm: a single row may do so by chance.
+_FOUND_SHARE = 0.1
+_PICTURE_ROWS = 4000
 
 
 class PlantBlock(NamedTuple):
@@ -127,14 +134,6 @@ class _Plant:
         return readings
 
 
-_MEMORY_ROWS = 20_000
-# Robust standard deviations above the median, both of the logarithm: a quantile would rise with the faults themselves.
-_ALARM_DEVIATIONS = 4.0
-# A fault counts as found when this share of its rows raises an alarm: a single row may do so by chance.
-_FOUND_SHARE = 0.1
-_PICTURE_ROWS = 4000
-
-
 class Watch:
     """An unfitted model that scores rows of the plant before it learns them, and what it found.
 
@@ -174,7 +173,7 @@ class Watch:
         return np.concatenate(self._faults) if self._faults else np.empty(0, dtype=np.int8)
 
     def take(self, block: PlantBlock) -> tuple[Array, Array]:
-        """Score a block of n rows, then learn it; return projections (n, q) and novelty (n,), NaN for the first block."""
+        """Score n rows, then learn them; return projections (n, q) and novelty (n,), NaN for the first block."""
         start = time.perf_counter()
         n = len(block.rows)
         if self._n_rows == 0:
@@ -191,14 +190,14 @@ class Watch:
         self._threshold.append(np.full(n, level))
         self._faults.append(block.faults)
         row = self._n_rows + np.arange(n)
-        # Faults are rare and short: a selection of such a step would miss most of them.
+        # Faults are rare and short: with the same step the selection would miss most of them.
         picked = (row % self._step == 0) | ((block.faults > 0) & (row % -(-self._step // 12) == 0))
         self._picked.append((row[picked], block.rows[picked], block.faults[picked]))
         self._n_rows += n
         return projections, novelty
 
     def picture(self) -> "Figure":
-        """Draw novelty over time, the spectrum, and projections by the model as it is now, not as it was in `take`."""
+        """Draw novelty over time, the spectrum, and projections on the present axes, not on those in `take`."""
         figure = plots.make_figure(width=11, height=8)
         figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
@@ -217,11 +216,8 @@ class Watch:
             highlight=faults > 0,
             ax=figure.add_subplot(grid[1, 0]),
         )
-        plots.draw_spectrum(
-            self.model.eigenvalues_,
-            explained=self.model.explained_variance_ratio_,
-            ax=figure.add_subplot(grid[1, 1]),
-        )
+        spectrum = figure.add_subplot(grid[1, 1])
+        plots.draw_spectrum(self.model.eigenvalues_, explained=self.model.explained_variance_ratio_, ax=spectrum)
         return figure
 
     def _alarm_level(self) -> float:
@@ -240,7 +236,7 @@ class Watch:
         scored = np.isfinite(novelty)
         novelty, faults, threshold = novelty[scored], faults[scored], threshold[scored]
         if not faults.any():
-            return [("faults", "none yet: the plant runs healthy at first; ask for more --rows")]
+            return [("faults", "none yet: the plant begins healthy; simulate more --rows")]
         with np.errstate(invalid="ignore"):
             alarms = novelty > threshold
         # A fault never crosses a block, and between two faults there is a healthy row.
@@ -249,10 +245,7 @@ class Watch:
         found = n_alarms >= _FOUND_SHARE * np.add.reduceat(faults > 0, starts, dtype=int)
         facts = [
             ("area under ROC curve", f"{auroc(faults, novelty):.3f}"),
-            (
-                "average precision",
-                f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})",
-            ),
+            ("average precision", f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})"),
             ("faults found", f"{found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)"),
         ]
         for kind in range(1, len(FAULT_KINDS)):

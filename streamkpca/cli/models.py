@@ -3,49 +3,43 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamkpca._core.files import write_durably
 from streamkpca.cli.autosave import NOTES, n_passed, own_notes
 from streamkpca.cli.console import BadInput, one_line, print_warning
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
 from streamkpca.cli.tables import Table
-
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA, merge
 
 
-def learned_columns(model: "StreamingKernelPCA") -> list[str] | None:
+def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
     """Return the names of the columns that a fitted model has learned, if the command noted or a DataFrame had them."""
     noted = own_notes(model.extra_).get("columns")
     names = getattr(model, "feature_names_in_", noted)
     return None if names is None or len(names) != model.n_features_in_ else list(names)
 
 
-def n_learned(model: "StreamingKernelPCA") -> int:
+def n_learned(model: StreamingKernelPCA) -> int:
     """Count the rows that a model has seen; 0 before the first."""
     return int(getattr(model, "n_samples_seen_", 0))
 
 
-def read_model(path: str) -> "StreamingKernelPCA":
+def read_model(path: str) -> StreamingKernelPCA:
     """Read a saved model; its kernel must not have functions, which are never stored."""
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
     try:
         with one_line(path):
             return StreamingKernelPCA.load(path)
     except BadInput as error:
-        # Whoever has typed a command has called no function.
+        # The user of a command has not called load.
         raise BadInput(error.message.removeprefix("load: ")) from None
 
 
-def read_fitted(path: str) -> "StreamingKernelPCA":
+def read_fitted(path: str) -> StreamingKernelPCA:
     """Read a saved model that has learned rows."""
     model = read_model(path)
     if not model.__sklearn_is_fitted__():
-        raise BadInput(
-            f"{path}: this model has seen no rows yet; let it learn some: streamkpca fit FILE --model {path}"
-        )
+        raise BadInput(f"{path}: this model has not learned any rows yet; run streamkpca fit FILE --model {path}")
     return model
 
 
@@ -54,29 +48,29 @@ class WatchedModel:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        # Before it is read: what replaces it meanwhile is read again rather than never.
-        self._seen = self._look()
+        # Looked up before the file is read: a file that replaces it meanwhile is read again rather than never.
+        self._seen = self._file_state()
         self.model = read_fitted(path)
 
-    def newer(self) -> "StreamingKernelPCA | None":
-        """Return the model if its file was replaced; warn and return None if the new one has other columns or is damaged."""
-        seen = self._look()
+    def newer(self) -> StreamingKernelPCA | None:
+        """Return the model if its file was replaced; warn and return None if it is of no use."""
+        seen = self._file_state()
         if seen is None or seen == self._seen:
             return None
         self._seen = seen
         try:
             model = read_fitted(self._path)
         except BadInput as error:
-            print_warning(f"{error.message}; going on with the model as it was")
+            print_warning(f"{error.message}; keeping the model as it was")
             return None
         before, after = ((one.n_features_in_, learned_columns(one)) for one in (self.model, model))
         if before != after:
-            print_warning(f"{self._path}: is of other columns now; going on with the model as it was")
+            print_warning(f"{self._path}: has other columns now; keeping the model as it was")
             return None
         self.model = model
         return model
 
-    def _look(self) -> tuple[int, int] | None:
+    def _file_state(self) -> tuple[int, int] | None:
         try:
             found = os.stat(self._path)
         except OSError:
@@ -88,14 +82,14 @@ def check_writable(path: str, inputs: Sequence[str]) -> None:
     """Refuse, before the work begins, to save a model to standard output, to no folder, or over an input."""
     target = Path(path)
     if path == STANDARD_OUTPUT:
-        raise BadInput("-: standard output takes results and no models, which are replaced as a whole; name a file")
+        raise BadInput("-: a model cannot go to standard output, because its file is replaced as a whole; name a file")
     if target.is_dir() or not target.absolute().parent.is_dir():
-        raise BadInput(f"{path}: expected the name of a file in a folder that is there")
+        raise BadInput(f"{path}: expected the name of a file in an existing folder")
     if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input and cannot take the model; give it another name")
+        raise BadInput(f"{path}: is read as input, so the model cannot be saved there; choose another name")
 
 
-def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
+def check_columns(model: StreamingKernelPCA, path: str, table: Table) -> None:
     """Refuse a table whose number of columns is not the one that the model in `path` has learned."""
     found = len(table.columns.features)
     if found != model.n_features_in_:
@@ -105,13 +99,11 @@ def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
         )
 
 
-def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, Any]]:
+def merge_models(paths: Sequence[str]) -> tuple[StreamingKernelPCA, dict[str, Any]]:
     """Read models and merge them; return the merged model and the notes to save beside it.
 
     The notes are the columns, and for each file the offset of the model that got further.
     """
-    from streamkpca.estimators.streaming import merge
-
     models = [read_fitted(path) for path in paths]
     named = [(path, names) for path, model in zip(paths, models, strict=True) if (names := learned_columns(model))]
     for path, names in named[1:]:
@@ -119,15 +111,15 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
         if names != expected and len(names) == len(expected):
             j = next(j for j, (a, b) in enumerate(zip(expected, names, strict=True)) if a != b)
             raise BadInput(
-                f"{path}: expected column {expected[j]!r} in place {j}, as {first} has learned, but got {names[j]!r}; "
-                "merge models of the same columns in the same order"
+                f"{path}: expected column {expected[j]!r} at position {j}, as {first} has learned, but got "
+                f"{names[j]!r}; merge models of the same columns in the same order"
             )
     for path, model in zip(paths[1:], models[1:], strict=True):
-        # What merge says about kernels is advice for Python.
+        # The message of merge gives advice for Python.
         if model.n_features_in_ == models[0].n_features_in_ and model.kernel_ != models[0].kernel_:
             raise BadInput(
                 f"{path}: expected the kernel {models[0].kernel_!r}, as {paths[0]} has learned with, but got "
-                f"{model.kernel_!r}; learn the rows of all with one, scale included: "
+                f"{model.kernel_!r}; learn all rows with one kernel, scale included: "
                 f'fit --kernel "{models[0].kernel_!r}"'
             )
     places: dict[str, Any] = {}
@@ -139,11 +131,12 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
         return merge(*models), {NOTES: notes} if notes else {}
 
 
-def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: str, quantile: float | None) -> None:
+def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: str, quantile: float | None) -> None:
     """Write a fitted model as .onnx or .c, by the ending of `path`, in double or single precision.
 
-    For C: functions begin with `name`, and `quantile` of the rows lie below the threshold of novelty, None for none.
+    For C: names of functions begin with `name`, and with a `quantile` one of them tells which rows are novel.
     """
+    # Imported here, because the command starts faster without it.
     from streamkpca.export import to_c, to_onnx
 
     suffix = Path(path).suffix.lower()
@@ -155,5 +148,5 @@ def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: 
             threshold = None if quantile is None else model.novelty_threshold(quantile)
             contents = to_c(model, name=name, dtype="double" if double else "float", threshold=threshold).encode()
         else:
-            raise BadInput(f"{path}: exports are written as .onnx or .c; end the name so")
+            raise BadInput(f"{path}: expected a name that ends in .onnx or .c")
         write_durably(path, lambda file: file.write(contents))

@@ -14,18 +14,20 @@ from streamkpca.stream.settings import PARAMETERS, Parameter
 
 Decorated = Callable[..., Any]
 
-# What a model begins with, and keeps. Bad rows are left out as files are read, before the model sees them.
+# A model keeps these for ever. Bad rows are left out as files are read, before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
+_BAD_ROWS = next(parameter for parameter in PARAMETERS if parameter.name == "on_bad_rows")
 
 INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", "Picture", "Results", "Other"
 FILE = click.Path(allow_dash=True)
 
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER)
+_STANDARD_ERROR = "Standard error: progress, on terminals; warnings and errors, one line each."
 _EXIT_CODES = (
     ("0", "Done."),
-    ("2", "Wrong use or bad input: one line on standard error says where, what, and what to do."),
-    ("130, 143", "Stopped by Ctrl-C or SIGTERM. Neither breaks off in the middle of a chunk; a second one does."),
-    ("141", "Nobody reads standard output any more."),
+    ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
+    ("130, 143", "Stopped by Ctrl-C or SIGTERM at the end of a chunk; a second one stops at once."),
+    ("141", "The reader of standard output has left."),
 )
 
 
@@ -40,13 +42,13 @@ class SectionOption(click.Option):
 class Command(click.Command):
     """A command whose help is a manual page: options in sections, examples, streams and exit codes.
 
-    `examples` are pairs of a command line and what it does; `streams` tells what goes to standard output and error.
+    `examples` are pairs of a command line and what it does; `output` tells what goes to standard output.
     """
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), streams: str = "", **more: Any) -> None:
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]], output: str, **more: Any) -> None:
         super().__init__(*args, **more)
         self.examples = examples
-        self.streams = streams
+        self.output = output
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
@@ -63,16 +65,14 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write examples, streams and exit codes."""
-        if self.examples:
-            with formatter.section("Examples"):
-                for line, meaning in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-                    formatter.indent()
-                    formatter.write_text(meaning)
-                    formatter.dedent()
-        if self.streams:
-            with formatter.section("Standard output and error"):
-                formatter.write_text(self.streams)
+        with formatter.section("Examples"):
+            for line, meaning in self.examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+                formatter.indent()
+                formatter.write_text(meaning)
+                formatter.dedent()
+        with formatter.section("Standard output and error"):
+            formatter.write_text(f"Standard output: {self.output} {_STANDARD_ERROR}")
         with formatter.section("Exit codes"):
             formatter.write_dl(_EXIT_CODES)
 
@@ -86,7 +86,7 @@ def grouped(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated],
 
 
 def given_options(names: Collection[str]) -> list[str]:
-    """List those of some parameters that stand on the command line, as the user can write them: ``--max-atoms``."""
+    """List the options of these parameters that the user has given, as they are written: ``--max-atoms``."""
     context = click.get_current_context()
     return [
         "/".join([*parameter.opts, *parameter.secondary_opts])
@@ -101,7 +101,7 @@ def _split(context: click.Context, option: click.Parameter, values: Sequence[str
 
 
 def _completed(words: Sequence[str]) -> Callable[..., list[CompletionItem]]:
-    """Make the shell completion of a value that is often one of some words."""
+    """Make the shell completion of a value from its usual words."""
     return lambda _context, _parameter, begun: [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
@@ -148,7 +148,7 @@ def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
 
 model_options = grouped(*(_parameter_option(parameter) for parameter in MODEL_PARAMETERS.values()))
 json_option = option(
-    "--json", "as_json", is_flag=True, section=RESULTS, help="Standard output is JSON for machines, and nothing else."
+    "--json", "as_json", is_flag=True, section=RESULTS, help="Print JSON for machines, and nothing else."
 )
 model_option = option("--model", required=True, type=FILE, metavar="FILE", section=MODEL, help="A saved model.")
 save_option = option(
@@ -156,8 +156,8 @@ save_option = option(
     type=FILE,
     metavar="FILE",
     section=RESULTS,
-    help="Write a line of results for every row to FILE, whose ending tells the format: "
-    ".csv, .jsonl, .parquet, .arrow (file) or .arrows (stream); - is standard output.",
+    help="Write a line of results for each row to FILE; its ending sets the format: "
+    ".csv, .jsonl, .parquet, .arrow (file) or .arrows (stream). - is standard output.",
 )
 format_option = option(
     "--format",
@@ -170,8 +170,8 @@ follow_option = option(
     "--follow",
     is_flag=True,
     section=INPUT,
-    help="Wait for more at the end of FILE, as tail -F does, through rotation and truncation, until Ctrl-C; "
-    "text files only. Results come row by row. A pipe ends where its writer closes it.",
+    help="Wait for more rows at the end of FILE, as tail -F does, through rotation and truncation, until Ctrl-C; "
+    "text files only. Results come row by row. A pipe ends when its writer closes it.",
 )
 table_options = grouped(
     option("--array", metavar="NAME", section=INPUT, help="Array of an npz file; needed if it holds several tables."),
@@ -195,27 +195,27 @@ table_options = grouped(
         "--time",
         metavar="COLUMN",
         section=INPUT,
-        help="Column that is not learned but kept beside the results, as it stands.",
+        help="Column of times: not learned, but kept beside the results as it is.",
     ),
     option(
         "--on-bad-rows",
-        type=click.Choice(["raise", "skip"]),
-        default="raise",
+        type=click.Choice(_BAD_ROWS.choices),
+        default=_BAD_ROWS.default,
         show_default=True,
         section=INPUT,
-        help="Rows that are no finite numbers: stop there, or leave them out and say at the end how many they were.",
+        help="Rows with text, NaN or infinity: stop there, or skip them and count them at the end.",
     ),
     option(
         "--header/--no-header",
         default=None,
         section=INPUT,
-        help="CSV: whether line one holds names.  [default: look]",
+        help="CSV: whether the first line holds names.  [default: detect]",
     ),
     option(
         "--delimiter",
         metavar="CHAR",
         section=INPUT,
-        help="CSV: what separates fields.  [default: comma; tab for .tsv]",
+        help="CSV: character between fields.  [default: comma; tab for .tsv]",
     ),
     option(
         "--chunk-rows",

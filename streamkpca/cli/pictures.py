@@ -5,26 +5,31 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import write_durably
 from streamkpca.cli.console import BadInput, one_line
 from streamkpca.cli.results import is_among
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.tables.reader import Time
+from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.plots import make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from streamkpca.estimators.streaming import StreamingKernelPCA
+
+Array = npt.NDArray[np.float64]
+
+_ENDINGS = (".png", ".svg", ".pdf")
+_MOST_ROWS = 2000
 
 
 def time_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
-    """Turn the times of all rows into ascending numbers, or dates in universal time; `source` is for the error text."""
+    """Turn the times of all rows into ascending numbers, or dates in universal time; errors name their `source`."""
     axis = _as_axis(times, source)
     steps = np.diff(axis)
     back = np.flatnonzero(steps < np.zeros(1, dtype=steps.dtype))
@@ -59,7 +64,7 @@ def _as_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
         i = int(np.flatnonzero(bad)[0])
         raise BadInput(
             f"{source}: expected times, all numbers or all dates such as 2024-05-01T10:00, but row {i} (from 0) has "
-            f"{times[i]!r}; mend the column, or leave --time out"
+            f"{times[i]!r}; repair the column, or leave --time out"
         )
     return axis
 
@@ -80,22 +85,15 @@ def _as_date(when: Any) -> np.datetime64:
     return np.datetime64(date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None), "us")
 
 
-Array = npt.NDArray[np.float64]
-
-ENDINGS: Final = (".png", ".svg", ".pdf")
-_MOST_ROWS = 2000
-_DOTS_PER_INCH = 150
-
-
 class Collected:
     """What a picture needs of rows, collected chunk by chunk.
 
     Novelty, labels and times of every row, its projections on two `components`, and with `keep_rows` an even selection
-    of 1,000 to 2,000 rows: 8 bytes a row for novelty, 16 for projections, and what labels and times take.
+    of 1,000 to 2,000 `rows`: 8 bytes a row for novelty, 16 for projections, and what labels and times take.
     """
 
     def __init__(
-        self, model: "StreamingKernelPCA", *, components: tuple[int, int] | None = None, keep_rows: bool = False
+        self, model: StreamingKernelPCA, *, components: tuple[int, int] | None = None, keep_rows: bool = False
     ) -> None:
         self.n_rows = 0
         self._model = model
@@ -105,8 +103,8 @@ class Collected:
         self._novelty: list[Array] = []
         self._projections: list[Array] = []
         self._labels: list[Array] = []
-        self._times: list[Time] | None = None
-        self._selection: Array = np.empty((0, model.n_features_in_))
+        self.times: list[Time] | None = None
+        self.rows: Array = np.empty((0, model.n_features_in_))
 
     @property
     def novelty(self) -> Array:
@@ -123,61 +121,40 @@ class Collected:
         """Labels of all rows, if there are any."""
         return np.concatenate(self._labels) if self._labels else None
 
-    @property
-    def rows(self) -> Array:
-        """An even selection of the rows."""
-        return self._selection
-
-    @property
-    def times(self) -> list[Time] | None:
-        """Times of all rows, if they were asked for."""
-        return self._times
-
     def take(self, chunk: Chunk, novelty: Array) -> None:
         """Add the next rows and their scores (n,)."""
         self._novelty.append(novelty)
         if chunk.labels is not None:
             self._labels.append(chunk.labels)
         if chunk.times is not None:
-            self._times = (self._times or []) + chunk.times
+            self.times = (self.times or []) + chunk.times
         if self._components is not None:
             self._projections.append(self._model.transform(chunk.rows)[:, list(self._components)])
         if self._keep_rows:
             first = -self.n_rows % self._step
-            self._selection = np.concatenate([self._selection, chunk.rows[first :: self._step]])
-            while len(self._selection) > _MOST_ROWS:
-                self._selection, self._step = self._selection[::2], 2 * self._step
+            self.rows = np.concatenate([self.rows, chunk.rows[first :: self._step]])
+            while len(self.rows) > _MOST_ROWS:
+                self.rows, self._step = self.rows[::2], 2 * self._step
         self.n_rows += len(chunk.rows)
 
 
 def check_picture(path: str, inputs: Sequence[str]) -> None:
-    """Refuse, before the work begins, a picture of another format, in no folder, over an input, or without matplotlib."""
-    from streamkpca.plots import make_figure
-
+    """Refuse, before the work begins, a picture of another format, in no folder, or over an input."""
     target = Path(path)
-    if target.suffix.lower() not in ENDINGS:
-        raise BadInput(f"{path}: pictures are written as {', '.join(ENDINGS)}; end the name so")
+    if target.suffix.lower() not in _ENDINGS:
+        raise BadInput(f"{path}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
     if target.is_dir() or not target.absolute().parent.is_dir():
-        raise BadInput(f"{path}: expected the name of a file in a folder that is there")
+        raise BadInput(f"{path}: expected the name of a file in an existing folder")
     if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input and cannot take the picture; give it another name")
+        raise BadInput(f"{path}: is read as input, so the picture cannot go there; choose another name")
     with one_line():
         make_figure()
 
 
 def make_axes(size: tuple[float, float]) -> tuple["Figure", "Axes"]:
     """Make a figure of a width and height in inches, and its axes."""
-    from streamkpca.plots import make_figure
-
     figure = make_figure(width=size[0], height=size[1])
     return figure, figure.add_subplot()
-
-
-def save_picture(figure: "Figure", path: str) -> None:
-    """Write a picture in the format of its ending, in place of the last file, which stays if writing fails."""
-    ending = Path(path).suffix.lower().removeprefix(".")
-    with one_line(path):
-        write_durably(path, lambda file: figure.savefig(file, format=ending, dpi=_DOTS_PER_INCH))
 
 
 def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
@@ -186,7 +163,9 @@ def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
         return list(names).index(wanted)
     if wanted.isdecimal() and int(wanted) < len(names):
         return int(wanted)
-    raise BadInput(f"{path}: expected a column that it has learned but got {wanted!r}; see streamkpca info {path}")
+    raise BadInput(
+        f"{path}: expected a column that the model has learned but got {wanted!r}; see streamkpca info {path}"
+    )
 
 
 def drift_looks(models: Sequence[tuple[str, Any]]) -> tuple[list[int], list[npt.NDArray[np.int64]]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -19,11 +19,11 @@ from streamkpca.cli.options import MODEL_PARAMETERS
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk, Table, check_same_columns, open_table, regroup
+from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.kernels.parsing import parse_kernel
 from streamkpca.stream.settings import StreamSettings
 
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
+Array = npt.NDArray[np.float64]
 
 STDIN = "-"
 _READING = ("array", "columns", "drop", "header", "delimiter", "time", "on_bad_rows")
@@ -43,7 +43,7 @@ def open_tables(files: Sequence[str], reading: dict[str, Any], *, learned: Seque
     if list(files).count(STDIN) > 1:
         raise BadInput("- (standard input) can be read only once; name it once")
     if reading.get("follow") and len(files) > 1:
-        raise BadInput(f"--follow: the end of {files[0]} never comes; name one file")
+        raise BadInput(f"--follow never reaches the end of {files[0]}; name one file only")
     tables: list[Table] = []
     with one_line():
         for file in files:
@@ -93,12 +93,11 @@ def tell_skipped(tables: Sequence[Table]) -> None:
     found = skipped_facts(tables)
     if found["rows_skipped"]:
         what = "row was" if found["rows_skipped"] == 1 else "rows were"
-        message = f"{found['rows_skipped']:,} {what} skipped, the first: {found['first_skipped']}"
-        print_warning(message)
+        print_warning(f"{found['rows_skipped']:,} {what} skipped, the first: {found['first_skipped']}")
 
 
-def all_chunks(tables: Sequence[Table], n_rows: int, *, exact: bool = False) -> Iterator[tuple[Table, Chunk]]:
-    """Read tables one after the other in chunks of at most `n_rows`, with `exact` of `n_rows` each; positions count on."""
+def _all_chunks(tables: Sequence[Table], n_rows: int, *, exact: bool = False) -> Iterator[tuple[Table, Chunk]]:
+    """Read tables in turn, in chunks of at most `n_rows`, with `exact` of `n_rows` each; positions count on."""
     before = 0
     for table in tables:
         chunks = table.chunks(n_rows)
@@ -107,7 +106,7 @@ def all_chunks(tables: Sequence[Table], n_rows: int, *, exact: bool = False) -> 
         before += table.total or 0
 
 
-def total_of(tables: Sequence[Table]) -> int | None:
+def _total_of(tables: Sequence[Table]) -> int | None:
     """Add up the sizes of tables in the units of their positions; None if one does not know its own."""
     sizes = [table.total for table in tables]
     return None if None in sizes else sum(size for size in sizes if size is not None)
@@ -121,14 +120,8 @@ def _open(file: str, reading: dict[str, Any]) -> Table:
     return open_table("standard input", stream=sys.stdin.buffer, **reading)
 
 
-Array = npt.NDArray[np.float64]
-
-
-def make_model(options: dict[str, Any]) -> "StreamingKernelPCA":
+def make_model(options: dict[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe, with all parameters checked."""
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-    from streamkpca.kernels.parsing import parse_kernel
-
     parameters = {name: options[name] for name in MODEL_PARAMETERS}
     with one_line():
         model = StreamingKernelPCA(**parameters | {"kernel": parse_kernel(options["kernel"])})
@@ -140,10 +133,12 @@ def make_model(options: dict[str, Any]) -> "StreamingKernelPCA":
 def results_form(save: str | None, form: str | None, *, as_json: bool) -> str | None:
     """Check the format of results and return it, None for the one of the file's ending."""
     if save is None and form is not None:
-        raise BadInput("--format is that of the results; name a file for them with --save, or - for standard output")
+        raise BadInput("--format needs results; name a file for them with --save, or - for standard output")
     if save == STANDARD_OUTPUT and as_json:
         if form not in (None, "jsonl"):
-            raise BadInput(f"--json makes standard output JSON, but --format {form} is none; leave one of them out")
+            raise BadInput(
+                f"--json prints JSON on standard output, but --format {form} is not JSON; leave one of them out"
+            )
         return "jsonl"
     return form
 
@@ -155,13 +150,13 @@ def make_writer(path: str, inputs: Sequence[str], **options: Any) -> ResultWrite
     for written in () if writer.is_output else (writer.path, writer.part):
         if is_among(written, inputs):
             raise BadInput(
-                f"{written}: is read as input or takes the model, and cannot take the results; give --save another name"
+                f"{written}: is read as input or holds the model, so results cannot go there; give --save another name"
             )
     return writer
 
 
 def learn(
-    model: "StreamingKernelPCA",
+    model: StreamingKernelPCA,
     tables: Sequence[Table],
     n_rows: int,
     signals: SignalGuard,
@@ -178,9 +173,9 @@ def learn(
     """
     start, finished = time.perf_counter(), True
     try:
-        bar = show_progress("learning", total_of(tables), quiet=_is_shown(writer))
+        bar = show_progress("learning", _total_of(tables), quiet=_is_shown(writer))
         with _saving(model, autosave, signals), bar as report:
-            for table, chunk in all_chunks(tables, n_rows, exact=exact):
+            for table, chunk in _all_chunks(tables, n_rows, exact=exact):
                 with signals.deferred():
                     model.partial_fit(chunk.rows)
                     if writer is not None:
@@ -203,14 +198,14 @@ def learn(
 
 
 def project(
-    model: "StreamingKernelPCA",
+    model: StreamingKernelPCA,
     tables: Sequence[Table],
     n_rows: int,
     signals: SignalGuard,
     *,
     writer: ResultWriter | None = None,
     callbacks: Sequence[Callable[[Chunk, Array], object]] = (),
-    newer: Callable[[], "StreamingKernelPCA | None"] | None = None,
+    newer: Callable[[], StreamingKernelPCA | None] | None = None,
     quiet: bool = False,
 ) -> bool:
     """Project and score tables with a fitted model, in chunks of at most `n_rows`; return False after a signal.
@@ -220,8 +215,8 @@ def project(
     """
     done = 0
     try:
-        with show_progress("projecting", total_of(tables), quiet=quiet or _is_shown(writer)) as report:
-            for _, chunk in all_chunks(tables, n_rows):
+        with show_progress("projecting", _total_of(tables), quiet=quiet or _is_shown(writer)) as report:
+            for _, chunk in _all_chunks(tables, n_rows):
                 with signals.deferred():
                     model = (newer and newer()) or model
                     novelty = model.reconstruction_error(chunk.rows)
@@ -237,7 +232,7 @@ def project(
 
 
 @contextmanager
-def _saving(model: "StreamingKernelPCA", autosave: Autosave | None, signals: SignalGuard) -> Iterator[None]:
+def _saving(model: StreamingKernelPCA, autosave: Autosave | None, signals: SignalGuard) -> Iterator[None]:
     """Save a model in time also while no rows come, which may be for hours."""
     seconds = None if autosave is None else autosave.interval.seconds
     if autosave is None or seconds is None or not hasattr(signal, "setitimer"):
@@ -246,7 +241,7 @@ def _saving(model: "StreamingKernelPCA", autosave: Autosave | None, signals: Sig
 
     def save(signum: int, frame: FrameType | None) -> None:
         del signum, frame
-        # While a chunk is learned, its end will save.
+        # A chunk that is being learned will save at its end.
         if not signals.is_deferring and n_learned(model):
             with signals.deferred():
                 autosave.save_if_due(model)
@@ -265,6 +260,6 @@ def _is_shown(writer: ResultWriter | None) -> bool:
     return writer is not None and writer.is_output
 
 
-def _write(model: "StreamingKernelPCA", chunk: Chunk, writer: ResultWriter) -> None:
+def _write(model: StreamingKernelPCA, chunk: Chunk, writer: ResultWriter) -> None:
     novelty, projections = model.reconstruction_error(chunk.rows), model.transform(chunk.rows)
     writer.write(novelty, projections, times=chunk.times, labels=chunk.labels)

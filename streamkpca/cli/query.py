@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -44,34 +44,34 @@ from streamkpca.cli.reports import Scores, model_facts, show_model
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk
-
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA
 
 Array = npt.NDArray[np.float64]
 
 
 @click.command(
     cls=Command,
-    short_help="Tell how novel rows are.",
+    short_help="Measure how novel rows are.",
     examples=[
         ("streamkpca score today.csv --model plant.npz", "The most novel rows, and how many are alarms."),
-        ("streamkpca score new.csv --train old.csv --labels fault", "Learn first; how well novelty finds faults."),
+        (
+            "streamkpca score new.csv --train old.csv --labels fault",
+            "Learn first; measure how well novelty finds faults.",
+        ),
         ("streamkpca score today.csv --model plant.npz --save scores.csv", "A line for every row."),
         ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms, as they come."),
     ],
-    streams="Standard output: what was found; results, with --save -. Standard error: progress, on terminals; "
-    "warnings and errors, a line each.",
+    output="what was found, or the results with --save -.",
 )
 @click.argument("file", metavar="FILE", type=FILE)
-@option("--train", type=FILE, metavar="FILE", section=MODEL, help="What to learn first.")
-@option("--model", type=FILE, metavar="FILE", section=MODEL, help="A saved model, instead.")
+@option("--train", type=FILE, metavar="FILE", section=MODEL, help="Rows to learn first.")
+@option("--model", type=FILE, metavar="FILE", section=MODEL, help="A saved model instead.")
 @option("--train-array", metavar="NAME", section=INPUT, help="Array of an npz --train file.  [default: as --array]")
 @option(
     "--labels",
     metavar="COLUMN",
     section=INPUT,
-    help="Column (or npz array) that is not 0 in anomalous rows of FILE.",
+    help="Column (or npz array) that is not 0 in the anomalous rows of FILE.",
 )
 @option(
     "--quantile",
@@ -112,22 +112,21 @@ def score(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Learn --train, or take a --model that was saved, then tell how novel each row of FILE is.
+    """Learn --train, or read a saved --model, then measure how novel each row of FILE is (- for standard input).
 
-    The novelty of a row is its reconstruction error: the squared distance, in feature space, to what was
-    learned. Alarms are rows above a threshold that a share --quantile of rows like those learned stays below.
-    FILE may be - for standard input.
+    The novelty of a row is its reconstruction error: the squared distance, in feature space, to the span of the
+    atoms. Rows above a threshold are alarms; the share --quantile of rows like those learned stays below it.
 
     With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
-    whenever its file is replaced, as fit --follow does it now and then, unless --save writes its projections.
+    whenever its file is replaced, as by fit --follow, unless --save writes its projections.
 
-    A model chooses the columns that it has learned by name, where FILE has names.
+    The model finds its columns by name if FILE has names.
 
-    With --labels, area under the ROC curve and average precision are reported; the scores of all rows are kept for
-    that, 9 bytes a row.
+    With --labels, the area under the ROC curve and the average precision are reported; for that the scores of all rows
+    are kept, 9 bytes a row.
     """
     if (train is None) == (model is None):
-        raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before (see --help)")
+        raise BadInput("score: give either --train FILE to learn first, or --model FILE learned before (see --help)")
     form, signals = results_form(save, form, as_json=as_json), SignalGuard()
     reading, watched = reading_options(options) | {"follow": follow}, None
     if train is not None:
@@ -161,7 +160,7 @@ def score(
                 signals,
                 writer=writer,
                 callbacks=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
-                # Axes of several models make no table of projections.
+                # Projections of several models do not belong in one table.
                 newer=_newer(watched, result, quantile) if watched and follow and not save else None,
                 quiet=shows_alarms,
             )
@@ -189,11 +188,10 @@ def score(
     short_help="Project rows.",
     examples=[
         ("streamkpca transform today.csv --model plant.npz | head", "CSV on standard output."),
-        ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one of results."),
-        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every row that comes."),
+        ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one file of results."),
+        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every new row."),
     ],
-    streams="Standard output: results, unless --save names a file; where they went, if it does. Standard error: "
-    "progress, on terminals; warnings and errors, a line each.",
+    output="the results, or with --save the path of their file.",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @model_option
@@ -212,9 +210,9 @@ def transform(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Project the rows of FILE... with a model that was saved: row, novelty and projections of each.
+    """Project the rows of FILE... with a saved model: write row, novelty and projections of each.
 
-    The model chooses the columns that it has learned by name, where a file has names.
+    The model finds its columns by name if a file has names.
     """
     target = save or "-"
     form, signals = results_form(target, form, as_json=as_json), SignalGuard()
@@ -236,10 +234,10 @@ def transform(
         signals.leave(f"interrupted after {writer.n_rows:,} rows")
 
 
-def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], "StreamingKernelPCA | None"]:
+def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], StreamingKernelPCA | None]:
     """Make the function that returns a replaced model and moves the threshold of alarms to the model's."""
 
-    def newer() -> "StreamingKernelPCA | None":
+    def newer() -> StreamingKernelPCA | None:
         model = watched.newer()
         if model is not None:
             scores.threshold = _threshold(model, quantile)
@@ -262,7 +260,7 @@ def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array],
     return take
 
 
-def _threshold(model: "StreamingKernelPCA", quantile: float) -> float | None:
+def _threshold(model: StreamingKernelPCA, quantile: float) -> float | None:
     """Return the novelty from which a row is an alarm; None for a model without a sample of its stream."""
     asked = bool(given_options({"quantile"}))
     with one_line():

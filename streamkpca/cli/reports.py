@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,13 @@ from streamkpca.cli.autosave import NOTES, n_passed, own_notes
 from streamkpca.cli.console import print_facts, print_table
 from streamkpca.cli.models import learned_columns
 from streamkpca.cli.tables import Chunk
+from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
-
 Array = npt.NDArray[np.float64]
+
+_SHOWN_NAMES = 8
+_SHOWN_OFFSETS = 3
 
 
 def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
@@ -74,15 +74,11 @@ def _counts(labels: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[Array, Array]
             f"{anomalous.shape} and {values.shape}; pass two vectors of the same length"
         )
     if np.isnan(values).any():
-        raise ValueError("scores hold NaN, which has no place in an order; leave rows without a score out")
+        raise ValueError("scores hold NaN, which cannot be ordered; leave out rows without a score")
     order = np.argsort(-values, kind="stable")
     last = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
     hits = np.cumsum(anomalous[order])[last].astype(np.float64)
     return hits, last + 1 - hits
-
-
-_SHOWN_NAMES = 8
-_SHOWN_PLACES = 3
 
 
 class Scores:
@@ -160,7 +156,7 @@ def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
     return {"row": row} | ({} if when is None else {"time": when}) | {"novelty": novelty}
 
 
-def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_new: int | None = None) -> None:
+def show_model(model: StreamingKernelPCA, seconds: float | None = None, *, n_new: int | None = None) -> None:
     """Print what a fitted model has learned; `seconds` for the `n_new` rows learned now, by default all."""
     facts = model_facts(model)
     shares = facts["explained_variance_ratio"]
@@ -171,10 +167,13 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         rows += f", {n_new:,} of them new"
     if facts["rows_rejected"]:
         rows += f", {facts['rows_rejected']:,} rejected"
+    names = ", ".join((facts["column_names"] or [])[:_SHOWN_NAMES])
+    if len(facts["column_names"] or []) > _SHOWN_NAMES:
+        names += ", ..."
     shown = [
         ("rows", rows),
         ("columns", f"{facts['columns']}"),
-        *([("column names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
+        *([("column names", names)] if names else []),
         ("kernel", facts["kernel"]),
         ("atoms", f"{facts['atoms']}" + ("" if limit is None else f" of at most {limit}")),
         ("active atoms", f"{facts['active_atoms']}"),
@@ -185,7 +184,7 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
     if facts["last_drift_row"] is not None:
         shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
     places = own_notes(model.extra_).get("places", {})
-    for file, place in list(places.items())[-_SHOWN_PLACES:]:
+    for file, place in list(places.items())[-_SHOWN_OFFSETS:]:
         unit = "line" if "line" in place else "row"
         shown.append(("learned from", f"{file}, up to {unit} {n_passed(place):,}"))
     beside = facts["extra"]
@@ -201,14 +200,10 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         for i, (value, share, total) in enumerate(zip(facts["eigenvalues"], shares, np.cumsum(shares), strict=True))
         if not math.isclose(value, 0.0, abs_tol=1e-300)
     ]
-    print_table("Components", ("component", "variance", "explained", "together"), cells)
+    print_table("Components", ("component", "variance", "explained", "cumulative"), cells)
 
 
-def _shortened(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
-
-
-def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
+def model_facts(model: StreamingKernelPCA) -> dict[str, Any]:
     """Return what a fitted model has learned as JSON has it."""
     return {
         "rows": model.n_samples_seen_,
@@ -231,7 +226,7 @@ def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
     }
 
 
-def parameter_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
+def parameter_facts(model: StreamingKernelPCA) -> dict[str, Any]:
     """Return a model's parameters as JSON has them."""
     parameters = model.get_params(deep=False)
     return {name: repr(value) if isinstance(value, Kernel) else value for name, value in parameters.items()}

@@ -16,8 +16,8 @@ Array = npt.NDArray[np.float64]
 FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
 STANDARD_OUTPUT: Final = "-"
 
-# These can be read before they are complete, and so may grow for ever.
-_ENDLESS = ("csv", "jsonl", "arrows")
+# These can be read before they are complete, so they may grow for ever.
+_LIVE_FORMATS = ("csv", "jsonl", "arrows")
 
 
 def is_among(path: str | Path, files: Sequence[str]) -> bool:
@@ -74,12 +74,12 @@ class ResultWriter:
         self.form = form or suffix
         if self.form not in FORMATS:
             known = ", ".join(f".{name}" for name in FORMATS)
-            raise ValueError(f"{path}: results are written as {known}; end the name so, or say --format")
+            raise ValueError(f"{path}: results are written as {known}; end the name in one of these, or give --format")
         self._is_live = live or self.is_output
-        if self._is_live and self.form not in _ENDLESS:
+        if self._is_live and self.form not in _LIVE_FORMATS:
             raise ValueError(
-                f"{path}: {self.form} can only be read when it is complete; rows that are read as they come are "
-                f"written as {', '.join(_ENDLESS)}"
+                f"{path}: {self.form} can only be read when it is complete; choose {', '.join(_LIVE_FORMATS)} "
+                "where rows are read as they come"
             )
         self.n_rows = 0
         self._time_name = time_name
@@ -89,11 +89,11 @@ class ResultWriter:
         self._time_type: type | None = None
 
     def __enter__(self) -> Self:
-        # Opened before anything is learned: a folder that cannot be written must not cost an hour first.
+        # Opened before anything is learned, so that a folder without write access does not cost an hour first.
         if not self.is_output:
             self._file = self.part.open("wb")
         elif sys.stdout is None:
-            raise ValueError("-: standard output is closed; name a file to --save")
+            raise ValueError("-: standard output is closed; give --save a file")
         else:
             self._file = sys.stdout.buffer
         return self
@@ -139,7 +139,7 @@ class ResultWriter:
         try:
             with self._named():
                 try:
-                    # What ends a file that nobody can write to would only fail again.
+                    # Writing the end of a file that cannot be written would only fail again.
                     if self._writer is not None and not (self.is_output and kind is not None):
                         self._writer.close()
                 finally:
@@ -171,7 +171,7 @@ class _JsonLines:
 
     def write_table(self, table: Any) -> None:
         for row in table.to_pylist():
-            # Times of other kinds than text and numbers are written as text; numbers that JSON lacks as null.
+            # Times that are neither text nor numbers become text; numbers that JSON lacks become null.
             known = {
                 name: None if isinstance(value, float) and not np.isfinite(value) else value
                 for name, value in row.items()
@@ -199,7 +199,7 @@ def _as_type(times: Sequence[Any], kind: type) -> Any:
         return pyarrow.array(values, type=known[kind])
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
         reason = f"times were {kind.__name__} at first but are not any more ({error})"
-        raise ValueError(f"{reason}; mend the column, or leave --time out") from None
+        raise ValueError(f"{reason}; repair the column, or leave --time out") from None
 
 
 def _make_writer(form: str, file: IO[bytes], schema: Any) -> Any:

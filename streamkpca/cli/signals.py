@@ -10,7 +10,7 @@ import click
 
 from streamkpca.cli.console import INTERRUPTED
 
-# What stops a command, and what Python does about it unless somebody asks for something else.
+# The signals that stop a command, and Python's default handlers of them.
 _STOPS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
 
 
@@ -24,45 +24,45 @@ class SignalGuard:
 
     def __init__(self) -> None:
         self.exit_code = INTERRUPTED
-        self._shields = 0
+        self._n_deferring = 0
         self._pending = False
 
     @property
     def is_deferring(self) -> bool:
         """Whether signals have to wait."""
-        return self._shields > 0
+        return self._n_deferring > 0
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Handle Ctrl-C and SIGTERM inside, and restore the handlers from before at the end."""
-        taken = []
+        replaced = []
         try:
             for signum, default in _STOPS:
-                # Ignored (a background job) or somebody else's: leave it so.
+                # A signal that is ignored, as in background jobs, or that has another handler stays so.
                 if (before := signal.getsignal(signum)) == default:
                     signal.signal(signum, self.receive)
-                    taken.append((signum, before))
+                    replaced.append((signum, before))
             yield
         finally:
-            for signum, before in taken:
+            for signum, before in replaced:
                 signal.signal(signum, before)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """Defer signals until the work inside is done, then raise KeyboardInterrupt if one came."""
-        self._shields += 1
+        self._n_deferring += 1
         try:
             yield
         finally:
-            self._shields -= 1
-        if self._pending and not self._shields:
+            self._n_deferring -= 1
+        if self._pending and not self._n_deferring:
             self._pending = False
             raise KeyboardInterrupt
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal: raise KeyboardInterrupt, or inside `deferred` remember it, and abort at the second."""
         self.exit_code = 128 + signum
-        if not self._shields:
+        if not self._n_deferring:
             raise KeyboardInterrupt
         if self._pending:
             raise click.Abort

@@ -76,7 +76,7 @@ def test_every_kind_is_written_in_every_format(folder, kind, ending, start):
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - OF_ROWS))
-def test_a_model_alone_is_named_by_position_or_as_scripts_did(folder, kind):
+def test_a_model_is_named_by_position_or_with_the_option(folder, kind):
     pictures = []
     for words in (["m.npz"], ["--model", "m.npz"]):
         result = run(kind, *words, "--save", "p.png")
@@ -103,7 +103,7 @@ def test_atoms_are_named_lines_or_images(folder, figures):
     assert axes.get_title().startswith("the 5 of largest weight, of 16 atoms")
 
 
-def test_drift_takes_several_looks_in_any_order(folder, figures):
+def test_drift_takes_several_models_in_any_order(folder, figures):
     axes = drawn(figures, "drift", "half.npz")
     models = [StreamingKernelPCA.load(name) for name in ("half.npz", "m.npz")]
     medians = next(line for line in axes.lines if line.get_label() == "median of the atoms")
@@ -167,7 +167,7 @@ def test_times_are_the_axis(folder, figures, X):
     ("change", "part"),
     [(lambda t: [*t[:5], "soon", *t[6:]], "row 5 (from 0) has 'soon'"), (lambda t: t[::-1], "row 1 (from 0) has 298")],
 )
-def test_times_that_make_no_axis_are_refused(folder, X, change, part):
+def test_times_without_order_or_meaning_are_refused(folder, X, change, part):
     write_times(X, change(list(range(300))))
     result = run("novelty", "timed.csv", "--time", "when", "--model", "m.npz", "--save", "p.png")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -203,7 +203,7 @@ def test_contours_keep_an_even_selection_of_many_rows(folder, figures):
         (["novelty", "new.csv", "--quantile", "2"], ["quantile"]),
         (["projections", "new.csv", "--axes", "0"], ["'0' is not two components"]),
         (["projections", "new.csv", "--axes", "0,7"], ["expected components from 0 to 2", "got 7"]),
-        (["contours", "new.csv", "--over", "a,z"], ["expected a column that it has learned but got 'z'"]),
+        (["contours", "new.csv", "--over", "a,z"], ["expected a column that the model has learned but got 'z'"]),
         (["contours", "new.csv", "--over", "a,a"], ["choose two"]),
         (["contours", "new.csv", "--component", "3"], ["expected components from 0 to 2"]),
         (["atoms", "--shape", "3x3"], ["expected atoms of 9 features"]),
@@ -229,11 +229,11 @@ def test_wrong_use_is_refused_in_one_line(folder, args, parts):
     ("save", "part"),
     [
         ("p.txt", "pictures are written as .png, .svg, .pdf"),
-        ("absent/p.png", "in a folder that is there"),
+        ("absent/p.png", "in an existing folder"),
         ("new.csv", "pictures are written as"),
     ],
 )
-def test_a_place_for_no_picture_is_refused(folder, save, part):
+def test_a_path_that_cannot_take_a_picture_is_refused(folder, save, part):
     result = run("novelty", "new.csv", "--model", "m.npz", "--save", save)
     assert result.exit_code == 2
     assert part in result.stderr
