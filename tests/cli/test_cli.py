@@ -12,18 +12,14 @@ import click
 import numpy as np
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
+from commands import COMMAND, SMALL, fact, refused, run
 from pyarrow import csv, parquet
 
 from streamkpca import StreamingKernelPCA, __version__, load
 from streamkpca.cli.console import show_progress
-from streamkpca.cli.main import cli
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels import RBF
-
-COMMAND = [sys.executable, "-m", "streamkpca"]
-SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 
 
 @pytest.fixture(scope="module")
@@ -43,28 +39,8 @@ def files(tmp_path, X):
     return tmp_path
 
 
-def run(*args, stdin=None):
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def shell(*args, **options):
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, **options)
-
-
-def fact(output, name):
-    return re.search(rf"^{name} +(.*)$", output, re.MULTILINE).group(1)
-
-
-def refused(result, *parts):
-    """Check that one line on standard error says why, and nothing else happened."""
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("streamkpca: ")
-    for part in parts:
-        assert part in line
 
 
 @pytest.fixture(scope="module")

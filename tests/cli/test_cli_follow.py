@@ -5,25 +5,21 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import COMMAND, SMALL, refused, run
 from pyarrow import csv, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.autosave import _MOST_LETTERS, Autosave, SaveInterval
-from streamkpca.cli.main import cli
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF
 
-COMMAND = [sys.executable, "-m", "streamkpca"]
-SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
 HEADER = "when,a,b,c\n"
 
@@ -55,24 +51,10 @@ def append(name, lines):
         file.write("".join(lines))
 
 
-def run(*args, stdin=None):
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def facts(*args, stdin=None):
     result = run(*args, "--json", stdin=stdin)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def refused(result, *parts):
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    for part in parts:
-        assert part in line
 
 
 def learned(X, n):

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
+from commands import COMMAND, SMALL, fact, refused, run
 from pyarrow import csv, feather, ipc, parquet
 
 import streamkpca
@@ -28,8 +27,6 @@ from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels.parsing import parse_kernel
 from streamkpca.kernels.registry import KERNELS
 
-COMMAND = [sys.executable, "-m", "streamkpca"]
-SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
 NAMES = ["a", "b", "c"]
 
@@ -60,26 +57,8 @@ def expected(X):
     return StreamingKernelPCA(3, **PARAMETERS).partial_fit(X[:600]).refit()
 
 
-def run(*args, stdin=None):
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def shell(*args, **options):
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, timeout=120, **options)
-
-
-def fact(output, name):
-    return re.search(rf"^{name} +(.*)$", output, re.MULTILINE).group(1)
-
-
-def refused(result, *parts):
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    for part in parts:
-        assert part in line
 
 
 # Columns by name
