@@ -20,6 +20,8 @@ from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF
 
+pytestmark = pytest.mark.slow
+
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
 HEADER = "when,a,b,c\n"
 

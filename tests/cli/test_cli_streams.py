@@ -27,6 +27,8 @@ from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels.parsing import parse_kernel
 from streamkpca.kernels.registry import KERNELS
 
+pytestmark = pytest.mark.slow
+
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
 NAMES = ["a", "b", "c"]
 
