@@ -487,8 +487,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         self.on_bad_rows = on_bad_rows
         self.seed = seed
         self.dtype = dtype
-        # The distance to the span of all atoms needs no axes. Sparse weights would make projections cheap, but distances
-        # use all atoms anyway.
+        # The distance to the span of all atoms needs no axes. Sparse weights would make projections cheap, but
+        # distances use all atoms anyway.
         n_axes = 1 if n_components is None else n_components
         self._begin(self._get_params() | {"n_components": n_axes, "noise_variance": None})
 
