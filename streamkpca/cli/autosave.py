@@ -20,7 +20,7 @@ _MOST_LETTERS = 2**19
 
 
 class SaveInterval(NamedTuple):
-    """How often a model is saved while it learns: after so many rows, or so many seconds."""
+    """How often a model is saved while it learns, in rows or in seconds."""
 
     rows: int | None = None
     seconds: float | None = None

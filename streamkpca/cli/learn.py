@@ -41,7 +41,6 @@ from streamkpca.cli.pipeline import (
     results_form,
     skipped_facts,
     tell_skipped,
-    time_name,
 )
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.results import ResultWriter
@@ -220,9 +219,8 @@ def fit(
     writer: ResultWriter | None = None
     with signals.installed(), one_line(), ExitStack() as stack:
         if save:
-            named_times = time_name(tables[0], options["time"])
             others = files if model is None else [*files, model]
-            writer = make_writer(save, others, form=form, live=follow, time_name=named_times)
+            writer = make_writer(save, others, tables[0], time=options["time"], form=form, live=follow)
             stack.enter_context(writer)
         seconds, finished = learn(
             learner,

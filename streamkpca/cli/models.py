@@ -78,15 +78,15 @@ class WatchedModel:
         return found.st_ino, found.st_mtime_ns
 
 
-def check_writable(path: str, inputs: Sequence[str]) -> None:
-    """Refuse, before the work begins, to save a model to standard output, to no folder, or over an input."""
+def check_writable(path: str, inputs: Sequence[str], *, what: str = "the model") -> None:
+    """Refuse, before the work begins, to write a whole file to standard output, to no folder, or over an input."""
     target = Path(path)
     if path == STANDARD_OUTPUT:
-        raise BadInput("-: a model cannot go to standard output, because its file is replaced as a whole; name a file")
+        raise BadInput(f"-: {what} cannot go to standard output, because its file is replaced as a whole; name a file")
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise BadInput(f"{path}: expected the name of a file in an existing folder")
     if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input, so the model cannot be saved there; choose another name")
+        raise BadInput(f"{path}: is read as input, so {what} cannot go there; choose another name")
 
 
 def check_columns(model: StreamingKernelPCA, path: str, table: Table) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.console import BadInput, one_line
-from streamkpca.cli.results import is_among
+from streamkpca.cli.models import check_writable
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.tables.reader import Time
 from streamkpca.estimators.streaming import StreamingKernelPCA
@@ -140,13 +140,9 @@ class Collected:
 
 def check_picture(path: str, inputs: Sequence[str]) -> None:
     """Refuse, before the work begins, a picture of another format, in no folder, or over an input."""
-    target = Path(path)
-    if target.suffix.lower() not in _ENDINGS:
+    if Path(path).suffix.lower() not in _ENDINGS:
         raise BadInput(f"{path}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise BadInput(f"{path}: expected the name of a file in an existing folder")
-    if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input, so the picture cannot go there; choose another name")
+    check_writable(path, inputs, what="the picture")
     with one_line():
         make_figure()
 

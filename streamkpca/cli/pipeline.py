@@ -72,7 +72,7 @@ def open_pair(
     return target, source
 
 
-def time_name(table: Table, wanted: str | None) -> str | None:
+def _time_name(table: Table, wanted: str | None) -> str | None:
     """Name the column of times in the results: by its own name, unless results use that one; None for no times."""
     if wanted is None:
         return None
@@ -143,10 +143,15 @@ def results_form(save: str | None, form: str | None, *, as_json: bool) -> str | 
     return form
 
 
-def make_writer(path: str, inputs: Sequence[str], **options: Any) -> ResultWriter:
-    """Prepare the file of results; refuse to write it, or its unfinished part, over an input or the model."""
+def make_writer(
+    path: str, inputs: Sequence[str], table: Table, *, time: str | None, form: str | None, live: bool
+) -> ResultWriter:
+    """Prepare the file of results, with a column of times if the user names one of the table.
+
+    Refuse to write it, or its unfinished part, over an input or the model.
+    """
     with one_line():
-        writer = ResultWriter(path, **options)
+        writer = ResultWriter(path, form=form, live=live, time_name=_time_name(table, time))
     for written in () if writer.is_output else (writer.path, writer.part):
         if is_among(written, inputs):
             raise BadInput(
@@ -211,7 +216,7 @@ def project(
     """Project and score tables with a fitted model, in chunks of at most `n_rows`; return False after a signal.
 
     `writer` takes projections and scores, each of `callbacks` chunks and their scores. `newer` is called before every
-    chunk and may return another model to go on with. `quiet` shows no progress, where other output is shown meanwhile.
+    chunk and may return another model to continue with. `quiet` hides the progress where alarms are printed.
     """
     done = 0
     try:

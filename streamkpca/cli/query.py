@@ -38,7 +38,6 @@ from streamkpca.cli.pipeline import (
     results_form,
     skipped_facts,
     tell_skipped,
-    time_name,
 )
 from streamkpca.cli.reports import Scores, model_facts, show_model
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
@@ -145,8 +144,8 @@ def score(
     scored, seconds, learned = False, None, True
     with signals.installed(), one_line(), ExitStack() as stack:
         if save:
-            named_times = time_name(target, options["time"])
-            writer = make_writer(save, [file, str(train or model)], form=form, live=follow, time_name=named_times)
+            inputs = [file, str(train or model)]
+            writer = make_writer(save, inputs, target, time=options["time"], form=form, live=follow)
             stack.enter_context(writer)
         if train is not None:
             seconds, learned = learn(learner, [source], chunk_rows, signals)
@@ -221,8 +220,7 @@ def transform(
     tables = open_tables(files, reading, learned=learned_columns(learner))
     for table in tables:
         check_columns(learner, model, table)
-    named_times = time_name(tables[0], options["time"])
-    writer = make_writer(target, [*files, model], form=form, live=follow, time_name=named_times)
+    writer = make_writer(target, [*files, model], tables[0], time=options["time"], form=form, live=follow)
     with signals.installed(), one_line(), writer:
         done = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)

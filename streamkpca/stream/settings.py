@@ -185,8 +185,8 @@ class StreamSettings:
     def refit_interval(self, n_atoms: int) -> float:
         """Return how many rows may come between two refits.
 
-        By default so many that refits, O(m^3), take little of the time that rows take, O(m^2) each, and at most a
-        quarter of the half-life.
+        By default the interval keeps the cost of refits, O(m^3) each, small beside that of rows, O(m^2) each, and it
+        is at most a quarter of the half-life.
         """
         if self.refit_every is not None:
             return self.refit_every
