@@ -53,32 +53,32 @@ class Autosave:
         if "columns" not in self._notes and table.columns.named and len(set(names)) == len(names):
             self._notes["columns"] = list(names)
         if chunk.offset is not None:
-            places = self._notes.setdefault("places", {})
+            offsets = self._notes.setdefault("places", {})
             # The newest stands last.
-            places.pop(key := os.path.realpath(table.source), None)
-            places[key] = chunk.offset
+            offsets.pop(key := os.path.realpath(table.source), None)
+            offsets[key] = chunk.offset
 
     def offset_in(self, file: str) -> dict[str, Any] | None:
         """Return the offset up to which a file was learned, for `Table.seek`; None for one that never was."""
-        place: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
-        return place
+        offset: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
+        return offset
 
     def save(self, model: StreamingKernelPCA) -> None:
         """Save the model in place of its last file, which stays if writing fails, with the notes in its `extra_`."""
-        self._forget_old_places()
+        self._forget_old_offsets()
         model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
         if self.path is not None:
             with one_line(self.path):
                 model.save(self.path, model.extra_)
         self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
 
-    def _forget_old_places(self) -> None:
-        places = self._notes.get("places", {})
-        lengths = {file: len(json.dumps({file: place})) for file, place in places.items()}
+    def _forget_old_offsets(self) -> None:
+        offsets = self._notes.get("places", {})
+        lengths = {file: len(json.dumps({file: offset})) for file, offset in offsets.items()}
         excess = sum(lengths.values()) - _MOST_LETTERS
         for file, length in lengths.items():
             if excess > 0:
-                del places[file]
+                del offsets[file]
                 excess -= length
 
     def save_if_due(self, model: StreamingKernelPCA) -> None:
@@ -101,10 +101,10 @@ def _remove_leftovers(path: Path) -> None:
                 file.unlink(missing_ok=True)
 
 
-def n_passed(place: dict[str, Any]) -> int:
+def n_passed(offset: dict[str, Any]) -> int:
     """Count the lines or rows before an offset, which others may have written; 0 if it does not tell."""
     # The line of an offset is the next one to read.
-    line, row = place.get("line"), place.get("row")
+    line, row = offset.get("line"), offset.get("row")
     return line - 1 if isinstance(line, int) else row if isinstance(row, int) else 0
 
 
@@ -119,7 +119,7 @@ def own_notes(extra: Any) -> dict[str, Any]:
         columns = notes.get("columns")
         if isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns):
             found["columns"] = columns
-        places = notes.get("places")
-        if isinstance(places, dict) and all(isinstance(place, dict) for place in places.values()):
-            found["places"] = dict(places)
+        offsets = notes.get("places")
+        if isinstance(offsets, dict) and all(isinstance(offset, dict) for offset in offsets.values()):
+            found["places"] = dict(offsets)
     return found

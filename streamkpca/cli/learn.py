@@ -253,9 +253,9 @@ def fit(
 def _seek_ends(tables: Sequence[Table], autosave: Autosave, *, follow: bool) -> None:
     """Move to where each file was learned before, so that each row is learned once."""
     for table in tables:
-        place = autosave.offset_in(table.source) if table.rereadable else None
+        offset = autosave.offset_in(table.source) if table.rereadable else None
         try:
-            table.seek(place)
+            table.seek(offset)
         except TableError as error:
             if not follow:
                 raise BadInput(f"{error} (--from-start)") from None

@@ -122,11 +122,11 @@ def merge_models(paths: Sequence[str]) -> tuple[StreamingKernelPCA, dict[str, An
                 f"{model.kernel_!r}; learn all rows with one kernel, scale included: "
                 f'fit --kernel "{models[0].kernel_!r}"'
             )
-    places: dict[str, Any] = {}
+    offsets: dict[str, Any] = {}
     for model in models:
-        for file, place in own_notes(model.extra_).get("places", {}).items():
-            places[file] = max(places.get(file, place), place, key=n_passed)
-    notes = ({"columns": named[0][1]} if named else {}) | ({"places": places} if places else {})
+        for file, offset in own_notes(model.extra_).get("places", {}).items():
+            offsets[file] = max(offsets.get(file, offset), offset, key=n_passed)
+    notes = ({"columns": named[0][1]} if named else {}) | ({"places": offsets} if offsets else {})
     with one_line():
         return merge(*models), {NOTES: notes} if notes else {}
 

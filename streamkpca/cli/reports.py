@@ -183,10 +183,10 @@ def show_model(model: StreamingKernelPCA, seconds: float | None = None, *, n_new
         shown.append(("half-life", f"{model.half_life:,.0f} rows"))
     if facts["last_drift_row"] is not None:
         shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
-    places = own_notes(model.extra_).get("places", {})
-    for file, place in list(places.items())[-_SHOWN_OFFSETS:]:
-        unit = "line" if "line" in place else "row"
-        shown.append(("learned from", f"{file}, up to {unit} {n_passed(place):,}"))
+    offsets = own_notes(model.extra_).get("places", {})
+    for file, offset in list(offsets.items())[-_SHOWN_OFFSETS:]:
+        unit = "line" if "line" in offset else "row"
+        shown.append(("learned from", f"{file}, up to {unit} {n_passed(offset):,}"))
     beside = facts["extra"]
     if isinstance(beside, dict):
         beside = {name: value for name, value in beside.items() if name != NOTES} or None

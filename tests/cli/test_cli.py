@@ -312,7 +312,7 @@ def test_version_and_help():
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout
-        # What keeps click from filling lines up is not for readers.
+        # The character that keeps click from joining lines is not for readers.
         assert "\b" not in result.stdout
         assert "\\b" not in result.stdout
     assert run().exit_code == 2

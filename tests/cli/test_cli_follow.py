@@ -203,7 +203,7 @@ def test_a_rotated_log_is_learned_from_its_beginning(folder, X, lines):
         append("log.csv", [HEADER, *lines[100:160]])
         wait_for(lambda: rows_in("m.npz") == 160)
         process.kill()
-    # Again, while nobody looks.
+    # Again, while no process follows it.
     os.rename("log.csv", "log.2")
     append("log.csv", [HEADER, *lines[160:200]])
     with running(*follow) as process:
@@ -274,7 +274,7 @@ def test_a_replaced_model_scores_the_rows_that_follow(model, X, lines):
         error = other.reconstruction_error(X)[[600 + alarm["row"] for alarm in found]]
         np.testing.assert_allclose([alarm["novelty"] for alarm in found], error, rtol=1e-9)
         assert {alarm["threshold"] for alarm in found} == {other.novelty_threshold(0.01)}
-        # What cannot take its place does not: the last good one goes on.
+        # A file that cannot replace the model does not: the last good model continues.
         for damage, part in (
             (lambda: Path("m.npz").write_bytes(b"no model"), "it is no checkpoint"),
             (lambda: StreamingKernelPCA(2).partial_fit(X[:, :2]).save("m.npz"), "has other columns now"),

@@ -262,7 +262,7 @@ def test_info_shows_up_to_where_files_were_learned(folder):
     assert f"learned from        {os.path.realpath('x.npy')}, up to row 70\n" in output
 
 
-# What becomes of standard streams
+# Standard streams that are closed, full or terminals
 
 
 def test_a_closed_pipe_of_results_is_no_error(folder):
