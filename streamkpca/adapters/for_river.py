@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.stream.settings import PARAMETERS, StreamSettings
 
 try:
     from river import base
@@ -26,22 +27,24 @@ Array = npt.NDArray[np.float64]
 class _Learner:
     """Base of the transformer and the detector: learning. The first row sets the features, sorted by name."""
 
-    def _begin(self, model: StreamingKernelPCA) -> None:
+    def _begin(self, parameters: dict[str, Any]) -> None:
+        """Make the model behind from parameters under River's names."""
         self._features: list[Any] = []
         self._next_refit = 1
-        self._model = model
+        seed = parameters.pop("seed")
+        self._model = StreamingKernelPCA(**parameters, random_state=seed)
 
     @property
     def _mutable_attributes(self) -> set[str]:
         """Parameters that may change in the middle of a stream."""
-        return {"max_atoms", "tolerance", "center", "half_life", "refit_every", "on_bad_rows"}
+        return {one.name for one in PARAMETERS if one.can_change and not one.concerns_axes}
 
     def __setattr__(self, name: str, value: Any) -> None:
         # River's `mutate` sets attributes of this object; the model it wraps has parameters of its own.
         model = self.__dict__.get("_model")
         if model is not None and name in self._mutable_attributes:
             changed = model.get_params(deep=False) | {name: value}
-            StreamingKernelPCA(**changed)._settings(f"{type(self).__name__}.mutate")
+            StreamSettings.checked(**changed, where=f"{type(self).__name__}.mutate")
             setattr(model, name, value)
         object.__setattr__(self, name, value)
 
@@ -310,25 +313,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         self.on_bad_rows = on_bad_rows
         self.seed = seed
         self.dtype = dtype
-        self._begin(
-            StreamingKernelPCA(
-                n_components,
-                kernel=kernel,
-                max_atoms=max_atoms,
-                tolerance=tolerance,
-                noise_variance=noise_variance,
-                n_active=n_active,
-                axes=axes,
-                center=center,
-                half_life=half_life,
-                block_size=block_size,
-                refit_every=refit_every,
-                reservoir_size=reservoir_size,
-                on_bad_rows=on_bad_rows,
-                random_state=seed,
-                dtype=dtype,
-            )
-        )
+        self._begin(self._get_params())
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Project a row.
@@ -407,7 +392,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     @property
     def _mutable_attributes(self) -> set[str]:
         """Parameters of the axes may change too; they take effect at the next refit."""
-        return super()._mutable_attributes | {"n_components", "noise_variance", "n_active", "axes"}
+        return {one.name for one in PARAMETERS if one.can_change}
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -502,25 +487,10 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         self.on_bad_rows = on_bad_rows
         self.seed = seed
         self.dtype = dtype
-        self._begin(
-            StreamingKernelPCA(
-                # The distance to the span of all atoms needs no axes.
-                1 if n_components is None else n_components,
-                kernel=kernel,
-                max_atoms=max_atoms,
-                tolerance=tolerance,
-                # Sparse weights would make projections cheap, but distances use all atoms anyway.
-                noise_variance=None,
-                center=center,
-                half_life=half_life,
-                block_size=block_size,
-                refit_every=refit_every,
-                reservoir_size=reservoir_size,
-                on_bad_rows=on_bad_rows,
-                random_state=seed,
-                dtype=dtype,
-            )
-        )
+        # The distance to the span of all atoms needs no axes. Sparse weights would make projections cheap, but
+        # distances use all atoms anyway.
+        n_axes = 1 if n_components is None else n_components
+        self._begin(self._get_params() | {"n_components": n_axes, "noise_variance": None})
 
     def score_one(self, x: Mapping[Any, Any]) -> float:
         """Score a row: the higher, the more anomalous.
