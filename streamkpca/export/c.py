@@ -12,11 +12,10 @@ import numpy as np
 from streamkpca._core.blas import one_blas_thread
 from streamkpca._core.params import check_choice, check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import KernelCalls, Source, write_kernel
+from streamkpca.export.c_kernel import WIDTH, KernelCalls, Source, write_kernel
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.program import Rounding, measure_rounding
+from streamkpca.export.rounding import Rounding, measure_rounding
 
-_WIDTH = 110
 # What answers keep to where atoms do not nearly depend on each other. Less is luck: 32 roundings of single precision.
 _TOLERANCE = 1e-12
 _SINGLE_TOLERANCE = 4e-6
@@ -212,7 +211,7 @@ def _listed(facts: dict[str, str]) -> list[str]:
         for what, fact in facts.items()
         for line in textwrap.wrap(
             f"{what:<10}{fact}",
-            _WIDTH,
+            WIDTH,
             subsequent_indent=" " * 10,
             break_long_words=False,
             break_on_hyphens=False,

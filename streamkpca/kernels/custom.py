@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.pairwise import Base, PairFunction, PairwiseMatrix, RowFunction
+from streamkpca.kernels.pairwise import Base, PairFunction, RowFunction
 from streamkpca.kernels.program import ProgramBuilder
 
 
@@ -65,4 +65,4 @@ class Custom(Kernel):
         return type(self)(given["function"], diagonal=given["of_rows"])
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.CUSTOM, view, self.function, self.of_rows))
+        builder.load(Base.CUSTOM, view, self.function, self.of_rows)

@@ -9,8 +9,8 @@ from streamkpca._core.params import check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.lengthscale import RULES, checked_width, typical_distance
-from streamkpca.kernels.pairwise import Array, Base, PairwiseMatrix
+from streamkpca.kernels.lengthscale import RULES, checked_width, settled_gamma, settled_length
+from streamkpca.kernels.pairwise import Array, Base
 from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 
@@ -54,14 +54,12 @@ class RBF(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="RBF"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.load(Base.SQUARED, view)
         builder.affine(-float(self.gamma), 0.0)
         builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
+        return replace(self, gamma=settled_gamma(self.gamma, X, weights))
 
 
 @register("laplacian")
@@ -94,14 +92,12 @@ class Laplacian(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="Laplacian"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.ABSOLUTE, view))
+        builder.load(Base.ABSOLUTE, view)
         builder.affine(-float(self.gamma), 0.0)
         builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=False, weights=weights))
+        return replace(self, gamma=settled_gamma(self.gamma, X, weights, squared=False))
 
 
 @register("matern")
@@ -150,7 +146,7 @@ class Matern(Kernel):
         self._set("length_scale", checked_width("length_scale", self.length_scale, rules=RULES, where="Matern"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.load(Base.SQUARED, view)
         builder.apply(loops.SQRT)
         builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
         if self.nu > 0.5:
@@ -168,11 +164,7 @@ class Matern(Kernel):
             builder.combine(loops.MULTIPLY)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.length_scale, str):
-            return self
-        return replace(
-            self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True, weights=weights))
-        )
+        return replace(self, length_scale=settled_length(self.length_scale, X, weights))
 
 
 @register("rational_quadratic")
@@ -219,7 +211,7 @@ class RationalQuadratic(Kernel):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)
         factor = _finite(0.5 / self.alpha / length / length)
-        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.load(Base.SQUARED, view)
         if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
             builder.affine(factor, 1.0)
             builder.power(-int(self.alpha))
@@ -230,11 +222,7 @@ class RationalQuadratic(Kernel):
             builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.length_scale, str):
-            return self
-        return replace(
-            self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True, weights=weights))
-        )
+        return replace(self, length_scale=settled_length(self.length_scale, X, weights))
 
 
 def _finite(number: float) -> float:

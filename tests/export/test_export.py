@@ -6,7 +6,7 @@ from exports import EXPORTABLE, OF_THE_CALLER, drawn_rows, streamed
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA, export
 from streamkpca.export.model import formula_of
-from streamkpca.export.program import measure_rounding, single_centre
+from streamkpca.export.rounding import measure_rounding, single_centre
 from streamkpca.kernels import RBF, Linear
 
 WRITERS = {"to_c": (export.to_c, "C"), "to_onnx": (export.to_onnx, "ONNX")}

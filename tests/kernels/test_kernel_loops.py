@@ -23,11 +23,11 @@ def exp_of(x):
     return stack[0]
 
 
-def run(steps, planes, left=None, right=None, *, depth=4):
-    """Run a program over whole planes, given as a list of equal shapes."""
-    n, m = planes[0].shape
-    target = np.array(planes[0])
-    others = np.array(planes[1:]).reshape(len(planes) - 1, n, m)
+def run(steps, bases, left=None, right=None, *, depth=4):
+    """Run a program over whole base matrices, given as a list of equal shapes."""
+    n, m = bases[0].shape
+    target = np.array(bases[0])
+    others = np.array(bases[1:]).reshape(len(bases) - 1, n, m)
     codes = np.array([step[0] for step in steps])
     operands = np.array([step[1] for step in steps])
     constants = np.array([step[2:] for step in steps], dtype=float)
@@ -38,8 +38,8 @@ def run(steps, planes, left=None, right=None, *, depth=4):
     return target
 
 
-def plane(index=0):
-    return (loops.PLANE, index, 0.0, 0.0)
+def load(index=0):
+    return (loops.LOAD, index, 0.0, 0.0)
 
 
 def step(code, operand=0, a=0.0, b=0.0):
@@ -111,29 +111,29 @@ def test_exponential_touches_only_the_first_values():
         ([step(loops.COPY), step(loops.EXP), step(loops.ADD)], lambda x: x + np.exp(x)),
         ([step(loops.COPY), step(loops.AFFINE, b=2.0), step(loops.SWAP), step(loops.EXP), step(loops.ADD)],
          lambda x: 2 + np.exp(x)),
-        ([plane(), step(loops.EXP), plane(), step(loops.MULTIPLY), step(loops.ADD)], lambda x: x + x * np.exp(x)),
+        ([load(), step(loops.EXP), load(), step(loops.MULTIPLY), step(loops.ADD)], lambda x: x + x * np.exp(x)),
     ],
 )  # fmt: skip
 def test_every_operation_is_its_formula(steps, formula, x):
-    np.testing.assert_allclose(run([plane(), *steps], [x]), formula(x), rtol=1e-14)
+    np.testing.assert_allclose(run([load(), *steps], [x]), formula(x), rtol=1e-14)
 
 
 def test_minimum_keeps_nan_and_bounds_infinity():
-    values = run([plane(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
+    values = run([load(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
     np.testing.assert_array_equal(values, [[np.nan, 1.0, -np.inf]])
 
 
-def test_planes_are_told_apart(x):
+def test_base_matrices_are_told_apart(x):
     rng = np.random.default_rng(2)
     y, z = rng.normal(size=(2, *x.shape))
-    steps = [plane(1), plane(0), step(loops.MULTIPLY), plane(2), step(loops.ADD)]
+    steps = [load(1), load(0), step(loops.MULTIPLY), load(2), step(loops.ADD)]
     np.testing.assert_allclose(run(steps, [x, y, z]), x * y + z, rtol=1e-14)
 
 
-def test_factors_multiply_from_both_sides(x):
+def test_row_scalings_multiply_from_both_sides(x):
     rng = np.random.default_rng(3)
     left, right = rng.normal(size=(2, 5)), rng.normal(size=(2, 7))
-    steps = [plane(), step(loops.FACTOR, 1)]
+    steps = [load(), step(loops.SCALE, 1)]
     np.testing.assert_allclose(run(steps, [x], left, right), np.outer(left[1], right[1]) * x, rtol=1e-14)
 
 
@@ -142,16 +142,16 @@ def test_tiles_cover_every_entry_once(shape):
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(2, *shape))
     left, right = rng.normal(size=(1, shape[0])), rng.normal(size=(1, shape[1]))
-    steps = [plane(0), step(loops.AFFINE, a=1.0, b=1.0), plane(1), step(loops.MULTIPLY), step(loops.FACTOR, 0)]
+    steps = [load(0), step(loops.AFFINE, a=1.0, b=1.0), load(1), step(loops.MULTIPLY), step(loops.SCALE, 0)]
     np.testing.assert_allclose(run(steps, [x, y], left, right), (x + 1) * y * np.outer(left, right), rtol=1e-13)
 
 
 def test_only_the_block_is_written():
     target = np.arange(30.0).reshape(5, 6)
     expected = target.copy()
-    factors = np.arange(1.0, 12.0)
-    left, right = factors[None, :5], factors[None, 5:]
+    scales = np.arange(1.0, 12.0)
+    left, right = scales[None, :5], scales[None, 5:]
     expected[1:4, 2:5] = (expected * np.outer(left, right))[1:4, 2:5]
-    codes = np.array([loops.PLANE, loops.FACTOR])
+    codes = np.array([loops.LOAD, loops.SCALE])
     run_program(codes, np.zeros(2, int), np.zeros((2, 2)), 1, np.empty((0, 3, 3)), left, right, target, 1, 2, 3, 3)
     np.testing.assert_array_equal(target, expected)
