@@ -275,12 +275,12 @@ def test_custom_kernels_and_their_diagonals():
         (lambda X, Y: np.full((len(X), len(Y)), np.nan), "returned NaN or infinity"),
     ],
 )
-def test_what_a_custom_function_returns_is_checked(function, message):
+def test_the_values_of_custom_functions_are_checked(function, message):
     with pytest.raises(ValueError, match=message):
         Custom(function).matrix(rows(5, 2))
 
 
-def test_what_other_functions_return_is_checked():
+def test_the_values_of_other_functions_are_checked():
     X = rows(5, 2)
     with pytest.raises(ValueError, match=r"Custom.diagonal: the function must return .* \(5,\)"):
         Custom(overlap, diagonal=lambda X: X).diagonal(X)
@@ -365,7 +365,7 @@ def test_kernels_have_names():
         assert kernel_from(kernel, where="here") is kernel
 
 
-def test_what_is_no_kernel_is_refused():
+def test_other_values_than_kernels_are_refused():
     assert kernel_from("rational_quadratic", where="here") == RationalQuadratic()
     with pytest.raises(ValueError, match=r"here: kernel must be a Kernel or one of 'linear', .*, got 'gauss'"):
         kernel_from("gauss", where="here")
