@@ -113,22 +113,20 @@ def _beyond_single(value: float) -> ValueError:
 
 @dataclass(frozen=True)
 class KernelCalls:
-    """How the functions of a file get kernel values, and what these cost.
+    """How the functions of a file get kernel values, and what these cost."""
 
-    For each base matrix that needs it, `prepared` holds what comes first, once a row: the declaration of an array, the
-    call that fills it, and the name of what the call returns, empty where it returns nothing; `n_numbers` is the size
-    of these arrays together, and `n_divisions` counts the divisions of these calls. `of_atom` is k(x, atom i), with
-    ``{i}`` for i, and `of_itself` is k(x, x). `n_multiplications` and `calls` (divisions and functions of <math.h>)
-    count those of one k(x, atom i).
-    """
-
+    # What comes first, once a row: the declaration of an array, the call that fills it, and the name of the number that
+    # the call returns, empty if it returns none.
     prepared: tuple[tuple[str, str, str], ...]
+    # Size of these arrays together, and number of divisions that fill them.
+    n_numbers: int
+    n_divisions: int
+    # k(x, atom i), with ``{i}`` for i, and k(x, x).
     of_atom: str
     of_itself: str
-    n_numbers: int
+    # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
-    n_divisions: int
 
 
 def write_kernel(source: Source, formula: Formula) -> KernelCalls:
@@ -200,15 +198,12 @@ class _BaseText:
             rows = rows / (single_units(units) if source.is_single else units)
         if self.is_cosine:
             rows = unit_rows(rows)
-        # This is done once a row, and not for each atom.
+        # Prepared entries are computed once a row, and not for each atom.
         self.is_prepared = self.is_cosine or units is not None
+        self._preparation = f"{source.name}_{'unit' if self.is_cosine else 'divided'}{p}"
         self._entry_of_x = entry
         self._row_entry = f"{self.used}[k]" if self.is_prepared else entry
         self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
-
-    @property
-    def _verb(self) -> str:
-        return "unit" if self.is_cosine else "divided"
 
     @property
     def n_multiplications(self) -> int:
@@ -223,7 +218,7 @@ class _BaseText:
     @property
     def preparing_call(self) -> str:
         """The call that prepares a row."""
-        return f"{self.source.name}_{self._verb}{self._number}(x, {self.used})"
+        return f"{self._preparation}(x, {self.used})"
 
     def loop(self) -> list[str]:
         """Return the statements that compute the value for a row and atom i."""
@@ -246,7 +241,7 @@ class _BaseText:
 
     def _write_division(self) -> None:
         source, c = self.source, self.source.dtype
-        head, loop = f"{source.name}_divided{self._number}(const {c} *x, {c} *u)", f"for (k = 0; k < {self.width}; ++k)"
+        head, loop = f"{self._preparation}(const {c} *x, {c} *u)", f"for (k = 0; k < {self.width}; ++k)"
         if not self.own:
             lines = ["int k;", f"{loop} u[k] = {self._entry_of_x};"]
             source.function("Divide a row by its units.", f"static void {head}", lines)
@@ -264,7 +259,7 @@ class _BaseText:
         zero, one, entry, loop = source.number(0.0), source.number(1.0), self._entry_of_x, f"k < {self.width}; ++k"
         source.function(
             "Scale a row to length 1, without overflow; return its new squared length, 0 for a row of zeros.",
-            f"static {c} {source.name}_unit{self._number}(const {c} *x, {c} *u)",
+            f"static {c} {self._preparation}(const {c} *x, {c} *u)",
             [
                 "int k;",
                 f"{c} largest = {zero}, sum = {zero}, scale = {zero};",

@@ -20,10 +20,81 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-# log(1 + x) stops growing here: for an infinite x, infinity over infinity would be NaN.
+# log1p takes larger arguments for this one, because infinity over infinity would be NaN.
 _FAR = 1e300
 # Both are of 2020: old operators and an old format suffice, and newer runtimes read them.
 _OPSET, _IR_VERSION = 13, 7
+
+
+def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
+    """Write a model's projection and reconstruction error as an ONNX graph.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted: StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA.
+    dtype : {"float32", "float64"}
+        Type of the input rows and of the answers; the graph itself computes in float64.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Input ``X`` of shape (n, d), any n; outputs ``projection`` of shape (n, q) and ``reconstruction_error`` of
+        shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
+
+    Raises
+    ------
+    ImportError
+        onnx is not installed.
+    TypeError
+        Not an estimator of this library.
+    NotFittedError
+        No row was seen yet.
+    ValueError
+        The kernel calls functions of the user, the model keeps no row, or `dtype` is neither of the two.
+
+    Notes
+    -----
+    Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
+    its root), unless atoms nearly depend on each other: then the rounding of the model itself is amplified. Single
+    precision throughout lost up to 8e-4 of k(x, x) (a polynomial kernel on a curved sheet), because the error is a
+    difference of nearly equal numbers; for one row, float64 costs next to nothing.
+
+    A graph answers rows that a model refuses: a row with NaN gives NaN; infinite rows and values that overflow give
+    infinity or NaN, by the rules of arithmetic. Memory is O(n (m + d) + m (d + m)), time O(m (d + m)) a row; rows do
+    not influence each other except by rounding. Operator set 13 and format 7, both of 2020; tested with onnxruntime
+    1.15 and 1.31.
+
+    ``metadata_props`` holds the library's version, the estimator, the kernel, the number of atoms, what the model was
+    learned from, and the feature names, as JSON, if there are any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.export import to_onnx
+    >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
+    >>> graph = to_onnx(model)
+    >>> [output.name for output in graph.graph.output]
+    ['projection', 'reconstruction_error']
+    """
+    where = "to_onnx"
+    check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
+    formula = formula_of(model, where=where, language="ONNX")
+    onnx = _onnx()
+    graph = Graph(onnx)
+    outputs = ["projection", "reconstruction_error"]
+    names, rows, element = outputs, "X", onnx.TensorProto.DOUBLE
+    if dtype == "float32":
+        rows, element = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE), onnx.TensorProto.FLOAT
+        names = [f"{name}_double" for name in outputs]
+    values = _kernel_values(graph, formula, rows)
+    _write_projection(graph, formula, values, names[0])
+    _write_error(graph, formula, rows, values, names[1])
+    if dtype == "float32":
+        for name, output in zip(names, outputs, strict=True):
+            graph.node("Cast", name, output=output, to=element)
+    return _finished(graph, formula, element)
 
 
 class Graph:
@@ -48,6 +119,63 @@ class Graph:
         name = f"{operator}_{len(self.nodes)}" if output is None else output
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], **attributes))
         return name
+
+
+def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
+    # The other rows get coefficients of zero: their kernel values are there anyway, and nothing has to be gathered.
+    coefficients = np.zeros((max(len(formula.rows), 2), formula.projection.shape[1]))
+    coefficients[formula.axis_rows] = formula.projection
+    projected = graph.node("MatMul", values, graph.constant(coefficients))
+    graph.node("Sub", projected, graph.constant(formula.offset), output=output)
+
+
+def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output: str) -> None:
+    factor, zero = formula.factor, graph.constant(np.float64(0.0))
+    with one_blas_thread():
+        inverse = inverse_factor(factor)
+    if formula.n_span < max(len(formula.rows), 2):
+        values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
+    apply_inverse = graph.constant(inverse.T)
+    coordinates = graph.node("MatMul", values, apply_inverse)
+    if rounding_amplification(inverse, factor) > LARGEST_AMPLIFICATION:
+        # ONNX cannot solve a triangular system, but one step of refinement is as exact: on a wide Gaussian the inverse
+        # alone lost 3e-12 of k(x, x), the inverse with refinement 3e-13, and solving 2e-13.
+        missing = graph.node("Sub", values, graph.node("MatMul", coordinates, graph.constant(factor.T)))
+        coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, apply_inverse))
+    explained = graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
+    error = graph.node("Sub", _own_values(graph, formula, rows), explained)
+    # ONNX does not specify what Max makes of NaN.
+    graph.node("Where", graph.node("Less", error, zero), zero, error, output=output)
+
+
+def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
+    helper = graph.onnx.helper
+    answers = {"projection": ["n", formula.projection.shape[1]], "reconstruction_error": ["n"]}
+    model: ModelProto = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "streamkpca",
+            [helper.make_tensor_value_info("X", element, ["n", formula.n_features])],
+            [helper.make_tensor_value_info(name, element, shape) for name, shape in answers.items()],
+            list(graph.constants.values()),
+        ),
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+        producer_name="streamkpca",
+        producer_version=__version__,
+    )
+    facts = {"streamkpca_version": __version__, "estimator": formula.estimator, "kernel": repr(formula.kernel)}
+    names = {} if formula.feature_names is None else {"feature_names": json.dumps(formula.feature_names)}
+    helper.set_model_props(model, {**facts, **formula.facts, **names})
+    return model
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ModuleNotFoundError as error:
+        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
+    return onnx
 
 
 def _kernel_values(graph: Graph, formula: Formula, rows: str) -> str:
@@ -195,131 +323,3 @@ class _NodeArithmetic(Arithmetic[str]):
 
     def _number(self, value: float) -> str:
         return self.graph.constant(np.full(self.shape, value))
-
-
-def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
-    """Write a model's projection and reconstruction error as an ONNX graph.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted: StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA.
-    dtype : {"float32", "float64"}
-        Type of the input rows and of the answers; the graph itself computes in float64.
-
-    Returns
-    -------
-    onnx.ModelProto
-        Input ``X`` of shape (n, d), any n; outputs ``projection`` of shape (n, q) and ``reconstruction_error`` of
-        shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
-
-    Raises
-    ------
-    ImportError
-        onnx is not installed.
-    TypeError
-        Not an estimator of this library.
-    NotFittedError
-        No row was seen yet.
-    ValueError
-        The kernel calls functions of the user, the model keeps no row, or `dtype` is neither of the two.
-
-    Notes
-    -----
-    Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
-    its root), unless atoms nearly depend on each other: then the rounding of the model itself is amplified. Single
-    precision throughout lost up to 8e-4 of k(x, x) (a polynomial kernel on a curved sheet), because the error is a
-    difference of nearly equal numbers; for one row, float64 costs next to nothing.
-
-    A graph answers rows that a model refuses: a row with NaN gives NaN; infinite rows and values that overflow give
-    infinity or NaN, by the rules of arithmetic. Memory is O(n (m + d) + m (d + m)), time O(m (d + m)) a row; rows do
-    not influence each other except by rounding. Operator set 13 and format 7, both of 2020; tested with onnxruntime
-    1.15 and 1.31.
-
-    ``metadata_props`` holds the library's version, the estimator, the kernel, the number of atoms, what the model was
-    learned from, and the feature names, as JSON, if there are any.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.export import to_onnx
-    >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
-    >>> graph = to_onnx(model)
-    >>> [output.name for output in graph.graph.output]
-    ['projection', 'reconstruction_error']
-    """
-    where = "to_onnx"
-    check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
-    formula = formula_of(model, where=where, language="ONNX")
-    onnx = _onnx()
-    graph = Graph(onnx)
-    outputs = ["projection", "reconstruction_error"]
-    names, rows, element = outputs, "X", onnx.TensorProto.DOUBLE
-    if dtype == "float32":
-        rows, element = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE), onnx.TensorProto.FLOAT
-        names = [f"{name}_double" for name in outputs]
-    values = _kernel_values(graph, formula, rows)
-    _write_projection(graph, formula, values, names[0])
-    _write_error(graph, formula, rows, values, names[1])
-    if dtype == "float32":
-        for name, output in zip(names, outputs, strict=True):
-            graph.node("Cast", name, output=output, to=element)
-    return _finished(graph, formula, element)
-
-
-def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
-    # The other rows get coefficients of zero: their kernel values are there anyway, and nothing has to be gathered.
-    coefficients = np.zeros((max(len(formula.rows), 2), formula.projection.shape[1]))
-    coefficients[formula.axis_rows] = formula.projection
-    projected = graph.node("MatMul", values, graph.constant(coefficients))
-    graph.node("Sub", projected, graph.constant(formula.offset), output=output)
-
-
-def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output: str) -> None:
-    factor, zero = formula.factor, graph.constant(np.float64(0.0))
-    with one_blas_thread():
-        inverse = inverse_factor(factor)
-    if formula.n_span < max(len(formula.rows), 2):
-        values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
-    apply_inverse = graph.constant(inverse.T)
-    coordinates = graph.node("MatMul", values, apply_inverse)
-    if rounding_amplification(inverse, factor) > LARGEST_AMPLIFICATION:
-        # ONNX cannot solve a triangular system, but one step of refinement is as exact: on a wide Gaussian the inverse
-        # alone lost 3e-12 of k(x, x), the inverse with refinement 3e-13, and solving 2e-13.
-        missing = graph.node("Sub", values, graph.node("MatMul", coordinates, graph.constant(factor.T)))
-        coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, apply_inverse))
-    explained = graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
-    error = graph.node("Sub", _own_values(graph, formula, rows), explained)
-    # ONNX does not specify what Max makes of NaN.
-    graph.node("Where", graph.node("Less", error, zero), zero, error, output=output)
-
-
-def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
-    helper = graph.onnx.helper
-    answers = {"projection": ["n", formula.projection.shape[1]], "reconstruction_error": ["n"]}
-    model: ModelProto = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "streamkpca",
-            [helper.make_tensor_value_info("X", element, ["n", formula.n_features])],
-            [helper.make_tensor_value_info(name, element, shape) for name, shape in answers.items()],
-            list(graph.constants.values()),
-        ),
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=_IR_VERSION,
-        producer_name="streamkpca",
-        producer_version=__version__,
-    )
-    facts = {"streamkpca_version": __version__, "estimator": formula.estimator, "kernel": repr(formula.kernel)}
-    names = {} if formula.feature_names is None else {"feature_names": json.dumps(formula.feature_names)}
-    helper.set_model_props(model, {**facts, **formula.facts, **names})
-    return model
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ModuleNotFoundError as error:
-        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
-    return onnx

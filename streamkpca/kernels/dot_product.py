@@ -38,14 +38,14 @@ class Polynomial(Kernel):
     degree : int
         At least 1.
     gamma : float or "scale"
-        Greater than 0; "scale" is 1 / (d var) of the first rows.
+        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
     coef0 : float
         At least 0.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     Examples
     --------
@@ -90,18 +90,18 @@ class Cosine(Kernel):
 @register("sigmoid")
 @dataclass(frozen=True)
 class Sigmoid(Kernel):
-    """tanh(gamma x.y + coef0). Not positive semidefinite in general: its feature space may not exist.
+    """tanh(gamma x.y + coef0), which is not positive semidefinite in general: its feature space may not exist.
 
     Parameters
     ----------
     gamma : float or "scale"
-        Greater than 0; "scale" is 1 / (d var) of the first rows.
+        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
     coef0 : float
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     Examples
     --------

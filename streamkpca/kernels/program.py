@@ -42,11 +42,7 @@ class ProgramBuilder:
         self._depth = 0
 
     def load(
-        self,
-        base: Base,
-        view: FeatureView,
-        function: PairFunction | None = None,
-        diagonal: RowFunction | None = None,
+        self, base: Base, view: FeatureView, function: PairFunction | None = None, diagonal: RowFunction | None = None
     ) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
         matrix = PairwiseMatrix(base, view, function, diagonal)

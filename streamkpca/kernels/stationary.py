@@ -14,9 +14,9 @@ from streamkpca.kernels.pairwise import Array, Base
 from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 
-# exp(-t) is 0 long before; an infinite t would give infinity times 0.
+# exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
 _FAR = 1e3
-# Up to here a whole power costs less than a logarithm and an exponential.
+# Up to this alpha, a whole power costs less than a logarithm and an exponential.
 _LARGEST_WHOLE_ALPHA = 16
 
 
@@ -28,13 +28,13 @@ class RBF(Kernel):
     Parameters
     ----------
     gamma : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows 1 / (the sum of the features' variances), 1 / (d var) with the
-        variance of all entries, or 1 / median of the squared distances.
+        Greater than 0, or a rule that computes it from the first rows: 1 / (the sum of the features' variances),
+        1 / (d var) with the variance of all entries, or 1 / median of the squared distances.
 
     Raises
     ------
     TypeError, ValueError
-        `gamma` is none of these.
+        `gamma` is neither a positive number nor a rule.
 
     References
     ----------
@@ -70,13 +70,13 @@ class Laplacian(Kernel):
     Parameters
     ----------
     gamma : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows 1 / (the sum of the features' standard deviations), 1 / (d std)
-        with that of all entries, or 1 / median of the L1 distances.
+        Greater than 0, or a rule that computes it from the first rows: 1 / (the sum of the features' standard
+        deviations), 1 / (d std) with that of all entries, or 1 / median of the L1 distances.
 
     Raises
     ------
     TypeError, ValueError
-        `gamma` is none of these.
+        `gamma` is neither a positive number nor a rule.
 
     Examples
     --------
@@ -110,13 +110,13 @@ class Matern(Kernel):
     nu : {0.5, 1.5, 2.5}
         Smoothness.
     length_scale : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows the root of the sum of the features' variances, of d var with
-        the variance of all entries, or of the median squared distance.
+        Greater than 0, or a rule that computes it from the first rows: the root of the sum of the features' variances,
+        of d var with the variance of all entries, or of the median squared distance.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     Notes
     -----
@@ -177,13 +177,13 @@ class RationalQuadratic(Kernel):
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
     length_scale : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows the root of the sum of the features' variances, of d var with
-        the variance of all entries, or of the median squared distance.
+        Greater than 0, or a rule that computes it from the first rows: the root of the sum of the features' variances,
+        of d var with the variance of all entries, or of the median squared distance.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     References
     ----------
@@ -203,10 +203,8 @@ class RationalQuadratic(Kernel):
 
     def __post_init__(self) -> None:
         self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
-        self._set(
-            "length_scale",
-            checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic"),
-        )
+        length_scale = checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic")
+        self._set("length_scale", length_scale)
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)
@@ -226,5 +224,5 @@ class RationalQuadratic(Kernel):
 
 
 def _finite(number: float) -> float:
-    """Keep a constant finite: infinity times a distance of 0 would be NaN."""
+    """Keep a constant finite, because infinity times a distance of 0 would be NaN."""
     return min(number, sys.float_info.max)
