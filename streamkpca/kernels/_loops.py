@@ -19,7 +19,7 @@ _DISTANCE_TILE = 256
 # The steps of a program. LOAD pushes a base matrix; SCALE multiplies by a function of each row.
 LOAD, SCALE, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
 
-# What a base matrix holds.
+# The kinds of base matrices.
 INNER, COSINE, SQUARED, ABSOLUTE = range(4)
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -107,10 +107,14 @@ def run_program(
 ) -> None:
     """Evaluate a kernel program over a block, one tile of a row at a time.
 
-    Notation: codes, operands (s,) and constants (s, 2), the s steps: what to do, with which base matrix, row scaling or
-    integer, and with which numbers; depth, the largest number of values on the stack; others (b - 1, >= rows, >=
-    columns), base matrices 1, 2, ... of the block; left (r, n) and right (r, m), the row scalings of both sides; target
-    (n, m), whose block holds base matrix 0 and takes the results.
+    Notation:
+
+    * codes, operands (s,): the steps, and the base matrix, row scaling or integer of each
+    * constants (s, 2): the numbers of each step
+    * depth: largest number of values on the stack
+    * others (b - 1, >= rows, >= columns): base matrices 1, 2, ... of the block
+    * left (r, n), right (r, m): row scalings of both sides
+    * target (n, m): its block holds base matrix 0 and takes the results
 
     Notes
     -----
@@ -303,11 +307,17 @@ def _unpacked(plan: Any) -> Any:
 def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offset: Any, out: Any) -> Any:
     """Project rows onto axes, k(x, Z) P - offset; return whether all projections are finite.
 
-    Notation: plan, all whole numbers in one array, because each array of a call takes a twentieth of a microsecond: the
-    stack's depth, the number s of steps and the number b of base matrices; codes and operands of the program (s each,
-    see `run_program`); the kinds of the base matrices (b); the bounds of their parts (b + 1); and the columns of the
-    rows that belong to the parts (c). constants (s, 2), the program's numbers; parts (c, m), the targets Z, transposed;
-    X (n, d); axes (q, m), P transposed, so that its rows are long; offset (q,); out (n, q) takes the projections.
+    Notation:
+
+    * plan: all whole numbers in one array, because each array of a call takes a twentieth of a microsecond. They are
+      the depth of the stack, the number s of steps and the number b of base matrices; codes and operands, s each (see
+      `run_program`); the kinds of the base matrices, b; the bounds of their parts, b + 1; and the columns of the rows
+      that belong to the parts, c
+    * constants (s, 2): the numbers of each step
+    * parts (c, m): the targets Z, transposed
+    * X (n, d): the rows
+    * axes (q, m), offset (q,): P, transposed so that its rows are long, and what is subtracted
+    * out (n, q): takes the projections
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     q, m = axes.shape

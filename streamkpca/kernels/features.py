@@ -10,7 +10,6 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.params import check_choice, check_integer, check_real, is_real
 
 Array = npt.NDArray[np.float64]
-Columns = tuple[int, ...] | None
 Units = tuple[float, ...]
 
 UNIT_RULES = ("range", "std")
@@ -26,7 +25,7 @@ _FARTHEST = 1e65
 class FeatureView:
     """Columns of rows, by position, each divided by its unit; by default all columns, divided by nothing."""
 
-    columns: Columns = None
+    columns: tuple[int, ...] | None = None
     units: Units | None = None
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What kernel programs start from: base matrices over pairs of rows, mostly from BLAS, and functions of single rows."""
+"""The input of kernel programs: base matrices over pairs of rows, mostly from BLAS, and functions of single rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _FEW_ROWS = 4
 
 
 class Base(Enum):
-    """What a base matrix holds."""
+    """Kinds of base matrices, by what they hold."""
 
     INNER = "inner products"
     COSINE = "inner products of rows scaled to length 1"

@@ -21,7 +21,7 @@ from streamkpca.kernels.pairwise import Array, Base, PairFunction, PairwiseMatri
 _ROWS, _COLUMNS = 512, 1024
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
-_BASES = {
+_KINDS = {
     Base.INNER: loops.INNER,
     Base.COSINE: loops.COSINE,
     Base.SQUARED: loops.SQUARED,
@@ -89,7 +89,7 @@ class ProgramBuilder:
 
 
 class Arithmetic(ABC, Generic[Value]):
-    """What a program's steps do with values of some type; each operation returns a new value."""
+    """The operations of a program's steps on values of some type; each returns a new value."""
 
     @abstractmethod
     def affine(self, x: Value, a: float, b: float) -> Value:
@@ -252,7 +252,7 @@ class PreparedKernel:
             self._view = FeatureView(None if chosen == all_columns else chosen, tuple(chain.from_iterable(units)))
             columns = np.arange(len(columns))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
-        layout = [*(_BASES[matrix.base] for matrix in matrices), *bounds, *columns]
+        layout = [*(_KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
         seen = [(matrix, matrix.view.of(rows)) for matrix in matrices]
         parts = np.concatenate([(unit_rows(part) if matrix.base is Base.COSINE else part).T for matrix, part in seen])
         self._prepared = np.array(steps + layout, dtype=np.int64), program.constants, np.ascontiguousarray(parts)

@@ -1,4 +1,4 @@
-"""What all exports share: formulas of models, refusals, and the rounding errors of answers."""
+"""The parts that all exports share: formulas of models, refusals, and the rounding errors of answers."""
 
 import numpy as np
 import pytest
