@@ -219,6 +219,16 @@ class RowSums:
             second=self.second + other.second,
         )
 
+    @property
+    def mean_energy(self) -> float:
+        """Energy a unit of weight; zero where all weights are zero."""
+        return self.energy / self.total_weight if self.total_weight else 0.0
+
+    def along_nothing(self) -> "RowSums":
+        """Return the totals alone, without the moments."""
+        totals = self.total_weight, self.total_squared_weight, self.energy, self.largest_energy
+        return RowSums(*totals, np.empty(0), np.empty((0, 0)))
+
     def decayed(self, factor: float) -> Self:
         """Let all rows count `factor` times what they did.
 
@@ -297,11 +307,6 @@ class Moments(RowSums):
     def centre(self, *, center: bool) -> Array:
         """Return the point that axes go through: the mean, or the origin without centring; shape (m,)."""
         return self.mean if center else np.zeros_like(self.first)
-
-    @property
-    def mean_energy(self) -> float:
-        """Energy a unit of weight; zero where all weights are zero."""
-        return self.energy / self.total_weight if self.total_weight else 0.0
 
     def add(self, coordinates: Array, energy: Array, weights: Array) -> Self:
         """Take in a block, O(B m^2).

@@ -102,6 +102,7 @@ def test_learning_and_asking_happen_inside(counts):
     assert threads_of(counts) == [4, 2]
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_number_of_threads():
     code = (
         "import json, numpy as np\n"
