@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 _LOOPS = (core_loops, kernel_loops, dictionary_loops, component_loops)
 
 # Kernels and widths of rows: squared distances by products, by sums below nine features, and with one feature, where
-# numpy takes a column for a row; and several planes at once. What follows the planes is a program, and all programs run
+# numpy takes a column for a row; and several base matrices at once. A program follows them, and all programs run
 # in one loop.
 _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),
