@@ -232,7 +232,7 @@ class NaiveStream:
         self.level += gain * (value - self.level)
 
     def standard_error(self, mean: float, a: Array, energy: Array) -> float:
-        """Predict the standard error of a block's mean residual from the last search's spread, or the largest possible."""
+        """Predict the standard error of a block's mean residual from the last spread, or the largest possible."""
         mean = max(mean, 0.0)
         most = energy[a > 0.0].max()
         deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))

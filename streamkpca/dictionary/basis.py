@@ -225,8 +225,8 @@ def warn_indefinite(squared_distance: float) -> None:
     """Warn that a kernel gave a negative squared distance."""
     warnings.warn(
         f"the kernel is not positive definite on these rows: a squared distance in feature space is "
-        f"{squared_distance:.3g}. The model goes on with directions along which all lengths are positive, but "
-        "tolerances and bounds no longer hold; a kernel such as RBF or Polynomial keeps them",
+        f"{squared_distance:.3g}. The model continues with directions along which all lengths are positive, but "
+        "tolerances and bounds no longer hold; choose a kernel such as RBF or Polynomial to keep them",
         IndefiniteKernelWarning,
         stacklevel=2,
     )

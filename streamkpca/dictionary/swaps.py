@@ -105,14 +105,14 @@ class SwapSearch:
 
     Notes
     -----
-    R are the residual inner products of sampled rows (i) and candidates (c), V the coefficients of the sampled rows'
-    projections over the atoms, v those of the candidate's, P = K^-1 and t_i = R_ic / R_cc. The energy that row i gains
-    from candidate c is R_ic^2 / R_cc, and what it then loses without atom j is
+    Let R be the residual inner products of sampled rows (i) and candidates (c), V the coefficients of the sampled rows'
+    projections over the atoms, v those of the candidate's projection, P = K^-1 and t_i = R_ic / R_cc. The energy that
+    row i gains from candidate c is R_ic^2 / R_cc, and what it then loses without atom j is
 
-        (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc):
+        (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc).
 
-    an atom that resembles the candidate costs little to lose. Like a search among all rows, this judges all pairs, and
-    both sides of a pair by the same rows.
+    So an atom that resembles the candidate costs little to lose. Like a search among all rows, this judges all pairs,
+    and both sides of a pair by the same rows.
 
     When the sample judges a candidate or an atom, its own row is left out, because its share of the sample says nothing
     about its share of the stream. That share is known, a / N, and is used instead. An atom that has seen more rows than
@@ -178,8 +178,8 @@ class SwapSearch:
         before = np.diagonal(self._precision)
         precision = before + v**2 / pivots
         loss = np.maximum(alone - 2.0 * v * together + v**2 * gained / pivots, 0.0) / precision
-        # The candidate reduces the recorded loss of the atom in the same proportion as the loss that the sample shows;
-        # an atom that the sample shows no loss of keeps its whole recorded loss.
+        # The candidate reduces the loss that the moments record for an atom in the same proportion as the loss that the
+        # sample shows; if the sample shows none, the whole recorded loss counts.
         loss_before = alone / before
         proportion = np.ones_like(loss)
         np.divide(loss, loss_before, out=proportion, where=loss_before > _NEGLIGIBLE)
@@ -219,12 +219,11 @@ class SwapSearch:
         self._free[candidate] = False
 
     def _usable(self) -> Positions:
-        """Find the free candidates that are independent of the atoms and do not reveal an indefinite kernel."""
+        """Find the remaining candidates that are independent of the atoms and do not reveal an indefinite kernel."""
         residual, energy = np.diagonal(self._gram), np.abs(self._energy)
         usable = np.flatnonzero(self._free & (residual > LEAST_PIVOT * energy))
-        return usable[
-            ~reveals_indefinite_kernel(residual, self._gram[usable], residual[usable], energy, unit=self._unit)
-        ]
+        refused = reveals_indefinite_kernel(residual, self._gram[usable], residual[usable], energy, unit=self._unit)
+        return usable[~refused]
 
 
 def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: float) -> Array:

@@ -24,7 +24,7 @@ def sampled(size, seed, rows=ROWS, weights=None, block=50, half_life=None):
 
 
 def assert_frequencies(counts, expected, trials):
-    """Five standard deviations of a binomial count, for each of the rows."""
+    """Check that each count is within five standard deviations of a binomial count."""
     deviation = np.sqrt(trials * expected * (1.0 - expected)) + 1e-9
     assert np.abs(counts - trials * expected).max() < 5.0 * deviation.max()
 
@@ -92,7 +92,7 @@ def test_shards_with_equal_seeds_draw_independently():
     for seed in range(trials):
         left, right = sampled(10, seed, ROWS[:100]), sampled(10, seed, ROWS[100:200])
         both += len(set(left.positions.tolist()) & set(right.positions.tolist()))
-    # One position in a hundred is in both by chance: 1 a trial, variance below 1.
+    # One position in a hundred is in both by chance: one in each trial, with a variance below 1.
     assert abs(both - trials) < 5 * np.sqrt(trials)
 
 
