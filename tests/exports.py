@@ -131,15 +131,16 @@ def are_well_apart(model: Any) -> bool:
     """Whether atoms are independent enough for rounding to stay what it is."""
     gram = model.kernel_.matrix(model.atoms_)
     lengths = np.sqrt(np.diagonal(gram))
-    used = model._answers().projection
+    used = model._snapshot().projection
     return bool(np.linalg.cond(gram / lengths[:, None] / lengths) < 1e6) and bool(
-        (np.abs(used) * np.sqrt(model.kernel_.diagonal(model._answers().active_atoms))[:, None]).sum(axis=0).max() < 1e3
+        (np.abs(used) * np.sqrt(model.kernel_.diagonal(model._snapshot().active_atoms))[:, None]).sum(axis=0).max()
+        < 1e3
     )
 
 
 def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
     """Evaluate eq. (18) for an RBF kernel in extended precision, with the model's own factor."""
-    snapshot = model._answers()
+    snapshot = model._snapshot()
     X, Z, L = (part.astype(np.longdouble) for part in (rows, snapshot.span_atoms, snapshot.span_factor))
     values = np.exp(-np.longdouble(gamma) * ((X[:, None] - Z) ** 2).sum(axis=2))
     coordinates = np.zeros_like(values)

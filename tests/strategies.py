@@ -7,11 +7,15 @@ from typing import Any
 import naive
 import numpy as np
 import numpy.typing as npt
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from streamkpca import StreamingKernelPCA, kernels
 
 Array = npt.NDArray[np.float64]
+
+# For tests whose every example is some whole streams, and that have quicker ones of the same law beside them.
+FEWER = settings(max_examples=settings.default.max_examples * 2 // 5)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import covariance_divisor
-from streamkpca.dictionary.moments import Moments
+from streamkpca.dictionary.moments import Moments, RowSums
 
 Array = npt.NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
     return np.column_stack([lower, np.maximum(np.minimum(upper, whole) + rounding, lower)])
 
 
-def captured_energy(snapshot: Snapshot, reservoir: Reservoir, moments: Moments, confidence: float) -> Array:
+def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, confidence: float) -> Array:
     """Find which share of the stream's energy lies in the span of the atoms.
 
     Parameters
@@ -81,7 +81,7 @@ def captured_energy(snapshot: Snapshot, reservoir: Reservoir, moments: Moments, 
     snapshot : Snapshot
     reservoir : Reservoir
         Not empty.
-    moments : Moments
+    totals : RowSums
         Of the stream that the reservoir samples.
     confidence : float
         Between 0 and 1.
@@ -96,12 +96,12 @@ def captured_energy(snapshot: Snapshot, reservoir: Reservoir, moments: Moments, 
     The mean of k(x, x) is known to the last digit, and its largest value too; so the unknown share is the mean of a
     bounded quantity, residual / largest energy, times a known number.
     """
-    if moments.mean_energy <= 0.0:
+    if totals.mean_energy <= 0.0:
         return np.ones(2)
-    residual = np.minimum(snapshot.reconstruction_error(reservoir.rows) / moments.largest_energy, 1.0)
-    lost = mean_interval(residual, reservoir.weights, moments.total_weight, confidence=confidence)
+    residual = np.minimum(snapshot.reconstruction_error(reservoir.rows) / totals.largest_energy, 1.0)
+    lost = mean_interval(residual, reservoir.weights, totals.total_weight, confidence=confidence)
     # A row that has faded may have been larger than the present ones by more than numbers can tell.
-    mean = max(moments.mean_energy / moments.largest_energy, 1e-300)
+    mean = max(totals.mean_energy / totals.largest_energy, 1e-300)
     captured: Array = np.clip(1.0 - lost[::-1] / mean, 0.0, 1.0)
     return captured
 

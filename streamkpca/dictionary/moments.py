@@ -185,6 +185,16 @@ class RowSums:
             second=self.second + other.second,
         )
 
+    @property
+    def mean_energy(self) -> float:
+        """Energy per unit of weight; zero if all weights are zero."""
+        return self.energy / self.total_weight if self.total_weight else 0.0
+
+    def along_nothing(self) -> "RowSums":
+        """Return the totals alone, as sums of vectors of length 0."""
+        totals = self.total_weight, self.total_squared_weight, self.energy, self.largest_energy
+        return RowSums(*totals, np.empty(0), np.empty((0, 0)))
+
     def decayed(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
         return replace(
@@ -228,11 +238,6 @@ class Moments(RowSums):
     def centre(self, *, center: bool) -> Array:
         """Return the point that the axes pass through, the mean or the origin; shape (m,)."""
         return self.mean if center else np.zeros_like(self.first)
-
-    @property
-    def mean_energy(self) -> float:
-        """Energy per unit of weight; zero if all weights are zero."""
-        return self.energy / self.total_weight if self.total_weight else 0.0
 
     def add(self, coordinates: Array, energy: Array, weights: Array) -> Self:
         """Take in a block: coordinates (B, m), k(x, x) as energy (B,), weights (B,); O(B m^2)."""

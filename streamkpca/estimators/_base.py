@@ -1,5 +1,6 @@
-"""The face that all estimators share: checks of queries, answers."""
+"""What all estimators share: parameters, fitted attributes, checked queries, and scikit-learn's protocol."""
 
+import sys
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, Self
 
@@ -9,7 +10,17 @@ import numpy.typing as npt
 from streamkpca._core.params import check_choice, check_integer
 from streamkpca._core.validation import Names, as_rows, as_sample_weight, checked_rows, is_plain
 from streamkpca.errors import not_fitted
-from streamkpca.estimators._params import KINDS, Parameterized, contained, wanted_container
+from streamkpca.estimators._params import (
+    KINDS,
+    argument_reader,
+    changed_parameters,
+    constructor_parameters,
+    contained,
+    html_table,
+    metadata_request,
+    resolved_parameters,
+    wanted_container,
+)
 from streamkpca.kernels import Kernel
 
 Array = npt.NDArray[np.float64]
@@ -48,158 +59,26 @@ class FittedModel(Protocol):
         """Measure distances to what the model can represent."""
 
 
-class Learned(Parameterized, ABC):
-    """Base of all estimators: attributes that exist once it is fitted.
+class Estimator(ABC):
+    """Base of all estimators: a constructor that stores its arguments under their own names, and answers once fitted.
 
     Notes
     -----
-    A subclass has two hooks: `_answers`, the published answers, and `_width`, what is known of the rows.
+    A subclass has `fit` and two hooks: `_snapshot`, the published answers, and `_width`, what is known of the rows.
+
+    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. They are set by
+    replacing the kernel, for kernels are values.
     """
 
+    n_components: int | float
+
     @abstractmethod
-    def _answers(self) -> FittedModel | None:
-        """Return the answers to queries; None before the first row."""
+    def _snapshot(self) -> FittedModel | None:
+        """Return the published answers; None before the first row."""
 
     @abstractmethod
     def _width(self) -> tuple[int, Names | None] | None:
         """Return number and names of the features; None before the first row."""
-
-    @property
-    def eigenvalues_(self) -> Array:
-        """Variances along the axes, largest first, in units of k(x, x); shape (q,).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.eigenvalues_.round(3)  # of 3 degrees of freedom
-        array([2.667, 0.667])
-        """
-        return self._fitted("eigenvalues_").eigenvalues
-
-    @property
-    def explained_variance_ratio_(self) -> Array:
-        """Share of each axis in the variance of the whole feature space; shape (q,).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.explained_variance_ratio_.round(3)
-        array([0.8, 0.2])
-        """
-        return self._fitted("explained_variance_ratio_").explained_variance_ratio
-
-    @property
-    def atoms_(self) -> Array:
-        """Rows that the model keeps; shape (m, d).
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atoms_
-        array([[0.],
-               [5.]])
-        """
-        return self._fitted("atoms_").atoms
-
-    @property
-    def n_atoms_(self) -> int:
-        """Number of rows that the model keeps.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).n_atoms_
-        2
-        """
-        return len(self._fitted("n_atoms_").atoms)
-
-    @property
-    def kernel_(self) -> Kernel:
-        """The kernel with its scale settled.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> KernelPCA(1, kernel=RBF("scale")).fit([[1.0], [3.0]]).kernel_  # one over the variance
-        RBF(gamma=1.0)
-        """
-        return self._fitted("kernel_").kernel
-
-    @property
-    def total_weight_(self) -> float:
-        """Weight of the rows behind the answers.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[1.0], [3.0]], sample_weight=[1.0, 0.5]).total_weight_
-        1.5
-        """
-        return self._fitted("total_weight_").total_weight
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]).n_features_in_
-        3
-        """
-        return self._known_width("n_features_in_")[0]
-
-    @property
-    def feature_names_in_(self) -> Names:
-        """Names of the features, where the first rows came with names.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
-        array(['load', 'heat'], dtype=object)
-        """
-        names = self._known_width("feature_names_in_")[1]
-        if names is None:
-            raise AttributeError(
-                f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
-            )
-        return names
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._width() is not None
-
-    def _fitted(self, request: str) -> FittedModel:
-        answers = self._answers()
-        if answers is None:
-            raise not_fitted(type(self).__name__, request)
-        return answers
-
-    def _known_width(self, request: str) -> tuple[int, Names | None]:
-        width = self._width()
-        if width is None:
-            raise not_fitted(type(self).__name__, request)
-        return width
-
-
-_ARRAYS: dict[str, str] = {}
-
-
-class Estimator(Learned):
-    """Base of all estimators: what they can be asked.
-
-    Notes
-    -----
-    A subclass has `fit`, and the hooks of `Learned`.
-    """
-
-    n_components: int | float
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -266,7 +145,7 @@ class Estimator(Learned):
         """
         answers = self._fitted("transform")
         projections = answers.transform(self._query(X, "transform", answers))
-        kind = wanted_container(vars(self).get("_sklearn_output_config", _ARRAYS).get("transform"))
+        kind = wanted_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
         if kind == "default":
             return projections
         table: Array = contained(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
@@ -501,6 +380,324 @@ class Estimator(Learned):
         del input_features
         q = len(self._fitted("get_feature_names_out").eigenvalues)
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(q)], dtype=object)
+
+    # Fitted attributes
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """Variances along the axes, largest first, in units of k(x, x); shape (q,).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> model.eigenvalues_.round(3)  # of 3 degrees of freedom
+        array([2.667, 0.667])
+        """
+        return self._fitted("eigenvalues_").eigenvalues
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """Share of each axis in the variance of the whole feature space; shape (q,).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> model.explained_variance_ratio_.round(3)
+        array([0.8, 0.2])
+        """
+        return self._fitted("explained_variance_ratio_").explained_variance_ratio
+
+    @property
+    def atoms_(self) -> Array:
+        """Rows that the model keeps; shape (m, d).
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atoms_
+        array([[0.],
+               [5.]])
+        """
+        return self._fitted("atoms_").atoms
+
+    @property
+    def n_atoms_(self) -> int:
+        """Number of rows that the model keeps.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).n_atoms_
+        2
+        """
+        return len(self._fitted("n_atoms_").atoms)
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel with its scale settled.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> KernelPCA(1, kernel=RBF("scale")).fit([[1.0], [3.0]]).kernel_  # one over the variance
+        RBF(gamma=1.0)
+        """
+        return self._fitted("kernel_").kernel
+
+    @property
+    def total_weight_(self) -> float:
+        """Weight of the rows behind the answers.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[1.0], [3.0]], sample_weight=[1.0, 0.5]).total_weight_
+        1.5
+        """
+        return self._fitted("total_weight_").total_weight
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]).n_features_in_
+        3
+        """
+        return self._known_width("n_features_in_")[0]
+
+    @property
+    def feature_names_in_(self) -> Names:
+        """Names of the features, where the first rows came with names.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
+        array(['load', 'heat'], dtype=object)
+        """
+        names = self._known_width("feature_names_in_")[1]
+        if names is None:
+            raise AttributeError(
+                f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
+            )
+        return names
+
+    # Parameters
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments.
+
+        Parameters
+        ----------
+        deep : bool
+            Those of kernels too, as ``kernel__gamma``.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> params = StreamingKernelPCA(kernel=RBF(0.5)).get_params()
+        >>> params["kernel"], params["kernel__gamma"]
+        (RBF(gamma=0.5), 0.5)
+        """
+        kind = type(self)
+        params = dict(zip(constructor_parameters(kind), argument_reader(kind)(self), strict=True))
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Kernel):
+                    params |= {f"{name}__{path}": part for path, part in value.parameters().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments; they are checked when they are used.
+
+        Parameters
+        ----------
+        **params
+            Names and values, as scikit-learn's convention wants it. Of a kernel's parameters, ``kernel__gamma``, a
+            changed copy of the kernel is set; also where the kernel is given by name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A name is not a parameter, or a kernel refuses a value; nothing is set then.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(kernel=RBF(0.5)).set_params(n_components=3, kernel__gamma=2.0)
+        StreamingKernelPCA(n_components=3, kernel=RBF(gamma=2.0))
+        """
+        for name, value in resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+    # What scikit-learn asks for. It has been imported by then, and is never imported from here.
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._width() is not None
+
+    def __sklearn_tags__(self) -> Any:
+        utils = sys.modules["sklearn.utils"]
+        return utils.Tags(
+            estimator_type=None,
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags(),
+            input_tags=utils.InputTags(),
+        )
+
+    def get_metadata_routing(self) -> Any:
+        """Say which of scikit-learn's routed metadata this estimator asks for.
+
+        Returns
+        -------
+        sklearn.utils.metadata_routing.MetadataRequest
+
+        Raises
+        ------
+        ImportError
+            scikit-learn is not installed, or not loaded.
+
+        Examples
+        --------
+        >>> import sklearn.utils.metadata_routing
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().set_fit_request(sample_weight=True).get_metadata_routing().fit.requests
+        {'sample_weight': True}
+        """
+        if "_metadata_request" not in vars(self):
+            self._metadata_request = metadata_request(self)
+        return self._metadata_request
+
+    def set_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
+        """Ask scikit-learn to route sample weights to `fit`, or not to, or under another name.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        ImportError
+            As `get_metadata_routing`.
+
+        Examples
+        --------
+        >>> import sklearn
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from streamkpca import KernelPCA
+        >>> with sklearn.config_context(enable_metadata_routing=True):
+        ...     model = make_pipeline(KernelPCA(1, kernel="linear").set_fit_request(sample_weight=True))
+        ...     model = model.fit([[1.0], [3.0]], sample_weight=[1.0, 0.5])
+        >>> model[-1].total_weight_
+        1.5
+        """
+        return self._request("fit", sample_weight)
+
+    def set_partial_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
+        """Ask scikit-learn to route sample weights to `partial_fit`; as `set_fit_request`.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        ImportError
+            As `get_metadata_routing`.
+
+        Examples
+        --------
+        >>> import sklearn.utils.metadata_routing
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA().set_partial_fit_request(sample_weight="trust")
+        >>> model.get_metadata_routing().partial_fit.requests
+        {'sample_weight': 'trust'}
+        """
+        return self._request("partial_fit", sample_weight)
+
+    def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
+        """Ask scikit-learn to route sample weights to `score`; as `set_fit_request`.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+
+        Returns
+        -------
+        Estimator
+            This one.
+
+        Raises
+        ------
+        ImportError
+            As `get_metadata_routing`.
+
+        Examples
+        --------
+        >>> import sklearn.utils.metadata_routing
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().set_score_request(sample_weight=False).get_metadata_routing().score.requests
+        {'sample_weight': False}
+        """
+        return self._request("score", sample_weight)
+
+    def _request(self, method: str, alias: bool | str | None) -> Self:
+        getattr(self.get_metadata_routing(), method).add_request(param="sample_weight", alias=alias)
+        return self
+
+    # Checks
+
+    def _fitted(self, request: str) -> FittedModel:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            raise not_fitted(type(self).__name__, request)
+        return snapshot
+
+    def _known_width(self, request: str) -> tuple[int, Names | None]:
+        width = self._width()
+        if width is None:
+            raise not_fitted(type(self).__name__, request)
+        return width
 
     def _query(self, X: Any, method: str, answers: FittedModel) -> Array:
         # The width is that of the answers in hand: another thread may be fitting other rows.

@@ -1,7 +1,6 @@
-"""The face of estimators that answer from a snapshot: atoms, weights, and which of them are active."""
+"""What estimators share whose axes are made of few weighted rows: atoms, weights, and which of them are active."""
 
-from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +19,30 @@ Array = npt.NDArray[np.float64]
 _SAMPLE = 512
 
 
+class FittedSnapshot(NamedTuple):
+    """All that a batch fit leaves; one attribute, so that readers in other threads never see parts of two fits."""
+
+    snapshot: Snapshot
+    candidates: Candidates
+    moments: Moments
+    names: Names | None
+
+
 class SnapshotEstimator(Estimator):
-    """Base of the estimators whose axes are made of few weighted rows."""
+    """Base of the estimators that answer from a snapshot; those of a stream override its three hooks."""
 
     center: bool
+    _published: FittedSnapshot | None = None
 
-    @abstractmethod
-    def _answers(self) -> Snapshot | None:
-        """Return the published snapshot; None before the first row."""
+    def _snapshot(self) -> Snapshot | None:
+        return None if self._published is None else self._published.snapshot
 
-    @abstractmethod
-    def _learned(self) -> tuple[Candidates, Moments] | None:
+    def _refit_input(self) -> tuple[Candidates, Moments] | None:
         """Return what a refit starts from; None before the first row."""
+        return None if self._published is None else self._published[1:3]
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        return None if self._published is None else (self._published.snapshot.atoms.shape[1], self._published.names)
 
     def sparsity_path(self, noise_variances: Any = None) -> SparsityPath:
         """Fit weights along a range of noise variances: how sparse, how likely, how much is captured.
@@ -73,10 +84,10 @@ class SnapshotEstimator(Estimator):
         >>> path.n_active, path.mean_reconstruction_errors.round(3)
         (array([ 4,  8, 10]), array([0.034, 0.   , 0.   ]))
         """
-        learned = self._learned()
-        if learned is None:
+        given = self._refit_input()
+        if given is None:
             raise not_fitted(type(self).__name__, "sparsity_path")
-        return trace_sparsity(*learned, noise_variances, center=self.center)
+        return trace_sparsity(*given, noise_variances, center=self.center)
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
@@ -89,7 +100,7 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
-        return self._snapshot("atom_rows_").atom_rows
+        return self._fitted("atom_rows_").atom_rows
 
     @property
     def weights_(self) -> Array:
@@ -102,7 +113,7 @@ class SnapshotEstimator(Estimator):
         >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
         array([0.375, 0.   ])
         """
-        return self._snapshot("weights_").weights
+        return self._fitted("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
@@ -115,7 +126,7 @@ class SnapshotEstimator(Estimator):
         >>> model.active_
         array([ True, False])
         """
-        return self._snapshot("active_").weights > 0.0
+        return self._fitted("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
@@ -128,7 +139,7 @@ class SnapshotEstimator(Estimator):
         >>> model.n_active_
         1
         """
-        return int(np.count_nonzero(self._snapshot("n_active_").weights))
+        return int(np.count_nonzero(self._fitted("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
@@ -143,7 +154,7 @@ class SnapshotEstimator(Estimator):
         >>> round(model.noise_variance_, 3)
         0.5
         """
-        return self._snapshot("noise_variance_").noise_variance
+        return self._fitted("noise_variance_").noise_variance
 
     @property
     def eigenvalue_bounds_(self) -> Array:
@@ -163,7 +174,7 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
         array([[2.667, 3.333]])
         """
-        return self._snapshot("eigenvalue_bounds_").eigenvalue_bounds
+        return self._fitted("eigenvalue_bounds_").eigenvalue_bounds
 
     @property
     def unexplained_energy_ratio_(self) -> float:
@@ -176,41 +187,12 @@ class SnapshotEstimator(Estimator):
         >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
         0.2
         """
-        return self._snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
+        return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
 
-    def _snapshot(self, request: str) -> Snapshot:
-        snapshot = self._answers()
-        if snapshot is None:
-            raise not_fitted(type(self).__name__, request)
-        return snapshot
+    def _fitted(self, request: str) -> Snapshot:
+        return cast(Snapshot, super()._fitted(request))
 
 
 def some_of(rows: Array) -> Array:
-    """Return rows that pre-images are learned from: all, or 512 evenly spaced.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-
-    Returns
-    -------
-    ndarray of shape (r, d)
-        Copied: the caller may write to the rows later.
-    """
+    """Return the rows that pre-images are learned from: copies of all, or of 512 evenly spaced."""
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.intp)]
-
-
-class BatchSnapshotEstimator(SnapshotEstimator):
-    """Base of those that learn once, from all rows."""
-
-    # One attribute, so that readers in other threads never see parts of two fits.
-    _published: tuple[Snapshot, Candidates, Moments, Names | None] | None = None
-
-    def _answers(self) -> Snapshot | None:
-        return None if self._published is None else self._published[0]
-
-    def _learned(self) -> tuple[Candidates, Moments] | None:
-        return None if self._published is None else self._published[1:3]
-
-    def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._published is None else (self._published[0].atoms.shape[1], self._published[3])

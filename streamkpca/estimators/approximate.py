@@ -13,7 +13,7 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, Pursuit
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
-from streamkpca.estimators._snapshot_base import BatchSnapshotEstimator, some_of
+from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel, kernel_from
 
 Array = npt.NDArray[np.float64]
@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 _CHUNK = 512
 
 
-class ApproximateKernelPCA(BatchSnapshotEstimator):
+class ApproximateKernelPCA(SnapshotEstimator):
     """Kernel PCA in the span of few rows, chosen greedily by the energy that they capture (APCA, AKPCA).
 
     Parameters
@@ -184,7 +184,7 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
             basis.warn_if_indefinite(block)
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
-        self._published = (
+        self._published = FittedSnapshot(
             refit(kernel, candidates, moments, settings, some_of(rows)),
             candidates,
             moments,
@@ -203,7 +203,7 @@ class ApproximateKernelPCA(BatchSnapshotEstimator):
         >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
         array([2.828, 1.414])
         """
-        learned = self._learned()
+        learned = self._refit_input()
         if learned is None:
             raise not_fitted("ApproximateKernelPCA", "singular_values_")
         return np.sqrt(np.maximum(np.diagonal(learned[1].second), 0.0))

@@ -186,7 +186,7 @@ class KernelPCA(Estimator):
         self._published = axes, feature_names(X)
         return self
 
-    def _answers(self) -> _ExactAxes | None:
+    def _snapshot(self) -> _ExactAxes | None:
         return None if self._published is None else self._published[0]
 
     def _width(self) -> tuple[int, Names | None] | None:

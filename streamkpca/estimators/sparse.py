@@ -10,7 +10,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
-from streamkpca.estimators._snapshot_base import BatchSnapshotEstimator, some_of
+from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel, kernel_from
 
 Array = npt.NDArray[np.float64]
@@ -19,7 +19,7 @@ Array = npt.NDArray[np.float64]
 _CHUNK = 512
 
 
-class SparseKernelPCA(BatchSnapshotEstimator):
+class SparseKernelPCA(SnapshotEstimator):
     """Sparse kernel PCA by maximum likelihood: every row is a candidate, few get a weight.
 
     Parameters
@@ -151,7 +151,7 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
-        self._published = (
+        self._published = FittedSnapshot(
             refit(kernel, candidates, moments, settings, some_of(rows)),
             candidates,
             moments,

@@ -160,12 +160,12 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
 
 
 def _snapshot_parts(model: SnapshotEstimator) -> _Parts | None:
-    s = model._answers()
+    s = model._snapshot()
     return None if s is None else (s, s.active_atoms, s.projection, s.offset, s.span_atoms, s.span_factor)
 
 
 def _exact_parts(model: KernelPCA) -> _Parts | None:
-    e = model._answers()
+    e = model._snapshot()
     return None if e is None else (e, e.atoms, e.projection, e.offset, e.independent_rows, e.factor)
 
 

@@ -1,16 +1,17 @@
-"""Change: a test of whether the present stream is explained worse than before."""
+"""Drift: a test of whether the stream is explained worse now than before."""
 
 import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-# Drifts of less than half a standard deviation are let pass; at ten, a stream of independent blocks is accused falsely
-# about once in 10^5 blocks (Siegmund's approximation of the average run length, exp(2 k (h + 1.166)) / (2 k^2)).
+# Drifts of less than half a standard deviation pass. With a threshold of ten, a stream of independent blocks gives a
+# false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,
+# exp(2 k (h + 1.166)) / (2 k^2)).
 _ALLOWANCE = 0.5
 _THRESHOLD = 10.0
 # One block alone, however bad, is an outlier and no change.
 _LARGEST_STEP = 4.0
-# Blocks before the level is known, and before old ones are forgotten.
+# Blocks until the level is known, and until old ones fade.
 _FIRST_BLOCKS = 8
 _MEMORY = 64
 # Shares of energy below this are rounding.
@@ -34,9 +35,9 @@ class PageCusum:
 
     Notes
     -----
-    With z the block's deviation from the level in standard deviations, rise <- max(0, rise + z - 1/2) [1]_; it signals
-    at 10. The standard deviation is that between blocks, or what the spread within a block predicts if that is larger.
-    A fall ends the level too, quietly: atoms were found that explain the stream better.
+    With z the block's deviation from the level in standard deviations, cusum_up <- max(0, cusum_up + z - 1/2) [1]_; it
+    signals at 10. The standard deviation is that between blocks, or the one that the spread within a block predicts if
+    that is larger. A fall ends the level too, without a signal: atoms were found that explain the stream better.
 
     References
     ----------
@@ -53,7 +54,7 @@ class PageCusum:
 
     @property
     def strength(self) -> float:
-        """How near the rise is to a signal: 0 as before, 1 a signal."""
+        """How near the upward sum is to a signal: 0 as before, 1 a signal."""
         return self.cusum_up / _THRESHOLD
 
     @property
@@ -62,20 +63,7 @@ class PageCusum:
         return self.signalled and self.n_blocks < _FIRST_BLOCKS
 
     def observe(self, share: float, standard_error: float) -> Self:
-        """Take in a block.
-
-        Parameters
-        ----------
-        share : float
-            Unexplained share of the block's energy.
-        standard_error : float
-            Of that share, from the spread of the block's rows.
-
-        Returns
-        -------
-        PageCusum
-            Where it begins a new level (`n_blocks` is 1), the old one has ended.
-        """
+        """Take in a block's unexplained share of energy; a new level has begun where `n_blocks` is 1 afterwards."""
         deviation = max(math.sqrt(self.variance), standard_error, _LEAST_DEVIATION)
         step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
         if self.n_blocks < _FIRST_BLOCKS:
@@ -88,7 +76,7 @@ class PageCusum:
         return replace(self._learned(self.level + step * deviation), cusum_up=cusum_up, cusum_down=cusum_down)
 
     def _learned(self, share: float) -> Self:
-        """Average in a block's share; from 64 blocks on the old ones fade."""
+        """Average in a block's share; after 64 blocks the old ones fade."""
         n_blocks = self.n_blocks + 1
         gain = 1.0 / min(n_blocks, _MEMORY)
         difference = share - self.level

@@ -10,31 +10,17 @@ from streamkpca.stream.blocks import Block
 
 Array = npt.NDArray[np.float64]
 
-# Of a young stream every block is searched. Later one block in n^2 / 8192 is, after n of them, or four times as often
-# while searches find something: what one more block can win falls as 1 / n, what it costs does not. At the end one
-# block in 256 to 1024. A stream that changes becomes younger, but not as young as a new one.
-_YOUTH = 8192
-_LONGEST_PAUSE = 1024
+# Every block of a young stream is searched. Later one block in n^2 / 8192 is, after n blocks, or four times as often
+# while searches find something: the gain of one more block falls as 1 / n, its cost does not. In the end one block in
+# 256 to 1024 is searched. A stream that changes becomes younger, but not as young as a new one.
+_YOUNG_BLOCKS = 8192
+_LONGEST_INTERVAL = 1024
 _PATIENCE = 4
-_CHANGED = 512
+_BLOCKS_AFTER_DRIFT = 512
 
 
 def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
-    """Average squared distances of rows to the span.
-
-    Parameters
-    ----------
-    residual : ndarray of shape (B,)
-        Not negative.
-    weights : ndarray of shape (B,)
-        Not all zero.
-
-    Returns
-    -------
-    mean : float
-    spread : float
-        Their standard deviation in units of the mean; 0 where that is 0.
-    """
+    """Average residuals (B,): their mean, and their standard deviation in units of the mean (0 where that is 0)."""
     mean = float(np.average(residual, weights=weights))
     if mean == 0.0:
         return 0.0, 0.0
@@ -46,14 +32,14 @@ def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class SearchSchedule:
-    """When to look for atoms: rarely while nothing is found, at once when the stream is explained worse.
+    """When to look for atoms: rarely while searches find nothing, at once when the stream is explained worse.
 
     Parameters
     ----------
     interval : int
         Blocks between searches.
     countdown : int
-        Blocks still to let pass.
+        Blocks until the next search.
     usual_residual : float
         Mean residual of the rows at the last search.
     spread : float
@@ -71,15 +57,6 @@ class SearchSchedule:
     def standard_error(self, block: Block) -> float:
         """Predict the standard error of a block's mean residual from the spread at the last search.
 
-        Parameters
-        ----------
-        block : Block
-
-        Returns
-        -------
-        float
-            In units of k(x, x).
-
         Notes
         -----
         Residuals from 0 to e with mean r have no larger variance than r (e - r) [1]_: where next to nothing is
@@ -94,36 +71,26 @@ class SearchSchedule:
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
     def is_due(self, block: Block) -> bool:
-        """Say whether this block should be searched: at the end of the interval, or in its second half if need be.
-
-        Parameters
-        ----------
-        block : Block
-            Of some weight.
-
-        Returns
-        -------
-        bool
-        """
+        """Tell whether to search this block: at the end of the interval, or in its second half if need be."""
         if 2 * self.countdown > self.interval:
             return False
         return self.countdown == 0 or block.mean_residual - 3.0 * self.standard_error(block) > self.usual_residual
 
     def reset_after_drift(self) -> Self:
-        """Return the pace when the stream has changed: search at once, and soon again.
+        """Return the schedule of a stream that has changed: search at once, and soon again.
 
-        A stream that never stops changing must not be searched at every block for that: it stays as old as one whose
-        every eighth block is.
+        A stream that never stops changing must not be searched at every block for that: its schedule is reset to one
+        that searches every eighth block.
         """
-        return type(self)(n_blocks=min(self.n_blocks, _CHANGED))
+        return type(self)(n_blocks=min(self.n_blocks, _BLOCKS_AFTER_DRIFT))
 
     def skipped(self) -> Self:
-        """Return the pace after a block that was not searched."""
+        """Return the schedule after a block that was not searched."""
         return replace(self, countdown=self.countdown - 1, n_blocks=self.n_blocks + 1)
 
     def searched(self, *, found: bool, mean_residual: float, spread: float = 0.0) -> Self:
-        """Return the pace after a search."""
-        longest = min(self.n_blocks**2 // _YOUTH, _LONGEST_PAUSE)
+        """Return the schedule after a search."""
+        longest = min(self.n_blocks**2 // _YOUNG_BLOCKS, _LONGEST_INTERVAL)
         interval = self.interval // 2 if found else min(2 * self.interval, longest)
         interval = max(interval, longest // _PATIENCE, 1)
         return type(self)(interval, interval - 1, mean_residual, spread, self.n_blocks + 1)

@@ -1,4 +1,4 @@
-"""The summary: all that is kept of the stream, advanced a block at a time."""
+"""The summary: all that is kept of the stream, advanced a block at a time, and how weights decay."""
 
 from dataclasses import replace
 from typing import Self
@@ -20,21 +20,47 @@ from streamkpca.dictionary.selection import (
 from streamkpca.dictionary.swaps import AtomStats, selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.decay import LEAST_DECAYED_WEIGHT, clamp_decay, decayed_weights
 from streamkpca.stream.drift import PageCusum
 from streamkpca.stream.schedule import SearchSchedule, mean_and_spread
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# A block is looked through again while it yields much, as the first blocks after a change do.
+# Forgetting stops where the stream weighs as little as this: rows that count, the least of them 1e-100, outweigh it
+# beyond all digits, and its shares are kept for as long as none come. Decay with the rows stops later than the user's
+# own clock, so that pending rows and recorded ones keep their shares too.
+LEAST_TOTAL_WEIGHT = 1e-120
+LEAST_DECAYED_WEIGHT = 1e-150
+# A row that has faded to less within a block weighs nothing any more: nothing can be divided by it.
+_LEAST_WEIGHT = 1e-200
+# Pending sums that weigh less are solved before they decay: sums of kernel values, whose unit is k^2, fall below the
+# smallest numbers and lose their digits long before moments do.
+_LEAST_PENDING_WEIGHT = 1e-50
+
+# A block is searched again while that yields much, as the first blocks after a change do.
 _MOST_ROUNDS = 10
-# Shares of the mean residual that exchanges must win to count as found, and to look through the same block once more.
+# Shares of the mean residual that swaps must win to count as found, and to search the same block once more.
 _WORTHWHILE = 0.001
 _WORTH_ANOTHER_ROUND = 0.003
 
-# How many blocks are looked at ahead, at the most, where no schedule says when atoms will change.
+# How many blocks are prepared ahead, at the most, where no schedule says when atoms will change.
 _MOST_PREFETCHED = 16
+
+
+def decayed_weights(weights: Array, half_life: float | None) -> tuple[float, Array]:
+    """Return the decay of rows before a block, and the block's weights (B,); its newest row keeps its weight."""
+    if half_life is None:
+        return 1.0, weights
+    # A clock so fast that a single row's age is beyond all numbers leaves the newest row.
+    with np.errstate(over="ignore"):
+        decay = np.exp2(-np.arange(len(weights) + 1)[::-1] / half_life)
+    aged: Array = weights * decay[1:]
+    return float(decay[0]), np.where(aged < _LEAST_WEIGHT, 0.0, aged)
+
+
+def clamp_decay(factor: float, total_weight: float, least: float) -> float:
+    """Return the factor, or one nearer to 1 that leaves at least `least` of the total weight."""
+    return max(factor, min(least / total_weight, 1.0)) if total_weight > 0.0 else 1.0
 
 
 class Summary:
@@ -53,22 +79,22 @@ class Summary:
     seed : int
         Seed of the samples.
     n_rows : int
-        Rows before the first, which count nothing.
+        Rows before the first that counts.
     dtype : str
-        What samples keep their rows as.
+        Precision that samples keep their rows in.
 
     Attributes
     ----------
     basis : Basis
     reservoir : Reservoir
+        The sample that certificates read.
     trend : PageCusum
     last_drift : int or None
         Number of rows taken in when a drift was last signalled.
     atom_stats : AtomStats
-        Position, weight and exposure of each atom.
     selection_sample : Reservoir
-        The sample that judges candidates and atoms. It is not the one that certificates read: rows that the choice of
-        atoms has seen flatter it.
+        The sample that candidates and atoms are judged by. Certificates read another one: rows that selection has seen
+        flatter the atoms.
     n_rows : int
         Rows taken in.
     moments_base : Moments
@@ -127,42 +153,15 @@ class Summary:
         return self.moments_base.total_weight + (self.pending_sums.total_weight if self.pending_sums else 0.0)
 
     def n_prefetchable(self, max_atoms: int | None) -> int:
-        """Say for how many blocks to come the atoms will probably stay what they are, this one included.
-
-        Parameters
-        ----------
-        max_atoms : int or None
-
-        Returns
-        -------
-        int
-        """
+        """Return for how many blocks, this one included, the atoms will probably stay what they are."""
         if max_atoms is not None:
             return self.schedule.countdown
-        # Without a budget atoms join whenever a block is not explained, which the last one was or was not.
+        # Without a budget, atoms join whenever a block is not explained, as the last one may show.
         return _MOST_PREFETCHED if self.pending_sums else 0
 
     def prepare_block(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
-        """Compare rows with the atoms, and change nothing: blocks to come can be looked at in other threads.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (B, d)
-        weights : ndarray of shape (B,)
-        half_life : float or None
-
-        Returns
-        -------
-        Block
-
-        Notes
-        -----
-        A row that counts nothing may be no row that the kernel can take: another stands in for it.
-        """
-        if not weights.all():
-            counting = weights > 0.0
-            rows = np.where(counting[:, None], rows, rows[np.argmax(counting)])
-        return Block(self.basis, rows, decayed_weights(weights, half_life)[1])
+        """Compare rows (B, d) with the atoms and change nothing: later blocks can be prepared in other threads."""
+        return Block(self.basis, _countable(rows, weights), decayed_weights(weights, half_life)[1])
 
     def advance(
         self,
@@ -178,8 +177,7 @@ class Summary:
 
         Parameters
         ----------
-        rows : ndarray of shape (B, d)
-        weights : ndarray of shape (B,)
+        rows, weights : ndarray of shape (B, d) and (B,)
         max_atoms : int or None
             Budget of atoms, at least as many as are held; None for no bound but the tolerance.
         tolerance : float
@@ -192,9 +190,10 @@ class Summary:
 
         Notes
         -----
-        O(B m (d + m)) to record, and O((B^2 + n m)(d + m)) more where atoms are looked for, n of the jury.
+        O(B m (d + m)) to record, and O((B^2 + n m)(d + m)) more where atoms are looked for, n rows of the selection
+        sample.
         """
-        self._age(weights, half_life)
+        self._decay(weights, half_life)
         if not weights.any():
             self.n_rows += len(rows)
             return
@@ -209,18 +208,37 @@ class Summary:
             self._search(block, max_atoms, tolerance)
         self._record(block, times[0])
 
-    def shrink(self, max_atoms: int) -> None:
-        """Let the weakest atoms go until the rest fits a budget.
+    def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
+        """Take in a block (B, d) of weights (B,) without looking for atoms."""
+        self._decay(weights, half_life)
+        if not weights.any():
+            self.n_rows += len(rows)
+            return
+        self._record(self.prepare_block(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
 
-        Parameters
-        ----------
-        max_atoms : int
+    def sampled(self, rows: Array, weights: Array, half_life: float | None = None) -> tuple[Reservoir, RowSums]:
+        """Return the reservoir and the totals, along no direction, as if a block had been taken in; O(B d).
+
+        Certificates need no more of the rows that wait: no kernel value between rows is computed, no atom looked for.
         """
+        later = self.copy()
+        later._decay(weights, half_life)
+        base, pending = later.moments_base, later.pending_sums
+        totals = base.along_nothing().plus(pending.along_nothing()) if pending else base.along_nothing()
+        if not weights.any():
+            return later.reservoir, totals
+        rows, weights = _countable(rows, weights), decayed_weights(weights, half_life)[1]
+        energy = self.basis.kernel.program.diagonal(rows)
+        times = arrival_times(self.seed, self.n_rows, rows, 2)[0]
+        sums = RowSums.of(np.empty((len(rows), 0)), energy, weights)
+        return later.reservoir.add(rows, weights, self.n_rows, times), totals.plus(sums)
+
+    def shrink(self, max_atoms: int) -> None:
+        """Remove the weakest atoms until the rest fits a budget."""
         if self.basis.size > max_atoms:
             self.selection_sample = self.selection_sample.sorted()
-            total_weight = self.total_weight
             choice = choose_to_shrink(
-                self.basis, self.atom_stats, self.selection_sample, max_atoms, total_weight=total_weight
+                self.basis, self.atom_stats, self.selection_sample, max_atoms, total_weight=self.total_weight
             )
             self._change(choice, self.basis.atoms[:0], np.empty(0))
 
@@ -231,31 +249,12 @@ class Summary:
         self.reservoir = self.reservoir.emptied()
         self.n_rows = 0
 
-    def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
-        """Take in a block without looking for atoms.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (B, d)
-        weights : ndarray of shape (B,)
-        half_life : float or None
-        """
-        self._age(weights, half_life)
-        if not weights.any():
-            self.n_rows += len(rows)
-            return
-        self._record(self.prepare_block(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
-
     def forget(self, factor: float) -> None:
-        """Let all rows taken in so far count `factor` times what they did.
-
-        Parameters
-        ----------
-        factor : float
-            From 0 to 1.
-        """
+        """Let all rows taken in so far count `factor` times what they did; from 0 to 1."""
         factor = clamp_decay(factor, self.total_weight, LEAST_DECAYED_WEIGHT)
         if factor < 1.0:
+            if self.pending_sums and factor * self.pending_sums.total_weight < _LEAST_PENDING_WEIGHT:
+                self._solve_pending_sums()
             self.moments_base = self.moments_base.decayed(factor)
             self.pending_sums = self.pending_sums.decayed(factor) if self.pending_sums else None
             self.atom_stats = self.atom_stats.decayed(factor)
@@ -263,29 +262,23 @@ class Summary:
             self.reservoir = self.reservoir.decayed(factor)
 
     def merge(self, other: Self) -> None:
-        """Add what another stream has taught, as if its rows had come after these.
-
-        Parameters
-        ----------
-        other : Summary
-            With the same kernel; it stays as it is.
+        """Add what another stream of the same kernel has taught, as if its rows had come after these.
 
         Notes
         -----
-        The other's atoms join the basis, and its moments are expressed in the union. What is known of directions that
-        only one of the two spans stays what it is: an atom has then seen the rows of both streams. O(m^3) for m atoms
+        The other's atoms join the basis, and its moments are expressed in the union. The moments along directions that
+        only one of the two spans stay what they are: an atom has then seen the rows of both streams. O(m^3) for m atoms
         in all.
         """
-        self._settle()
+        self._solve_pending_sums()
         known, own_weight, other_weight = self.basis.size, self.total_weight, other.total_weight
         joined = self.basis.extend(other.basis.atoms)
         # Row j of other.basis.factor holds atom j in the other's own basis: T = L2^-1 (its atoms in the union basis).
         in_union = self.basis.project(other.basis.atoms).coordinates
         coordinates = solve_factor(other.basis.factor, np.ascontiguousarray(in_union.T)).T
-        rounding_amplification = self.basis.rounding_amplification + other.basis.rounding_amplification
-        self.moments_base = self.moments_base.grown(self.basis.size - known).merged(
-            other.moments, coordinates, rounding_amplification
-        )
+        amplification = self.basis.rounding_amplification + other.basis.rounding_amplification
+        grown = self.moments_base.grown(self.basis.size - known)
+        self.moments_base = grown.merged(other.moments, coordinates, amplification)
         theirs = other.atom_stats
         self.atom_stats = self.atom_stats.advanced(other_weight).joined(
             self.n_rows + theirs.positions[joined],
@@ -295,14 +288,14 @@ class Summary:
         self.selection_sample = self.selection_sample.merged(other.selection_sample, self.n_rows)
         self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
         self.n_rows += other.n_rows
-        # What the rows to come leave unexplained by the union is not known yet.
+        # What later rows leave unexplained by the union is not known yet.
         self.trend, self.schedule = PageCusum(), SearchSchedule()
 
-    def _age(self, weights: Array, half_life: float | None) -> None:
-        """Let the rows so far fade by the length of a block."""
+    def _decay(self, weights: Array, half_life: float | None) -> None:
+        """Let the rows so far decay by the length of a block."""
         self.forget(decayed_weights(weights, half_life)[0])
 
-    def _settle(self) -> None:
+    def _solve_pending_sums(self) -> None:
         """Turn sums of kernel values into moments: the atoms are about to change, or to be judged."""
         self.moments_base, self.pending_sums = self.moments, None
 
@@ -341,8 +334,8 @@ class Summary:
 
     def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
         """Look for atoms among the rows of a block."""
-        self._settle()
-        # A sample whose rows are not in their places yet would put a copy of itself in order, and keep both.
+        self._solve_pending_sums()
+        # Sorted once and kept: to sort a copy at each question would keep both.
         self.selection_sample = self.selection_sample.sorted()
         weights, seen = block.weights, block.projected()
         if max_atoms is None:
@@ -382,8 +375,8 @@ class Summary:
         )
 
     def _change(self, choice: Choice, rows: Array, weights: Array) -> None:
-        """Carry out a choice: atoms go first, so that the budget holds at any time."""
-        self._settle()
+        """Apply a choice: atoms are removed first, so that the budget holds at any time."""
+        self._solve_pending_sums()
         if len(choice.removed):
             self.moments_base = self.moments_base.rotated(self.basis.remove(choice.removed))
             self.atom_stats = self.atom_stats.without(choice.removed)
@@ -396,3 +389,11 @@ class Summary:
 def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:
     # With zero tolerance every independent row counts, also one whose residual is tiny beside the block's energy.
     return not weights.any() or (tolerance > 0.0 and unexplained <= tolerance * energy)
+
+
+def _countable(rows: Array, weights: Array) -> Array:
+    """Replace rows of weight zero, which the kernel may not be able to take, by one that counts."""
+    if weights.all():
+        return rows
+    counting = weights > 0.0
+    return np.where(counting[:, None], rows, rows[np.argmax(counting)])

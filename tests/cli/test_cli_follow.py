@@ -22,6 +22,8 @@ from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}

@@ -28,6 +28,8 @@ from streamkpca.cli.signals import Interruption
 from streamkpca.kernels.parsing import parse_kernel
 from streamkpca.kernels.registry import KERNELS
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.main import cli
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["spectrum", "atoms", "sparsity", "drift", "novelty", "projections", "contours"]
 OF_ROWS = {"novelty", "projections", "contours"}
 

@@ -9,7 +9,7 @@ from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
 from streamkpca.components.certificates import eigenvalue_bounds, mean_interval, upper_quantile
 from streamkpca.dictionary.moments import Moments, ProjectionLoss
 
-N_STREAMS = 2000
+N_STREAMS = 100
 
 
 def drawn(rng, population, weights, k):
@@ -95,10 +95,11 @@ def streams(rng, kind):
     return StreamingKernelPCA(1, **settings).partial_fit(X), X, a
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "heavy tails", "rare outliers", "fading", "merged shards"])
 def test_captured_energy_is_in_its_interval(kind):
     rng = np.random.default_rng(11)
-    trials, covered = N_STREAMS // 5, 0
+    trials, covered = N_STREAMS, 0
     for _ in range(trials):
         model, X, a = streams(rng, kind)
         low, high = model.captured_energy(0.95)
@@ -141,6 +142,7 @@ def test_the_quantile_is_the_conformal_one():
     assert upper_quantile(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 0.5) == 2.0
 
 
+@pytest.mark.slow
 def test_new_rows_exceed_the_threshold_as_rarely_as_said():
     rng = np.random.default_rng(3)
     exceeded = []

@@ -102,6 +102,7 @@ def test_fits_and_queries_run_on_one_thread(counts):
     assert threads_of(counts) == [4, 2]
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_number_of_threads():
     code = (
         "import json, numpy as np\n"

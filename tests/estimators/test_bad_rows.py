@@ -23,6 +23,7 @@ def with_bad_rows(X: Array, places: Array, bad: float = NAN) -> Array:
     return X
 
 
+@pytest.mark.slow
 @given(st.data(), rows(min_rows=2, max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 20.0]))
 def test_bad_rows_are_rows_without_weight(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
@@ -46,6 +47,7 @@ def test_bad_rows_are_rows_without_weight(
     np.testing.assert_array_equal(skipping.transform(X), weighted.transform(X))
 
 
+@pytest.mark.slow
 @given(st.data(), rows(min_rows=2, max_rows=70), budgets())
 def test_cuts_do_not_matter(data: st.DataObject, X: Array, budget: dict[str, Any]) -> None:
     bad = np.array(sorted(data.draw(st.sets(st.integers(0, len(X) - 1), max_size=len(X)))), dtype=int)

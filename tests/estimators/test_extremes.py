@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(size=(60, 3))
 EVEN = (np.arange(60) % 2 == 0)[:, None]

@@ -52,6 +52,7 @@ def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
     assert [state(model) for model in models] == before
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.sampled_from([1, 3, 12]), st.sampled_from([None, 20.0]))
 def test_within_a_budget_sums_add_and_bounds_hold(seed, max_atoms, half_life):
     rng = np.random.default_rng(seed)
@@ -85,6 +86,7 @@ def test_positions_count_on():
     np.testing.assert_array_equal(X[reservoir.positions], reservoir.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [RBF, "rbf"], ids=["settled", "not settled"])
 def test_a_thousand_shards_of_one_row(kernel):
     data = np.random.default_rng(1).normal(size=(1000, 2))

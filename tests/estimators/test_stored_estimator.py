@@ -12,7 +12,7 @@ import pytest
 from comparisons import given_in_pieces
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
+from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels, load
 from streamkpca.stream.checkpoint import VERSION
@@ -25,6 +25,8 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     return StreamingKernelPCA.from_bytes(model.to_bytes())
 
 
+@pytest.mark.slow
+@FEWER
 @given(
     st.data(),
     rows(max_rows=70),
@@ -55,6 +57,8 @@ def test_saved_and_loaded_is_never_stopped(
     assert again.to_bytes() == never.to_bytes()
 
 
+@pytest.mark.slow
+@FEWER
 @given(st.data(), drifting_rows())
 def test_a_stream_of_scales_likelihoods_and_samples_goes_on(data: st.DataObject, X: Array) -> None:
     never, stopped = (

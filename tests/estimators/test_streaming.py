@@ -55,13 +55,13 @@ def assert_sound(model, rows):
 def published(monkeypatch):
     """Count of rows at every scheduled or asked-for publication."""
     seen = []
-    publish = Stream.publish
+    publish = Stream._snapshot_of_all
 
     def spy(stream, settings):
         seen.append(stream.n_rows)
         return publish(stream, settings)
 
-    monkeypatch.setattr(Stream, "publish", spy)
+    monkeypatch.setattr(Stream, "_snapshot_of_all", spy)
     return seen
 
 

@@ -13,6 +13,8 @@ from streamkpca import StreamingKernelPCA, warmup
 from streamkpca.cli.main import cli
 from streamkpca.estimators.warmup import Warmth
 
+pytestmark = pytest.mark.slow
+
 jitted = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="the jit is off")
 WARM = """
 from streamkpca import warmup

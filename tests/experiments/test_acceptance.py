@@ -9,6 +9,8 @@ from scipy.sparse.linalg import eigsh
 
 from streamkpca import StreamingKernelPCA, kernels
 
+pytestmark = pytest.mark.slow
+
 USPS = Path(__file__).parents[3] / "shared" / "data" / "usps" / "usps.npz"
 GAMMA = 0.00206
 

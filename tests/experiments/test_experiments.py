@@ -12,6 +12,8 @@ import pytest
 from streamkpca import KernelPCA, kernels
 from streamkpca.components.weights import fit_weights
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib", reason="the experiments draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="one experiment classifies with scikit-learn; needs the extra sklearn")
 

@@ -1,16 +1,15 @@
 """The experiments with digits and with shapes in space print figures like the published ones and draw them."""
 
-import os
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scripts import run_here
 
-import streamkpca
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("matplotlib", reason="the experiments draw; needs the extra plots")
 pytest.importorskip("sklearn", reason="the experiments classify with scikit-learn; needs the extra sklearn")
@@ -24,16 +23,7 @@ needs_usps = pytest.mark.skipif(
 
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / script), *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_here(folder, EXAMPLES / script, *arguments)
 
 
 def check_picture(path: Path) -> None:

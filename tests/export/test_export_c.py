@@ -37,7 +37,10 @@ FAR_AWAY = [
 ]
 NUMBERS = {"double": np.float64, "float": np.float32}
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
+]
 
 # Reads rows of numbers, writes for each the error, whether it is novel, and the projection.
 MAIN = """
@@ -197,7 +200,7 @@ def test_rows_out_of_reach_resemble_nothing(build):
         model = streamed(kernel)
         for size in (1e150, 1e200, np.inf):
             projections, errors = build(model).answers(np.full((1, 3), size))
-            np.testing.assert_allclose(projections, -model._answers().offset[None], atol=1e-12)
+            np.testing.assert_allclose(projections, -model._snapshot().offset[None], atol=1e-12)
             np.testing.assert_allclose(errors, 1.0, atol=1e-12)
 
 

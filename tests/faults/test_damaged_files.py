@@ -32,6 +32,8 @@ from corruptions import (
 from streamkpca import StreamingKernelPCA
 from streamkpca.errors import SparsityWarning
 
+pytestmark = pytest.mark.faults
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_DAMAGES = 91_000 if NIGHTLY else 1_400
 # Of the 12,000 changes of meaning, one in so many, and of those that load, one in so many is gone on with.

@@ -20,6 +20,8 @@ from streamkpca import StreamingKernelPCA, kernels, merge
 from streamkpca._core import blas as _blas
 from streamkpca.stream import state as stream
 
+pytestmark = pytest.mark.faults
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MOST_LINES = None if NIGHTLY else 8
 N_SIGNALS = 300 if NIGHTLY else 12
@@ -60,7 +62,7 @@ def is_free(model: StreamingKernelPCA) -> bool:
     found: list[bool] = []
 
     def attempt() -> None:
-        lock = model._writing()
+        lock = model._cell.lock
         found.append(lock.acquire(blocking=False))
         if found[0]:
             lock.release()
@@ -156,7 +158,7 @@ def test_an_exception_in_a_thread_that_looks_ahead_changes_nothing(
     rows = np.random.default_rng(1).normal(size=(64 * 20, 3))
     model = StreamingKernelPCA(2, max_atoms=6, block_size=64).partial_fit(rows[: 64 * 8])
     before = model.to_bytes()
-    look, looked = stream.Summary.look, Counter[str]()
+    look, looked = stream.Summary.prepare_block, Counter[str]()
 
     def failing(self: Any, *arguments: Any) -> Any:
         looked["times"] += 1
@@ -165,7 +167,7 @@ def test_an_exception_in_a_thread_that_looks_ahead_changes_nothing(
         return look(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stream.Summary, "look", failing)
+        patch.setattr(stream.Summary, "prepare_block", failing)
         with pytest.raises(kind, match="broken"):
             model.partial_fit(rows[64 * 8 :])
     assert model.to_bytes() == before

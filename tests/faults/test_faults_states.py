@@ -14,6 +14,8 @@ from strategies import generators, rows
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.errors import IndefiniteKernelWarning, SparsityWarning
 
+pytestmark = pytest.mark.faults
+
 Array = npt.NDArray[np.float64]
 
 KERNELS = [
@@ -111,3 +113,10 @@ def test_every_state_is_saved_and_loaded(data: st.DataObject) -> None:
             assert_comes_back(model)
             if model.__sklearn_is_fitted__():
                 assert np.isfinite(model.transform(X)).all()
+
+
+def test_sums_that_fade_below_the_smallest_numbers_are_loaded() -> None:
+    """A kernel of 1e-30 has products of values of 1e-60, rows fade to 1e-150, and the second is far from the atom."""
+    X = np.repeat([[0.0], [15.84], [15.84]], 2, axis=0)
+    model = StreamingKernelPCA(1, kernel=1e-30 * kernels.RBF(0.5), max_atoms=1, block_size=2, half_life=1e-3)
+    assert_comes_back(model.partial_fit(X))

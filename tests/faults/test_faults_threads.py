@@ -22,6 +22,8 @@ import pytest
 
 from streamkpca import StreamingKernelPCA, kernels
 
+pytestmark = pytest.mark.faults
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_READERS = 8
 N_READS = 1_000_000 if NIGHTLY else 20_000

@@ -11,6 +11,8 @@ import pytest
 
 from streamkpca import StreamingKernelPCA, kernels
 
+pytestmark = pytest.mark.faults
+
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_EQUAL = 1_000_000 if NIGHTLY else 30_000
 ROWS = np.random.default_rng(2).normal(size=(600, 3))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.adapters.partitions import template_of
@@ -33,6 +34,8 @@ from streamkpca.kernels import (
 from streamkpca.kernels.parsing import parse_kernel
 
 UNITS = np.array([1.0, 0.003, 700.0, 12.5])
+# They change no row, and let a kernel divide rows as it does with other units: the same operations, the same bits.
+ONES = np.ones(4)
 KERNELS: list[Kernel] = [
     RBF(0.5),
     Laplacian(0.5),
@@ -82,8 +85,16 @@ def models(kernel):
 def test_values_are_those_of_rows_divided_by_units(kernel, shape):
     X, Y, in_units = rows_of(0, shape[0]), rows_of(1, shape[1]), kernel.in_units(UNITS)
     np.testing.assert_array_equal(in_units.matrix(X, Y), kernel.matrix(X / UNITS, Y / UNITS))
-    np.testing.assert_array_equal(in_units.matrix(X), kernel.matrix(X / UNITS))
     np.testing.assert_array_equal(in_units.diagonal(X), kernel.diagonal(X / UNITS))
+    # numpy multiplies a matrix with itself by SYRK, and two quotients of it by GEMM, and their sums may be rounded
+    # differently: each inner product of d numbers by d eps / 2 of |x| |y| (Higham 2002, section 3.1). No kernel here
+    # makes more than twice that of their difference, its degree, and two eps of its own on either side.
+    eps = np.finfo(np.float64).eps
+    largest = np.abs(kernel.diagonal(X / UNITS)).max()
+    np.testing.assert_allclose(
+        in_units.matrix(X), kernel.matrix(X / UNITS), rtol=0, atol=(2 * len(UNITS) + 4) * eps * largest
+    )
+    np.testing.assert_array_equal(in_units.matrix(X), kernel.in_units(ONES).matrix(X / UNITS))
 
 
 def test_values_by_the_formula():
@@ -225,18 +236,18 @@ def test_partitions_share_the_units_of_the_first_rows():
 @pytest.mark.parametrize("kernel", SETTLING, ids=repr)
 @pytest.mark.parametrize("units", ["range", "std", UNITS], ids=["range", "std", "numbers"])
 def test_models_are_those_of_rows_divided_by_units(kernel, units):
-    """Bit for bit, pre-images up to rounding."""
+    """Bit for bit beside units of one, pre-images up to rounding."""
     X, fresh = rows_of(0), rows_of(1, 25)
     own = np.array(kernel.in_units(units).settled(X[:50]).units)
     first = np.array(kernel.in_units(units).settled(X).units)
-    for model, plain in zip(models(kernel.in_units(units)), models(kernel), strict=True):
+    for model, plain in zip(models(kernel.in_units(units)), models(kernel.in_units(ONES)), strict=True):
         # A stream settles on its first block, the others on all rows.
         divisors = own if isinstance(model, StreamingKernelPCA) else first
         if isinstance(model, StreamingKernelPCA):
             model.partial_fit(X), plain.partial_fit(X / divisors)
         else:
             model.fit(X), plain.fit(X / divisors)
-        assert model.kernel_ == plain.kernel_.in_units(divisors)
+        assert model.kernel_ == plain.kernel_.kernel.in_units(divisors)
         for rows in (fresh, fresh[:1], X[:3]):
             np.testing.assert_array_equal(model.transform(rows), plain.transform(rows / divisors))
             np.testing.assert_array_equal(model.reconstruction_error(rows), plain.reconstruction_error(rows / divisors))
@@ -251,6 +262,7 @@ def test_models_are_those_of_rows_divided_by_units(kernel, units):
 
 
 @pytest.mark.parametrize("kernel", [RBF("median"), Laplacian("spread"), Matern(1.5, length_scale=1.0)], ids=repr)
+@FEWER
 @given(
     exponents=arrays(int, 3, elements=st.integers(-30, 30)),
     shifts=arrays(int, 3, elements=st.integers(-1000, 1000)),

@@ -112,6 +112,7 @@ def test_digits_as_a_stream_equal_scikit_learn(data: st.DataObject, block_size: 
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @given(rows(min_rows=30, offsets=False), st.integers(1, 3), st.sampled_from([4, 16, 64]))
 def test_basis_stops_at_the_rank(X: Array, degree: int, block_size: int) -> None:
     d = X.shape[1]

@@ -8,7 +8,7 @@ import pytest
 from comparisons import EXACT, assert_energy_is_conserved, assert_same_columns, given_in_pieces, rounding_of, state
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
+from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 
@@ -56,6 +56,7 @@ def test_a_clock_of_ones_own_is_weighting(data: st.DataObject, X: Array, case: K
     np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
 
 
+@pytest.mark.slow
 @given(st.data(), drifting_rows(), kernel_cases(), budgets(), st.none() | HALF_LIVES, st.booleans())
 def test_true_eigenvalues_lie_in_their_bounds(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, center: bool
@@ -80,6 +81,7 @@ def test_true_eigenvalues_lie_in_their_bounds(
     assert_energy_is_conserved(model._stream.summary or model._stream.completed(model._settings("here")))
 
 
+@FEWER
 @given(st.data(), drifting_rows(), budgets(), HALF_LIVES)
 def test_cuts_do_not_matter_while_rows_fade(
     data: st.DataObject, X: Array, budget: dict[str, Any], half_life: float

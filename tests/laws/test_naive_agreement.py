@@ -8,16 +8,18 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
+from strategies import FEWER, LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
 
 from streamkpca import kernels
+
+pytestmark = pytest.mark.slow
 
 Array = npt.NDArray[np.float64]
 
 SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
 
 # Long streams, which take the twin half a second each.
-FEWER = settings(max_examples=settings.default.max_examples // 5)
+FEWEST = settings(max_examples=settings.default.max_examples // 5)
 
 
 def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[str, Any], **more: Any) -> Any:
@@ -25,9 +27,13 @@ def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[s
     return model.partial_fit(X, sample_weight=weights).refit()
 
 
-def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: bool) -> None:
+def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: bool, rank: int | None = None) -> None:
     """Atoms, eigenvalues, projections, errors and lost energy, to 1e-8 of the mean energy."""
-    assert model.atom_rows_.tolist() == oracle.atoms
+    assert model.n_atoms_ == len(oracle.atoms)
+    # Before the last atom of a basis as large as the rank, what is left of all rows lies on one line: each would win
+    # the same, and rounding chooses.
+    unique = len(oracle.atoms) - (len(oracle.atoms) == rank)
+    assert model.atom_rows_[:unique].tolist() == oracle.atoms[:unique]
     mean_energy = oracle.energy / oracle.weights.sum()
     lost = 1.0 - oracle.recorded_energy / oracle.energy
     assert model.unexplained_energy_ratio_ == pytest.approx(lost, abs=1e-8)
@@ -74,6 +80,7 @@ def tolerances() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), budgets(), st.booleans())
 def test_agrees_within_a_budget(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
@@ -85,6 +92,7 @@ def test_agrees_within_a_budget(
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), tolerances(), st.booleans())
 def test_agrees_without_a_budget(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
@@ -96,6 +104,7 @@ def test_agrees_without_a_budget(
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), st.one_of(budgets(), tolerances()), st.booleans())
 def test_agrees_while_rows_fade(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
@@ -108,6 +117,7 @@ def test_agrees_while_rows_fade(
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
 
+@FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), st.one_of(budgets(), tolerances()))
 def test_agrees_after_merging_and_forgetting(
     data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any]
@@ -126,18 +136,21 @@ def test_agrees_after_merging_and_forgetting(
 
 @pytest.mark.parametrize("max_atoms", [5, None])
 @pytest.mark.parametrize(
-    "case",
-    [LINEAR, KernelCase(kernels.Polynomial(2, gamma=0.5, coef0=1.0), naive.polynomial(2, 0.5, 1.0))],
+    ("case", "rank"),
+    [
+        (LINEAR, 8),
+        (KernelCase(kernels.Polynomial(2, gamma=0.5, coef0=1.0), naive.polynomial(2, 0.5, 1.0)), 45),
+    ],
     ids=["linear", "polynomial"],
 )
-def test_agrees_for_kernels_of_finite_rank(case: KernelCase, max_atoms: int | None) -> None:
+def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atoms: int | None) -> None:
     settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
     X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
-    assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True)
+    assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
 
 
-@settings(FEWER)
+@FEWEST
 @given(generators(), st.booleans())
 def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None:
     X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
@@ -154,7 +167,7 @@ def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None
     assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
 
 
-@settings(FEWER)
+@FEWEST
 @given(generators())
 def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> None:
     X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))

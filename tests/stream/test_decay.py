@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.stream.decay import clamp_decay, decayed_weights
+from streamkpca.stream.summary import clamp_decay, decayed_weights
 
 
 @given(st.floats(0.5, 50.0), st.integers(1, 9))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import FEWER
 
 from streamkpca.components import snapshot
 from streamkpca.components.refit import RefitSettings
@@ -11,6 +12,7 @@ from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
+from streamkpca.stream.summary import Summary
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
@@ -22,10 +24,9 @@ def settings_of(*, noise_variance=None, **changes):
     return StreamSettings(**(defaults | changes), refit=RefitSettings(2, True, noise_variance=noise_variance))
 
 
-def stream_of(n, settings=None, *, publish=True):
-    stream = Stream(settings or settings_of(), 2, None)
-    stream.take(ROWS[:n], WEIGHTS[:n], settings or settings_of(), publish=publish)
-    return stream
+def stream_of(n, settings=None):
+    settings = settings or settings_of()
+    return Stream(settings, 2, None).learned(ROWS[:n], WEIGHTS[:n], settings)
 
 
 def bits(stream):
@@ -46,6 +47,7 @@ def bits(stream):
     return parts
 
 
+@FEWER
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12))
 def test_cuts_do_not_matter(sizes):
     n = min(sum(sizes), 120)
@@ -54,7 +56,7 @@ def test_cuts_do_not_matter(sizes):
     for start, size in zip(np.cumsum([0, *sizes[:-1]]), sizes, strict=True):
         if start < n:
             piece = slice(start, min(start + size, n))
-            parts.take(ROWS[piece], WEIGHTS[piece], settings, publish=True)
+            parts = parts.learned(ROWS[piece], WEIGHTS[piece], settings)
     assert bits(parts) == bits(whole)
 
 
@@ -64,16 +66,16 @@ def test_rows_wait_until_their_block_is_full(n):
     assert (stream.n_rows, stream.pending.n_rows) == (n, n % 8)
     assert (stream.summary.n_rows if stream.summary else 0) == n - n % 8
     assert (stream.scheduled is None) == (n < 8)
-    stream.flush(settings_of())
-    assert (stream.n_rows, stream.pending.n_rows, stream.summary.n_rows) == (n, 0, n)
-    assert stream.summary.moments.total_weight == pytest.approx(WEIGHTS[:n].sum())
+    whole = stream.completed(settings_of())
+    assert whole.n_rows == n
+    assert whole.moments.total_weight == pytest.approx(WEIGHTS[:n].sum())
 
 
 def test_refits_follow_growth_then_the_interval():
     seen, stream = [], Stream(settings_of(), 2, None)
     for i in range(120):
         before = stream.scheduled
-        stream.take(ROWS[i : i + 1], WEIGHTS[i : i + 1], settings_of(), publish=True)
+        stream = stream.learned(ROWS[i : i + 1], WEIGHTS[i : i + 1], settings_of())
         if stream.scheduled is not before:
             assert stream.published is stream.scheduled
             seen.append(i + 1)
@@ -82,19 +84,22 @@ def test_refits_follow_growth_then_the_interval():
     assert stream.scheduled.total_weight == pytest.approx(WEIGHTS.sum())
 
 
-def test_nothing_is_published_where_nobody_asked():
-    stream = stream_of(120, publish=False)
-    assert stream.scheduled is stream.published is None
-    assert stream.n_rows_at_refit == 0
+def test_two_passes_record_every_row_in_the_final_basis_and_publish_once():
+    stream = Stream(settings_of(), 2, None).fitted(ROWS, WEIGHTS, settings_of(), n_rejected=0)
+    moments, basis = stream.summary.moments, stream.summary.basis
+    coordinates = basis.project(ROWS).coordinates
+    np.testing.assert_allclose(moments.second, (WEIGHTS[:, None] * coordinates).T @ coordinates, rtol=1e-9, atol=1e-12)
+    assert stream.scheduled is stream.published
+    assert (stream.n_rows_at_refit, stream.pending.n_rows) == (120, 0)
 
 
 def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     stream = stream_of(117)
     before = bits(stream)
-    snapshot = stream.publish(settings_of())
-    assert snapshot.total_weight == pytest.approx(WEIGHTS[:117].sum())
-    assert bits(stream) == before
-    summary, atoms = stream.state(settings_of())
+    refitted = stream.refitted(settings_of())
+    assert refitted.published.total_weight == pytest.approx(WEIGHTS[:117].sum())
+    assert bits(refitted) == bits(stream) == before
+    summary, atoms = stream.refit_input(settings_of())
     assert summary.basis.kernel == RBF(0.5)
     assert atoms.are_atoms
     np.testing.assert_array_equal(ROWS[atoms.positions], atoms.rows)
@@ -105,21 +110,53 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
 def test_an_older_copy_does_not_notice():
     stream = stream_of(13)
     before = bits(stream)
-    newer = copy.copy(stream)
-    newer.take(ROWS[13:], WEIGHTS[13:], settings_of(), publish=True)
+    newer = stream.learned(ROWS[13:], WEIGHTS[13:], settings_of())
     assert bits(stream) == before
     assert bits(newer) == bits(stream_of(120))
-    other = copy.copy(stream)
-    other.take(ROWS[13:15], WEIGHTS[13:15], settings_of(), publish=True)
+    other = copy.copy(stream).learned(ROWS[13:15], WEIGHTS[13:15], settings_of())
     assert bits(other) == bits(stream_of(15))
+
+
+def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
+    stream = stream_of(117)
+    expected = stream.completed(settings_of())
+    before = bits(stream)
+
+    def refuse(*arguments, **options):
+        raise AssertionError("a question searched for atoms")
+
+    for name in ("_search", "_record", "shrink"):
+        monkeypatch.setattr(Summary, name, refuse)
+    reservoir, totals = stream.sampled(settings_of())
+    np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
+    np.testing.assert_array_equal(reservoir.rows, expected.reservoir.rows)
+    np.testing.assert_array_equal(reservoir.keys, expected.reservoir.keys)
+    moments = expected.moments
+    assert totals.total_weight == pytest.approx(moments.total_weight, rel=1e-14)
+    assert totals.energy == pytest.approx(moments.energy, rel=1e-14)
+    assert totals.largest_energy == moments.largest_energy
+    assert bits(stream) == before
+
+
+@pytest.mark.parametrize("half_life", [None, 20.0])
+@pytest.mark.parametrize("n", [3, 8, 20, 117])
+def test_samples_with_pending_rows_are_those_of_a_whole_block(n, half_life):
+    settings = settings_of(half_life=half_life)
+    stream = stream_of(n, settings)
+    expected = stream.completed(settings)
+    reservoir, totals = stream.sampled(settings)
+    np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
+    np.testing.assert_array_equal(reservoir.weights, expected.reservoir.weights)
+    assert totals.total_weight == pytest.approx(expected.total_weight, rel=1e-14)
+    assert totals.energy == pytest.approx(expected.moments.energy, rel=1e-14)
 
 
 def test_new_rows_make_the_provisional_answers_stale():
     stream = stream_of(5)
-    first = stream.read_provisional(settings_of())
-    assert stream.read_provisional(settings_of()) is first
-    stream.take(ROWS[5:6], WEIGHTS[5:6], settings_of(), publish=True)
-    assert stream.read_provisional(settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
+    first = stream.answering(settings_of())
+    assert stream.answering(settings_of()) is first
+    stream = stream.learned(ROWS[5:6], WEIGHTS[5:6], settings_of())
+    assert stream.answering(settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
 
 
 def test_the_kernel_is_settled_on_the_first_block():
@@ -128,7 +165,7 @@ def test_the_kernel_is_settled_on_the_first_block():
     assert stream.summary.basis.kernel == RBF().settled(ROWS[:8], WEIGHTS[:8])
     assert stream.kernel == RBF()
     young = stream_of(5, settings)
-    assert young.publish(settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
+    assert young.answering(settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
 
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():
@@ -139,7 +176,7 @@ def test_sparsity_that_cannot_be_had_stops_no_stream():
     stream = stream_of(40)
     last = stream.scheduled
     with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then the last axes stay"):
-        stream.take(ROWS[40:80], WEIGHTS[40:80], impossible, publish=True)
+        stream = stream.learned(ROWS[40:80], WEIGHTS[40:80], impossible)
     assert stream.scheduled is last
     assert stream.n_rows == 80
 

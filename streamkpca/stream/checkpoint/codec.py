@@ -15,7 +15,7 @@ from streamkpca.dictionary.swaps import AtomStats
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.parsing import parse_kernel
-from streamkpca.stream.buffer import RowBuffer
+from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
 from streamkpca.stream.drift import PageCusum
 from streamkpca.stream.schedule import SearchSchedule
