@@ -12,8 +12,8 @@ from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.dictionary.selection import (
     Choice,
+    choose_below_budget,
     choose_by_tolerance,
-    choose_for_free_places,
     choose_swaps,
     choose_to_shrink,
 )
@@ -364,7 +364,7 @@ class Summary:
                 self.basis, self.atom_stats, moments, self.selection_sample, seen, weights, start=self.n_rows
             )
         total_weight = moments.total_weight + float(weights.sum())
-        return choose_for_free_places(
+        return choose_below_budget(
             self.basis,
             seen,
             weights,
