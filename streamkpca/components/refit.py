@@ -27,7 +27,7 @@ from streamkpca.components.spectrum import (
     principal_axes,
     total_variance,
 )
-from streamkpca.components.weights import fit_weights
+from streamkpca.components.weights import MOST_ROUNDS, OPTIMISERS, Optimiser, WeightFit, fit_weights
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
@@ -56,6 +56,8 @@ class RefitSettings:
         Look for the noise variance that leaves so many candidates active, instead.
     axes : {"ritz", "likelihood"}
         Best axes in the span of the active candidates, or those of the likelihood's own model.
+    optimiser : {"coordinate", "fixed_point", "em"}
+        How every fit finds its weights.
     """
 
     n_components: int | float
@@ -63,29 +65,21 @@ class RefitSettings:
     noise_variance: float | Literal["auto"] | None = None
     n_active: int | None = None
     axes: Literal["ritz", "likelihood"] = "ritz"
+    optimiser: Optimiser = "coordinate"
 
     @classmethod
     def checked(
-        cls, *, n_components: Any, center: Any, noise_variance: Any, n_active: Any, axes: Any, where: str
+        cls,
+        *,
+        n_components: Any,
+        center: Any,
+        noise_variance: Any,
+        n_active: Any,
+        axes: Any,
+        optimiser: Any = "coordinate",
+        where: str,
     ) -> Self:
-        """Check the parameters of an estimator.
-
-        Parameters
-        ----------
-        n_components, center, noise_variance, n_active, axes : object
-            As the caller gave them.
-        where : str
-            Who asks, for the error text.
-
-        Returns
-        -------
-        RefitSettings
-
-        Raises
-        ------
-        TypeError, ValueError
-            One of them makes no sense, or both a noise variance and a number of active atoms are named.
-        """
+        """Check these parameters of an estimator; `where` names the caller in errors."""
         if n_active is not None:
             n_active = check_integer("n_active", n_active, least=1, where=where)
             if is_real(noise_variance):
@@ -101,6 +95,7 @@ class RefitSettings:
         elif noise_variance is not None:
             noise_variance = check_real("noise_variance", noise_variance, least=0.0, open_below=True, where=where)
         check_choice("axes", axes, choices=("ritz", "likelihood"), where=where)
+        check_choice("optimiser", optimiser, choices=OPTIMISERS, where=where)
         if axes == "likelihood" and noise_variance is None and n_active is None:
             raise ValueError(
                 f"{where}: axes='likelihood' needs a likelihood, but noise_variance=None asks for none; set "
@@ -112,6 +107,7 @@ class RefitSettings:
             noise_variance=noise_variance,
             n_active=n_active,
             axes=axes,
+            optimiser=optimiser,
         )
 
 
@@ -139,27 +135,10 @@ class Candidates:
 def find_weights(
     candidates: Candidates, moments: Moments, settings: RefitSettings, start: tuple[Array, float] | None = None
 ) -> tuple[Array, float | None]:
-    """Find the weights of candidates and the noise variance that they were found with.
+    """Find the weights (p,) of candidates and the noise variance of the fit, starting from the last ones if given.
 
-    Parameters
-    ----------
-    candidates : Candidates
-    moments : Moments
-    settings : RefitSettings
-    start : (ndarray of shape (p,), float), optional
-        Weights and noise variance to start from, the last refit's.
-
-    Returns
-    -------
-    weights : ndarray of shape (p,)
-        Ones where no likelihood was asked, where nothing varies, or where "auto" has no more candidates than axes.
-    noise_variance : float or None
-        None where the weights are ones for one of these reasons.
-
-    Raises
-    ------
-    SparsityError
-        No weight is positive, or there are fewer candidates than `n_active`.
+    Weights are ones and the noise variance is None where no likelihood is wanted, where nothing varies, or where "auto"
+    has no more candidates than axes. SparsityError if no weight is positive or `n_active` exceeds the candidates.
     """
     p = len(candidates.rows)
     everyone = np.ones(p)
@@ -176,7 +155,7 @@ def find_weights(
             raise SparsityError(
                 f"n_active={settings.n_active} is more than the {p} candidates there are so far; ask for fewer"
             )
-        search = noise_variance_for(settings.n_active, features, covariance, start=start)
+        search = noise_variance_for(settings.n_active, features, covariance, optimiser=settings.optimiser, start=start)
         if not search.exact:
             warnings.warn(
                 f"no noise variance leaves exactly n_active={settings.n_active} of {p} candidates; the nearest below "
@@ -184,18 +163,21 @@ def find_weights(
                 SparsityWarning,
                 stacklevel=2,
             )
-        weights, noise_variance = search.fit.weights, search.noise_variance
+        fit, noise_variance = search.fit, search.noise_variance
     elif settings.noise_variance == "auto":
         q = _n_axes(moments, settings)
         if p <= q:
             return everyone, None
-        weights, noise_variance = _automatic_weights(features, covariance, q, last_weights)
+        fit, noise_variance = _automatic_fit(features, covariance, q, last_weights, settings.optimiser)
     else:
         assert isinstance(settings.noise_variance, float)
         noise_variance = settings.noise_variance
-        weights = fit_weights(features, covariance, noise_variance, initial_weights=last_weights).weights
-    if weights.any():
-        return weights, noise_variance
+        fit = fit_weights(
+            features, covariance, noise_variance, optimiser=settings.optimiser, initial_weights=last_weights
+        )
+    _warn_unless_converged(np.array([fit.converged]), settings.optimiser)
+    if fit.weights.any():
+        return fit.weights, noise_variance
     squares = np.maximum(squared_norms(features), np.finfo(float).tiny)
     most = float(np.max(np.einsum("ij,jk,ik->i", features, covariance, features, optimize=True) / squares))
     raise SparsityError(
@@ -213,46 +195,46 @@ def _n_axes(moments: Moments, settings: RefitSettings) -> int:
     return q
 
 
-def _automatic_weights(features: Array, covariance: Array, q: int, start: Array | None) -> tuple[Array, float]:
+def _automatic_fit(
+    features: Array, covariance: Array, q: int, start: Array | None, optimiser: Optimiser
+) -> tuple[WeightFit, float]:
     """Take the (q + 1)-th eigenvalue as noise; halve it while it leaves too few candidates to span q axes.
 
     Where variance is spread evenly over many axes, no candidate alone may rise above that eigenvalue.
     """
     noise_variance = automatic_noise_variance(covariance, q)
+    least = automatic_noise_variance(covariance, len(covariance))
     while True:
-        weights = fit_weights(features, covariance, noise_variance, initial_weights=start).weights
-        if np.count_nonzero(weights) >= q:
-            return weights, noise_variance
-        floor = automatic_noise_variance(covariance, len(covariance))
-        if noise_variance <= floor:
-            return weights, noise_variance
-        noise_variance, start = max(0.5 * noise_variance, floor), weights
+        fit = fit_weights(features, covariance, noise_variance, optimiser=optimiser, initial_weights=start)
+        if len(fit.active) >= q or noise_variance <= least:
+            return fit, noise_variance
+        noise_variance, start = max(0.5 * noise_variance, least), fit.weights
 
 
-def trace_sparsity(candidates: Candidates, moments: Moments, noise_variances: Any, *, center: bool) -> SparsityPath:
-    """Fit weights along a range of noise variances and say what each leaves.
+def _warn_unless_converged(converged: npt.NDArray[np.bool_], optimiser: Optimiser) -> None:
+    """Warn when fits used up the rounds of their optimiser."""
+    if not converged.all():
+        remedy = "" if optimiser == "coordinate" else "use optimiser='coordinate', or "
+        warnings.warn(
+            f"optimiser={optimiser!r} did not converge within {MOST_ROUNDS[optimiser]:,} rounds in "
+            f"{np.count_nonzero(~converged)} of {converged.size} fits, whose weights are the most likely found so far; "
+            f"{remedy}choose a larger noise_variance",
+            SparsityWarning,
+            stacklevel=3,
+        )
 
-    Parameters
-    ----------
-    candidates : Candidates
-    moments : Moments
-    noise_variances : array-like of shape (n,) or None
-        In the order in which they are visited. None: 20 values, from just below the largest eigenvalue down to a
-        thousandth of it.
-    center : bool
-        Measure around the mean.
 
-    Returns
-    -------
-    SparsityPath
-        Captured variances and mean reconstruction errors are those of the span of the active candidates.
+def trace_sparsity(
+    candidates: Candidates,
+    moments: Moments,
+    noise_variances: Any,
+    *,
+    center: bool,
+    optimiser: Optimiser = "coordinate",
+) -> SparsityPath:
+    """Fit weights along a range of noise variances and describe the span of the active candidates for each.
 
-    Raises
-    ------
-    SparsityError
-        The rows do not vary.
-    TypeError, ValueError
-        A noise variance is not a positive number.
+    By default 20 noise variances, from just below the largest eigenvalue down to a thousandth of it.
     """
     features, covariance = _centred(candidates, moments, center=center)
     if _nothing_varies(covariance, moments, center=center):
@@ -267,7 +249,9 @@ def trace_sparsity(candidates: Candidates, moments: Moments, noise_variances: An
         inside = second_moment_within(rotation, moments.second)
         return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
 
-    return sparsity_path(features, covariance, noise_variances, describe_span=describe_span)
+    path = sparsity_path(features, covariance, noise_variances, optimiser=optimiser, describe_span=describe_span)
+    _warn_unless_converged(path.converged, optimiser)
+    return path
 
 
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:

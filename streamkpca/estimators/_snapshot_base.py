@@ -10,6 +10,7 @@ from streamkpca._core.validation import Names
 from streamkpca.components.noise import SparsityPath
 from streamkpca.components.refit import Candidates, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
+from streamkpca.components.weights import Optimiser
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator
@@ -76,7 +77,7 @@ class SnapshotEstimator(Estimator):
         learned = self._learned()
         if learned is None:
             raise not_fitted(type(self).__name__, "sparsity_path")
-        return trace_sparsity(*learned, noise_variances, center=self.center)
+        return trace_sparsity(*learned, noise_variances, center=self.center, optimiser=self._checked_optimiser())
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
@@ -177,6 +178,10 @@ class SnapshotEstimator(Estimator):
         0.2
         """
         return self._snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
+
+    def _checked_optimiser(self) -> Optimiser:
+        """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""
+        return "coordinate"
 
     def _snapshot(self, request: str) -> Snapshot:
         snapshot = self._answers()

@@ -99,10 +99,10 @@ def test_where_differences_lose_the_digits_all_is_computed_anew(monkeypatch, wei
     np.testing.assert_allclose([A.diagonal(), Q.diagonal()], [a, q], rtol=1e-9)
 
 
-def test_polishing_makes_weights_vanish_exactly():
+def test_newton_refinement_makes_weights_vanish_exactly():
     problem = Problem(np.eye(3), np.diag([5.0, 0.5, 1.5]))
-    newton_refined = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
-    np.testing.assert_allclose(newton_refined.weights, [4.0, 0.0, 0.5], rtol=1e-6)
-    newton_refined = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
-    assert newton_refined.active.tolist() == [0]
-    np.testing.assert_allclose(newton_refined.weights, [4.0, 0.0, 0.0], rtol=1e-6)
+    refined = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
+    np.testing.assert_allclose(refined.weights, [4.0, 0.0, 0.5], rtol=1e-6)
+    refined = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
+    assert refined.active.tolist() == [0]
+    np.testing.assert_allclose(refined.weights, [4.0, 0.0, 0.0], rtol=1e-6)

@@ -10,7 +10,14 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 
 SEEDS = st.integers(0, 10**6)
-DEFAULTS = {"n_components": 2, "center": True, "noise_variance": "auto", "n_active": None, "axes": "ritz"}
+DEFAULTS = {
+    "n_components": 2,
+    "center": True,
+    "noise_variance": "auto",
+    "n_active": None,
+    "axes": "ritz",
+    "optimiser": "coordinate",
+}
 
 
 def settings_of(**changes):
@@ -191,6 +198,7 @@ def test_settings_that_make_sense_are_kept():
         ({"noise_variance": 0.0}, ValueError, r"noise_variance must be a finite number in \(0, inf\)"),
         ({"noise_variance": True}, TypeError, "noise_variance must be a number"),
         ({"axes": "rits"}, ValueError, "axes must be one of 'ritz', 'likelihood'"),
+        ({"optimiser": "newton"}, ValueError, "optimiser must be one of 'coordinate', 'fixed_point', 'em'"),
         ({"center": 1}, TypeError, "center must be True or False"),
         ({"n_components": 0}, ValueError, "n_components must be at least 1"),
     ],
