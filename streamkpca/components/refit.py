@@ -1,4 +1,4 @@
-"""The refit: from moments to weights, axes, and a snapshot."""
+"""The refit: from candidates and moments to weights, axes, and a snapshot."""
 
 import warnings
 from dataclasses import dataclass
@@ -35,29 +35,16 @@ from streamkpca.kernels import Kernel
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Weights of the last fit are no start for the next where the rows have faded to a variance so much smaller.
-_LARGEST_FADING = 1e12
+# Weights of the last fit are no start for the next where the variance of the rows has decayed by more than this.
+_LARGEST_DECAY = 1e12
 
 
 @dataclass(frozen=True)
 class RefitSettings:
-    """How axes are made from moments.
+    """How a refit turns moments into axes; parameters as `SparseKernelPCA` describes them.
 
-    Parameters
-    ----------
-    n_components : int or float
-        Number q of axes, or share of the variance to explain.
-    center : bool
-        Subtract the mean.
-    noise_variance : float, "auto" or None
-        sigma^2 of the likelihood; "auto" takes the (q + 1)-th eigenvalue, halved while fewer than q candidates are
-        active; None: no likelihood, all are active.
-    n_active : int or None
-        Look for the noise variance that leaves so many candidates active, instead.
-    axes : {"ritz", "likelihood"}
-        Best axes in the span of the active candidates, or those of the likelihood's own model.
-    optimiser : {"coordinate", "fixed_point", "em"}
-        How every fit finds its weights.
+    `noise_variance` is None where all candidates are active without a likelihood, "auto" for the (q + 1)-th eigenvalue,
+    halved while fewer than q candidates are active. `n_active` searches for the noise variance instead.
     """
 
     n_components: int | float
@@ -113,17 +100,10 @@ class RefitSettings:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows that axes may be made of.
+    """Rows (p, d) that axes may be made of, with their positions (p,) in the stream or data set.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (p, d)
-    positions : ndarray of shape (p,) of int64
-        Their positions in the stream or data set.
-    coordinates : ndarray of shape (p, r)
-        In the orthonormal basis that the moments are held in.
-    are_atoms : bool
-        They are the atoms of that basis: independent, with lower triangular coordinates.
+    Coordinates (p, r) are in the orthonormal basis that the moments are held in. `are_atoms` says that the rows are the
+    atoms of that basis: independent, with lower triangular coordinates.
     """
 
     rows: Array
@@ -141,19 +121,19 @@ def find_weights(
     has no more candidates than axes. SparsityError if no weight is positive or `n_active` exceeds the candidates.
     """
     p = len(candidates.rows)
-    everyone = np.ones(p)
+    ones = np.ones(p)
     features, covariance = _centred(candidates, moments, center=settings.center)
     nothing_varies = _nothing_varies(covariance, moments, center=settings.center)
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
-        return everyone, None
+        return ones, None
 
-    if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_FADING * np.trace(covariance):
+    if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_DECAY * np.trace(covariance):
         start = None
     last_weights = None if start is None else start[0]
     if settings.n_active is not None:
         if settings.n_active > p:
             raise SparsityError(
-                f"n_active={settings.n_active} is more than the {p} candidates there are so far; ask for fewer"
+                f"n_active={settings.n_active} is more than the {p} candidates there are so far; choose fewer"
             )
         search = noise_variance_for(settings.n_active, features, covariance, optimiser=settings.optimiser, start=start)
         if not search.exact:
@@ -167,7 +147,7 @@ def find_weights(
     elif settings.noise_variance == "auto":
         q = _n_axes(moments, settings)
         if p <= q:
-            return everyone, None
+            return ones, None
         fit, noise_variance = _automatic_fit(features, covariance, q, last_weights, settings.optimiser)
     else:
         assert isinstance(settings.noise_variance, float)
@@ -238,7 +218,9 @@ def trace_sparsity(
     """
     features, covariance = _centred(candidates, moments, center=center)
     if _nothing_varies(covariance, moments, center=center):
-        raise SparsityError("sparsity_path: the rows do not vary, so no noise variance says anything about them")
+        raise SparsityError(
+            "sparsity_path: the rows do not vary, so no noise variance can tell them apart; pass rows that differ"
+        )
     if noise_variances is None:
         largest = float(leading_eigenpairs(covariance, 1)[0][0])
         noise_variances = np.geomspace(0.999 * largest, 1e-3 * largest, 20)
@@ -255,13 +237,13 @@ def trace_sparsity(
 
 
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:
-    """Say whether the covariance is but the rounding of moments that cancel: one row, or a constant stream."""
+    """Tell whether the covariance is only the rounding of moments that cancel: one row, or a constant stream."""
     rounding = RANK_TOLERANCE * max(len(covariance), 1) * moments.mean_energy
     return covariance_divisor(moments, center=center) == 0.0 or bool(np.trace(covariance) <= rounding)
 
 
 def _centred(candidates: Candidates, moments: Moments, *, center: bool) -> tuple[Array, Array]:
-    """Return what the likelihood sees: the candidates' coordinates and the rows' covariance, around the same point."""
+    """Return the candidates' coordinates and the rows' covariance, both around the same centre."""
     mean = moments.centre(center=center)
     covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
     return candidates.coordinates - mean, covariance
@@ -275,33 +257,11 @@ def refit(
     sample: Array,
     previous: Snapshot | None = None,
 ) -> Snapshot:
-    """Fit weights and axes to the moments and make a snapshot of them.
+    """Fit weights and axes to the moments of rows and make a snapshot of them.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The settled kernel.
-    candidates : Candidates
-    moments : Moments
-        Of rows whose weights are not all zero.
-    settings : RefitSettings
-    sample : ndarray of shape (r, d)
-        Some rows of the data, for pre-images.
-    previous : Snapshot, optional
-        The last one: its weights and noise are where the search for new ones starts, its axes decide the signs.
-
-    Returns
-    -------
-    Snapshot
-
-    Raises
-    ------
-    SparsityError
-        The noise variance that was asked for leaves no candidate, or there are fewer candidates than `n_active`.
-
-    Notes
-    -----
-    O(p^3) for the axes, besides the likelihood's O(p^2) a changed weight.
+    The search for weights and noise starts from those of the `previous` snapshot, whose axes also decide the signs.
+    `sample` holds some rows of the data, (r, d), for pre-images. SparsityError if no candidate stays active or there
+    are fewer than `n_active`. O(p^3) for the axes, besides the cost of the likelihood.
     """
     weights, noise_variance = find_weights(candidates, moments, settings, _last_fit(candidates, previous))
     active = np.flatnonzero(weights)
@@ -326,7 +286,7 @@ def refit(
         )
     else:
         spectrum = principal_axes(inside, settings.n_components, center=settings.center, variance=variance)
-    # Bounds are about the rows, whatever the axes are: they start from the variances along the best axes of the span.
+    # Bounds concern the rows, whatever the axes are: they start from the variances along the best axes of the span.
     best = (
         spectrum
         if settings.axes == "ritz"
@@ -364,7 +324,7 @@ def refit(
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:
-    """Carry over noise variance and weights of the last refit, these by the candidates' positions in the stream."""
+    """Return weights and noise variance of the last refit, weights matched by the candidates' positions."""
     if previous is None or previous.noise_variance is None:
         return None
     weights = np.zeros(len(candidates.rows))
