@@ -18,14 +18,14 @@ from streamkpca.components.likelihood import Array, GramModel, Problem, Statisti
 
 Positions = npt.NDArray[np.intp]
 
-# Up to so many active candidates, or so many for each coordinate, their inner products are cheaper than all features.
+# Up to this many active candidates, or this many per coordinate, inner products with them are cheaper than features.
 _FEW, _FEW_OF = 128, 0.5
-# Generous for what sums of a few hundred products lose.
+# Generous for the rounding of sums of a few hundred products.
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
 class CandidateGram:
-    """Rows of K = Phi Phi^T and T = Phi S Phi^T, computed when first asked for, and both diagonals.
+    """Rows of K = Phi Phi^T and T = Phi S Phi^T, computed when first needed, and both diagonals.
 
     With p candidates and r coordinates O(p r^2) for the diagonal of T, O(k r (p + r)) for k rows.
 
@@ -157,7 +157,7 @@ class ActiveSet:
             found = self._statistics
             half = found.half_solved[working]
             return half @ half.T, found.moment_solved[working] @ found.solved[working].T
-        # Indexing would give columns one after another, for which the loop would be compiled once more.
+        # Indexing would give arrays in Fortran order, for which the loop would be compiled again.
         gram, moment_gram = (rows.take(working, axis=1) for rows in self._candidates.rows(working))
         if not k:
             return gram, moment_gram
@@ -178,7 +178,7 @@ class ActiveSet:
 
 _MOST_NEWTON_STEPS = 16
 _MOST_HALVINGS = 6
-# Where candidates depend on each other the curvature is singular, and the gradient across nothing but rounding.
+# Where candidates depend on each other the curvature is singular, and the gradient along that direction is rounding.
 _RIDGE = 1e-8
 
 
@@ -263,22 +263,22 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
     With C_-i the covariance without candidate i, s_i = phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i,
     the likelihood as a function of w_i alone has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i.
 
-    In a round all candidates are asked what a change of their weight would gain, steps are taken among those that have
-    a weight and those that gain most, and Newton's method brings the weights that are not zero to their maximum. Steps
-    along one weight decide within a few dozen which candidates have a weight; to find the sizes of weights that depend
-    on each other they would take hundreds. A round admits at most as many candidates as have a weight, so that a search
-    from nothing judges by a fair model before it admits many. Steps that gain little beside the best are left to a
-    later round, which judges by a better model.
+    In each round the gain of changing any one weight is computed for all candidates, steps are taken among those that
+    have a weight and those that gain most, and Newton's method brings the weights that are not zero to their maximum.
+    Steps along one weight decide within a few dozen which candidates have a weight; to find the sizes of weights that
+    depend on each other they would take hundreds. A round admits at most as many candidates as have a weight, so that a
+    search from nothing judges by a fair model before it admits many. Steps that gain little beside the best are left to
+    a later round, which judges by a better model.
 
     Rounding cannot accumulate: gains are always judged on freshly computed numbers, and steps that turn out to have
     lowered the likelihood are taken back, and an eighth of them tried. When a single step lowers it, or none is found
     where one was promised, what is left to gain is smaller than the rounding.
 
     Every start pays O(p r^2) once for the products phi_i^T S phi_i, and O(r (p + r)) for each candidate that is tried;
-    then a Newton step costs O(k^3) for k weights and asking all candidates O(p k^2). A start from good weights asks
-    three or four times, one from nothing ten to twenty times. With more than 128 weights and more than half as many as
+    then a Newton step costs O(k^3) for k weights and the gains of all candidates O(p k^2). A start from good weights
+    takes three or four rounds, one from nothing ten to twenty. With more than 128 weights and more than half as many as
     coordinates, Newton's method costs more than the steps that it saves and is left out; then, and where rounding does
-    not allow to judge by inner products, asking costs O(r^3 + p r^2).
+    not allow to judge by inner products, the gains cost O(r^3 + p r^2).
     """
     current = CandidateGram(problem).weighted(weights)
     trace = [current.log_likelihood]
@@ -292,7 +292,7 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
             return Ascent(current.weights, trace, converged=True)
         if len(trace) > max_rounds:
             return Ascent(current.weights, trace, converged=False)
-        # Where Newton's method cannot help, all is left to the steps.
+        # Where Newton's method does not apply, the steps have to gain everything.
         worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.can_be_refined else least_gain
         proposed, steps = _ascended(current, gains, worthwhile, least_gain, most_steps)
         if steps and proposed.log_likelihood >= trace[-1]:

@@ -153,7 +153,7 @@ def noise_variance_for(
         fit = fit_at(noise, warm)
         count = len(fit.active)
         if count >= n_active and step == _COARSE_STEP:
-            # The count is not monotone: only small steps find the noisiest of the ranges that leave so many.
+            # The count is not monotone: only small steps find the noisiest of the ranges with the same count.
             step = _FINE_STEP
             if count == n_active:
                 coarse = noise, fit

@@ -99,7 +99,7 @@ class _Ridge:
         assert isinstance(gamma, float)
         self._kernel = gamma * Linear() + RBF(gamma)
         self._projections = projections
-        # Orthogonal to constants, which the mean stands for.
+        # Orthogonal to constants, which the mean covers.
         gram = self._kernel.program.gram(projections)
         self._offsets = gram.mean(axis=0)
         gram = gram - self._offsets - self._offsets[:, None] + self._offsets.mean()
@@ -110,7 +110,7 @@ class _Ridge:
         unit = float(lengths.mean()) or 1.0
 
         def error_left_out(penalty: float) -> float:
-            # Shares that are not fitted, so that nothing cancels where nearly all is. The mean fits 1 / p of each row.
+            # In shares not fitted, no digits cancel where nearly everything is. The mean fits 1 / p of each row.
             kept = penalty / (lengths + penalty)
             residual = vectors @ (kept[:, None] * in_units)
             not_fitted = np.einsum("ij,j,ij->i", vectors, kept, vectors) - 1.0 / len(rows)

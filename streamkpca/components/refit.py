@@ -226,7 +226,7 @@ def trace_sparsity(
         noise_variances = np.geomspace(0.999 * largest, 1e-3 * largest, 20)
 
     def describe_span(weights: Array) -> tuple[float, float]:
-        # Axes are made of the candidates themselves, which the likelihood sees centred.
+        # Axes are made of the candidates themselves, while the likelihood has them centred.
         rotation = independent_span(candidates.coordinates[weights > 0.0])[2]
         inside = second_moment_within(rotation, moments.second)
         return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
@@ -293,7 +293,7 @@ def refit(
         else principal_axes(inside, len(spectrum.eigenvalues), center=settings.center, variance=variance)
     )
     active_atoms = candidates.rows[used]
-    # Novelty is measured against all that the stream is explained by: with 32 of 256 atoms active the average
+    # Novelty is the distance to the span of all atoms of a stream: with 32 of 256 atoms active the average
     # precision on a simulated plant's faults fell from .75 to .30. A batch has no atoms but the active ones.
     span = (candidates.rows, candidates.coordinates) if candidates.are_atoms else (active_atoms, factor)
     # A row of kernel values times L^-T is its coordinates, so L^-T axes are coefficients over the atoms.

@@ -70,7 +70,7 @@ class Snapshot(ReadOnlyArrays):
     weights : ndarray of shape (m,)
         Weight of each atom; zero for those that projections do not use.
     sample : ndarray of shape (r, d)
-        Some rows of the data, from which pre-images are learned besides the atoms.
+        Some rows of the data, from which pre-images are learned beside the atoms.
     active_atoms : ndarray of shape (k, d)
         The atoms of positive weight (those among them that are independent).
     factor : ndarray of shape (k, k)
@@ -161,7 +161,7 @@ class Snapshot(ReadOnlyArrays):
             coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))
             outside = program.diagonal(chunk) - squared_norms(coordinates)
             centred = coordinates - self.mean
-            # Both terms are sums of squares: nothing cancels that a difference of squared lengths would lose.
+            # Both terms are sums of squares: no digits cancel, as in a difference of squared lengths.
             return outside + squared_norms(centred - (centred @ axes) @ axes.T)
 
         answer = outside_span if n_components is None else beside_axes

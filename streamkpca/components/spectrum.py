@@ -17,7 +17,7 @@ _LARGE, _FEW = 128, 8
 _MOST_RESTARTS = 30
 # From this part of the pairs on LAPACK finds all of them faster than some: 41 against 90 ms for half of 512.
 _MANY = 4
-# How far, in units of the largest eigenvalue, one may be missed.
+# An eigenvalue may be missed by this much, in units of the largest.
 _LANCZOS_TOLERANCE = 1e-10
 
 # Eigenvalues below this share of the largest are rounding, not variance.
@@ -166,7 +166,7 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
 
 def _lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:
     """Return the largest eigenpairs by Lanczos iterations, or None where they cannot be proven complete."""
-    # Loaded where it is needed: sparse matrices would take a tenth of the time that importing this library takes.
+    # Imported here, for sparse matrices would add a tenth to the time that importing this library takes.
     from scipy.sparse.linalg import ArpackError, eigsh
 
     m, unit = len(matrix), float(np.abs(matrix.diagonal()).max())

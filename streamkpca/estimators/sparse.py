@@ -17,7 +17,7 @@ from streamkpca.kernels import Kernel, kernel_from
 
 Array = npt.NDArray[np.float64]
 
-# Rows taken into the basis at a time.
+# Rows added to the basis at a time.
 _CHUNK = 512
 
 
@@ -35,7 +35,7 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         (q + 1)-th eigenvalue, so that the likelihood keeps q axes (half of it, and so on, while fewer than q rows are
         active). None: all rows are active.
     n_active : int or None, default=None
-        Look for the noise variance that leaves so many rows active, instead.
+        Search for the noise variance that leaves this many rows active, instead.
     axes : {"ritz", "likelihood"}, default="ritz"
         "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model.
     center : bool, default=True
@@ -134,7 +134,7 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         y : object
             Accepted for scikit-learn and ignored.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            How much each row counts; 1 by default.
 
         Returns
         -------
@@ -146,8 +146,8 @@ class SparseKernelPCA(BatchSnapshotEstimator):
         SparsityError
             The noise variance leaves no row active, or `n_active` exceeds the number of rows.
         TypeError, ValueError
-            X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
-            the call.
+            X or the weights are not finite real arrays, or a parameter is not valid. The model stays as before the
+            call.
 
         Examples
         --------

@@ -38,7 +38,7 @@ def test_automatic_noise_is_positive_whatever_the_rank():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("n_active", [1, 3, 7])
-def test_search_finds_the_noise_that_leaves_so_many(seed, n_active):
+def test_search_finds_the_noise_for_a_number_of_active_candidates(seed, n_active):
     features, second_moment = draw_problem(seed)
     found = noise_variance_for(n_active, features, second_moment)
     assert found.exact
@@ -115,7 +115,7 @@ def test_path_follows_the_order_given():
     np.testing.assert_array_equal(path.weights[1], second.weights)
 
 
-def test_path_describes_the_span_that_it_is_told_of():
+def test_path_describes_a_given_span():
     features, second_moment = draw_problem(4)
     path = sparsity_path(features, second_moment, [2.0, 0.5], describe_span=lambda w: (w.sum(), np.count_nonzero(w)))
     np.testing.assert_array_equal(path.captured_variances, path.weights.sum(axis=1))

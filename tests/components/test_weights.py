@@ -194,7 +194,7 @@ def test_nothing_is_active_from_the_largest_eigenvalue_on(optimiser, factor):
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_of_equal_candidates_one_gets_the_weight(optimiser):
+def test_only_one_of_equal_candidates_gets_a_weight(optimiser):
     features, second_moment, noise = draw_problem(2)
     repeated = np.vstack([features, features[::-1], -0.0 * features[:1], features])
     start = np.ones(len(repeated))

@@ -124,7 +124,7 @@ def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n):
 
 @pytest.mark.parametrize("n_active", [1, 2, 5, 11])
 @pytest.mark.parametrize("axes", ["ritz", "likelihood"])
-def test_exactly_so_many_rows_stay_active(n_active, axes):
+def test_exactly_this_many_rows_stay_active(n_active, axes):
     model = SparseKernelPCA(3, kernel=KERNEL, n_active=n_active, axes=axes).fit(rows_of(0, 60))
     assert model.n_active_ == model.active_.sum() == n_active
     assert model.noise_variance_ > 0.0
@@ -156,7 +156,7 @@ def test_whole_number_weights_are_repeated_rows(options):
     assert weighted.total_weight_ == repeated.total_weight_ == total
 
 
-def test_of_equal_rows_one_is_active():
+def test_only_one_of_equal_rows_is_active():
     rows = np.repeat(rows_of(0, 12), 3, axis=0)
     model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
     active = rows[model.active_]
@@ -169,7 +169,7 @@ def test_of_equal_rows_one_is_active():
     ("axes", "noise_variance"),
     [("ritz", None), ("ritz", "auto"), ("ritz", 0.1), ("likelihood", "auto"), ("likelihood", 0.1)],
 )
-def test_dependent_rows_span_no_more_than_they_are(axes, noise_variance):
+def test_dependent_rows_span_no_more_than_their_rank(axes, noise_variance):
     rows = rows_of(0, 50, 2) * [3.0, 1.0]
     model = SparseKernelPCA(2, kernel=Linear(), noise_variance=noise_variance, axes=axes).fit(rows)
     assert model.n_active_ == model.active_.sum() >= 2
@@ -322,7 +322,7 @@ def test_the_optimiser_is_a_parameter_like_others():
         ({"kernel": KERNEL.on(7)}, ValueError, "uses column 7 but got rows with 3 features"),
     ],
 )
-def test_nonsense_is_refused_and_leaves_the_model(options, error, message):
+def test_bad_parameters_are_refused_and_leave_the_model_unchanged(options, error, message):
     rows = rows_of(0, 20)
     model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
     before = model.transform(rows), model.sparsity_path([0.1]).weights
@@ -340,7 +340,7 @@ def test_bad_rows_are_refused(bad):
             request(bad)
 
 
-def test_a_number_that_cannot_be_had_is_said():
+def test_a_number_that_cannot_be_reached_is_a_warning():
     with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=40 of 50"):
         model = SparseKernelPCA(2, kernel=Linear(), n_active=40).fit(rows_of(0, 50, 2))
     assert 0 < model.active_.sum() < 40
