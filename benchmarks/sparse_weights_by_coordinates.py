@@ -148,7 +148,7 @@ def measure(rows: Array, gamma: float, n_candidates: int, rounds: int, runs: int
             f"{found.mean_log_likelihood:>20.6f}",
             flush=True,
         )
-    problem = make_problem("measure", later_features, later_covariance, noise)
+    problem = make_problem(later_features, later_covariance, noise)
     _, products = timed(lambda: CandidateGram(problem).rows(np.flatnonzero(weights)), runs)
     return lines, products
 

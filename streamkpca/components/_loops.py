@@ -1,4 +1,4 @@
-"""The compiled inner loop of the sparse maximum-likelihood weights."""
+"""The compiled inner loop of the coordinate ascent of sparse maximum-likelihood weights."""
 
 import math
 
@@ -21,7 +21,7 @@ _EPSILON = 2.220446049250313e-16
 
 @jit
 def _best_change(a: float, q: float, w: float) -> tuple[float, float, float]:
-    """Return the gain of the best change of one weight, the change, and by what it multiplies the determinant."""
+    """Return the gain of the best change of one weight, the change, and its factor on the determinant."""
     if not a > 0.0:
         return 0.0, 0.0, 1.0
     ratio = q / a
@@ -36,15 +36,7 @@ def _best_change(a: float, q: float, w: float) -> tuple[float, float, float]:
 
 @jit
 def step_gains(diagonal_A: Array, diagonal_Q: Array, weights: Array, gains: Array) -> None:
-    """Compute by how much the best change of each single weight would raise the mean log-likelihood.
-
-    Parameters
-    ----------
-    diagonal_A, diagonal_Q, weights : ndarray of shape (p,)
-        As for `ascend`.
-    gains : ndarray of shape (p,)
-        Receives the gains; zero where there is none.
-    """
+    """Compute what the best change of each single weight adds to the mean log-likelihood; all (p,), 0 for no gain."""
     for i in range(weights.shape[0]):
         gains[i] = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])[0]
 
@@ -61,31 +53,15 @@ def ascend(
     U: Array,
     V: Array,
 ) -> tuple[int, int]:
-    r"""Change one weight at a time, always the one that gains most, each to its exact maximiser.
+    """Change one weight at a time, always the one that gains most, each to its exact maximiser.
 
-    Parameters
-    ----------
-    A, Q : ndarray of shape (p, p)
-        As they were when the block began. Only read: see Notes.
-    diagonal_A, diagonal_Q : ndarray of shape (p,)
-        Diagonals of A and Q, kept up to date.
-    weights : ndarray of shape (p,)
-        Weights in units of the noise variance, kept up to date.
-    least_gain : float
-        Stop when no step raises the mean log-likelihood by more than this.
-    changes : ndarray of shape (b,)
-        Receives the coefficient kappa of every step taken.
-    U, V : ndarray of shape (b, p)
-        Receive the vectors of every step taken.
+    A and Q (p, p) are as they were when the block began, and only read. Their diagonals and the weights, in units of
+    the noise variance, are kept up to date. Steps that raise the mean log-likelihood by no more than `least_gain` are
+    not taken. The coefficient kappa of each step goes to `changes` (b,), its vectors to the rows of `U` and `V` (b, p).
 
-    Returns
-    -------
-    steps : int
-        How many steps were taken, at most b; so many rows of `changes`, `U` and `V` are filled.
-    status : int
-        `NO_GAIN_LEFT`; `BLOCK_FULL` when there is, but no place for another step (with b = 0 that is a
-        question that A and Q need not answer: they may be empty); `ILL_CONDITIONED` when the last step was so
-        large that A and Q have to be computed anew.
+    Returns the number of steps taken, and a status: `NO_GAIN_LEFT`; `BLOCK_FULL` when there is a gain but no row for
+    another step (with b = 0 only the diagonals are read, so A and Q may be empty); `ILL_CONDITIONED` when the last
+    step was so large that A and Q have to be computed anew.
 
     Notes
     -----

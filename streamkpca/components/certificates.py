@@ -1,4 +1,4 @@
-"""Certificates: how far the answers can be trusted, from the account of losses and from a random sample."""
+"""Certificates: how far answers can be trusted, from the account of losses and from a random sample."""
 
 import math
 
@@ -12,42 +12,29 @@ from streamkpca.dictionary.moments import Moments, RowSums
 
 Array = npt.NDArray[np.float64]
 
-# Share of the mean energy that rounding may move eigenvalues by, besides what the account of losses knows of.
+# Share of the mean energy that rounding may move eigenvalues by, beyond the rounding in the account of losses.
 _ROUNDING = 1e-9
 
 # Bets risk at most this share of what they stand to lose, so that no single row ruins them.
 _LARGEST_BET = 0.75
 
-# To which ends of an interval in [0, 1] are found: where one row is a billion times the average, seven digits are left.
+# Ends of an interval in [0, 1] are found to this: where one row is a billion times the average, seven digits are left.
 _PRECISION = 1e-16
 
 
 def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, center: bool) -> Array:
-    """Bound the eigenvalues that kernel PCA of all rows would have.
+    """Bound the eigenvalues that kernel PCA of all rows would have; (q, 2), valid for positive definite kernels.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of the rows, in the span of all atoms.
-    active : Moments
-        The same in a part of that span.
-    eigenvalues : ndarray of shape (q,)
-        The largest eigenvalues of the covariance in that part, in descending order.
-    center : bool
-        Whether they are of the covariance around the mean.
-
-    Returns
-    -------
-    ndarray of shape (q, 2)
-        Lower and upper bounds, in units of k(x, x). They always hold if the kernel is positive definite.
+    `moments` are of the rows in the span of all atoms, `active` the same in a part of that span, and `eigenvalues` (q,)
+    the largest of the covariance in that part, descending, around the mean if `center`.
 
     Notes
     -----
     Let the rows of A be the weighted rows in feature space. A = A1 + F + S: what is recorded in the active part, what
-    is known to be orthogonal to that part (energy in the rest of the span, and fresh losses), and stale losses; see
-    `ProjectionLoss`. The rows of A1 and F are orthogonal to each other, so the i-th eigenvalue of A1 + F is at least
-    that of A1 and at most |F|^2 more. By Weyl's inequality [1]_ its i-th singular value is within |S| of that of A. The
-    i-th eigenvalue is besides at most 1/i of the whole variance. Centring projects the columns of A and so takes
+    is known to be orthogonal to that part (energy in the rest of the span, and orthogonal losses), and the other
+    losses; see `ProjectionLoss`. The rows of A1 and F are orthogonal to each other, so the i-th eigenvalue of A1 + F is
+    at least that of A1 and at most |F|^2 more. By Weyl's inequality [1]_ its i-th singular value is within |S| of that
+    of A. The i-th eigenvalue is also at most 1/i of the whole variance. Centring projects the columns of A and so takes
     nothing from the argument.
 
     References
@@ -64,7 +51,7 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
 
     lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
     upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2
-    # Of the true mean at least this much is certain: the recorded one less what stale losses may have held against it.
+    # This much of the true mean is certain: the recorded one, less what the other losses may have held against it.
     centre = moments.centre(center=center)
     certain = max(math.sqrt(moments.total_weight) * float(np.linalg.norm(centre)) - moments.losses.other_distance, 0.0)
     whole = (moments.energy - certain**2) / divisor / np.arange(1, len(eigenvalues) + 1)
@@ -74,58 +61,27 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
 
 
 def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, confidence: float) -> Array:
-    """Find which share of the stream's energy lies in the span of the atoms.
+    """Return an interval, in [0, 1], for the share of the stream's energy in the span of the atoms.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    reservoir : Reservoir
-        Not empty.
-    totals : RowSums
-        Of the stream that the reservoir samples.
-    confidence : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (2,)
-        Ends of the interval, from 0 to 1.
-
-    Notes
-    -----
-    The mean of k(x, x) is known to the last digit, and its largest value too; so the unknown share is the mean of a
-    bounded quantity, residual / largest energy, times a known number.
+    `totals` are those of the stream that the reservoir samples, which must not be empty. The mean of k(x, x) is known
+    to the last digit, and its largest value too; so the unknown share is the mean of a bounded quantity, residual /
+    largest energy, times a known number.
     """
     if totals.mean_energy <= 0.0:
         return np.ones(2)
     residual = np.minimum(snapshot.reconstruction_error(reservoir.rows) / totals.largest_energy, 1.0)
     lost = mean_interval(residual, reservoir.weights, totals.total_weight, confidence=confidence)
-    # A row that has faded may have been larger than the present ones by more than numbers can tell.
+    # A decayed row may have been larger than the present ones by more than a float can express.
     mean = max(totals.mean_energy / totals.largest_energy, 1e-300)
     captured: Array = np.clip(1.0 - lost[::-1] / mean, 0.0, 1.0)
     return captured
 
 
 def novelty_threshold(snapshot: Snapshot, reservoir: Reservoir, quantile: float) -> float:
-    """Find the reconstruction error that a row like those of the stream exceeds with probability 1 - quantile.
+    """Return the reconstruction error that a row like those of the stream exceeds with probability 1 - quantile.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    reservoir : Reservoir
-        Not empty.
-    quantile : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    float
-        In units of k(x, x).
-
-    Notes
-    -----
-    Atoms are explained by themselves and say nothing of rows to come, so they are left out, unless there is nothing
-    else.
+    The reservoir must not be empty. Atoms explain themselves and say nothing about rows to come, so they are left out
+    unless the reservoir holds nothing else.
     """
     stands_for = reservoir.inclusion_weights()
     others = ~np.isin(reservoir.positions, snapshot.atom_rows) & (stands_for > 0.0)
@@ -141,29 +97,16 @@ def _recorded_variance(moments: Moments, *, center: bool) -> float:
 
 
 def mean_interval(values: Array, weights: Array, total_weight: float, *, confidence: float) -> Array:
-    """Find where the mean of a finite population lies, from rows drawn without replacement.
+    """Return an interval that holds the weighted mean of a finite population with at least this confidence.
 
-    Parameters
-    ----------
-    values : ndarray of shape (k,)
-        In the order of the draws, each from 0 to 1.
-    weights : ndarray of shape (k,)
-        What the rows weigh: each was drawn in proportion to it among those that were left.
-    total_weight : float
-        Weight of the whole population.
-    confidence : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (2,)
-        Ends of an interval that holds the weighted mean with at least that probability, whatever the values are and
-        however few; a single point once everything was drawn.
+    `values` (k,) from 0 to 1 are rows drawn without replacement, in the order of the draws, each with a probability in
+    proportion to its weight among those that were left. The interval is valid for any values and any number of draws,
+    and a single point once everything was drawn.
 
     Notes
     -----
-    Would the mean be mu, then given the draws so far the next one has the mean
-    mu_t = (N mu - sum_{s<t} a_s x_s) / (N - sum_{s<t} a_s). Somebody who bets on x_t > mu_t with stakes fixed before
+    If the mean were mu, then given the draws so far the next one would have the mean
+    mu_t = (N mu - sum_{s<t} a_s x_s) / (N - sum_{s<t} a_s). A player who bets on x_t > mu_t with stakes fixed before
     the draw plays a fair game: the capital prod_t (1 + b_t (x_t - mu_t)) exceeds 2 / (1 - confidence) at any time with
     probability (1 - confidence) / 2 at most (Ville). The interval holds all mu with which neither this player nor the
     one who bets on x_t < mu_t gets so rich [1]_. Stakes are those of its section 3.3, and where bounds are far away
@@ -178,10 +121,10 @@ def mean_interval(values: Array, weights: Array, total_weight: float, *, confide
     left = total_weight - before
     drawn = np.concatenate([[0.0], np.cumsum(weights * values)])
     remaining = max(total_weight - float(weights.sum()), 0.0)
-    # Whatever was not drawn lies between 0 and 1.
+    # Rows that were not drawn have values between 0 and 1.
     lowest = drawn[-1] / total_weight
     highest = lowest + remaining / total_weight
-    # Of the last rows of a population that was drawn whole rounding leaves no weight to divide by.
+    # Where a whole population was drawn, rounding leaves the last rows no weight to divide by.
     playing = left > 1e-9 * total_weight
     values, left, drawn = values[playing], left[playing], drawn[:-1][playing]
     stakes = _stakes(values, confidence)
@@ -193,11 +136,11 @@ def mean_interval(values: Array, weights: Array, total_weight: float, *, confide
 
     def excess(mean: float, direction: float) -> float:
         expected = np.clip((total_weight * mean - drawn) / left, 0.0, 1.0)
-        room = np.maximum(expected if direction > 0.0 else 1.0 - expected, 1e-300)
-        growth = np.log1p(direction * np.minimum(stakes, _LARGEST_BET / room) * (values - expected))
+        at_stake = np.maximum(expected if direction > 0.0 else 1.0 - expected, 1e-300)
+        growth = np.log1p(direction * np.minimum(stakes, _LARGEST_BET / at_stake) * (values - expected))
         return float(np.max(np.cumsum(growth), initial=0.0)) - enough
 
-    # The capital falls with mu for who bets upwards, and rises for who bets downwards.
+    # The capital falls with mu for the player who bets upwards, and rises for the other one.
     low, high = lowest, highest
     if excess(low, 1.0) > 0.0:
         low = high if excess(high, 1.0) > 0.0 else brentq(excess, low, high, args=(1.0,), xtol=_PRECISION)
@@ -207,7 +150,7 @@ def mean_interval(values: Array, weights: Array, total_weight: float, *, confide
 
 
 def _stakes(values: Array, confidence: float) -> Array:
-    """Choose what to bet on each draw from the draws before it: sqrt(2 log(2/alpha) / (k variance)), shape (k,)."""
+    """Return the stake of each draw from those before it: sqrt(2 log(2/alpha) / (k variance)), shape (k,)."""
     k = len(values)
     counts = np.arange(1, k + 1)
     means = (0.5 + np.cumsum(values)) / (counts + 1)
@@ -218,30 +161,15 @@ def _stakes(values: Array, confidence: float) -> Array:
 
 
 def upper_quantile(values: Array, weights: Array, quantile: float) -> float:
-    """Find a level that a new value exceeds with probability 1 - quantile at the most.
+    """Return one of the values (k,) that a new value exceeds with probability 1 - quantile at most.
 
-    Parameters
-    ----------
-    values : ndarray of shape (k,)
-        A sample, at least one value.
-    weights : ndarray of shape (k,)
-        What each value stands for.
-    quantile : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    float
-        One of the values; the largest where the sample is too small for the quantile.
+    Each value counts by its weight; the largest is returned where the sample is too small for the quantile.
 
     Notes
     -----
-    The split-conformal level [1]_: the new value counts as one more of average weight above all others. With k equal
-    weights it is the ceil((k + 1) quantile)-th smallest.
-
-    References
-    ----------
-    .. [1] J. Lei et al., "Distribution-free predictive inference for regression", JASA 113, 2018, section 2.2.
+    The split-conformal level of J. Lei et al., "Distribution-free predictive inference for regression", JASA 113, 2018,
+    section 2.2: the new value counts as one more of average weight above all others. With k equal weights it is the
+    ceil((k + 1) quantile)-th smallest.
     """
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])

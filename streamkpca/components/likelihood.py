@@ -1,44 +1,83 @@
-"""The Gaussian model seen through inner products of the candidates that have a weight."""
+"""The Gaussian model behind the weights, c ~ N(0, sigma^2 I + Phi^T W Phi), in two forms of the same likelihood.
+
+`statistics` computes it by features, in O(r^3) for r coordinates; `GramModel` by inner products of the k candidates
+that have a weight, in O(k^3) however many coordinates there are. Everything is in units of the noise variance, so that
+C = I + Phi^T W Phi. Derivatives come from A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T: by weight i it is
+(Q_ii - A_ii) / 2.
+"""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.lapack import dpotrf, dtrtri
 
-from streamkpca._core._loops import largest_asymmetry
 from streamkpca._core.concurrency import cached_property
 from streamkpca.errors import SparsityError
 
 Array = npt.NDArray[np.float64]
 
-# The smallest eigenvalue of the covariance is 1; a Cholesky factor may be wrong by r * epsilon * its largest.
-_CHOLESKY_ERROR = 1e-8
+# The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and what is solved with it, may be
+# wrong by size * epsilon * the largest eigenvalue.
+_LARGEST_ERROR = 1e-8
 _SMALLEST_SQUARE = 1e-250
 _LARGEST_SQUARE = 1e140
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What the likelihood depends on besides the weights, in units of the noise variance.
-
-    Parameters
-    ----------
-    features : ndarray of shape (p, r)
-        Coordinates of the candidates.
-    second_moment : ndarray of shape (r, r)
-        Second moment of the data, divided by the noise variance.
-    """
+    """Coordinates of the candidates (p, r), and the second moment of the data (r, r) over the noise variance."""
 
     features: Array
     second_moment: Array
 
 
+def make_problem(features: Array, second_moment: Array, noise_variance: float) -> Problem:
+    """Divide by the noise variance and refuse what would overflow or drown in rounding.
+
+    Features shorter than 1e-125 become zero: their weights would overflow.
+    """
+    least = float(np.finfo(float).eps) * float(np.trace(second_moment))
+    if noise_variance < least:
+        raise SparsityError(
+            f"noise_variance={noise_variance:.3g} is below {least:.3g}, the rounding error of the rows' variance; "
+            "choose a larger one, or 'auto'"
+        )
+    phi = np.ascontiguousarray(features)
+    with np.errstate(over="ignore"):
+        squared_lengths = np.square(phi).sum(axis=1)
+    if squared_lengths.max() > _LARGEST_SQUARE:
+        raise ValueError(
+            f"kernel values up to {squared_lengths.max():.3g} are too large for the likelihood, whose powers of them "
+            "overflow; multiply the kernel by a small number, or set noise_variance=None"
+        )
+    if squared_lengths.min() < _SMALLEST_SQUARE:
+        phi = np.where(squared_lengths[:, None] < _SMALLEST_SQUARE, 0.0, phi)
+    return Problem(phi, np.ascontiguousarray(second_moment) / noise_variance)
+
+
+def distinct_rows(features: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the positions of rows that equal no earlier one, and for every row where its equal stands among them."""
+    p = len(features)
+    if len(np.unique(features[:, 0])) == p:
+        # Nearly always true, and a tenth of the price of comparing all bytes.
+        return np.arange(p), np.arange(p)
+    ranks: dict[bytes, int] = {}
+    first: list[int] = []
+    representative = np.empty(p, dtype=np.intp)
+    # Adding zero makes -0.0 and 0.0 the same bytes.
+    for position, row in enumerate(features + 0.0):
+        rank = ranks.setdefault(row.tobytes(), len(ranks))
+        representative[position] = rank
+        if rank == len(first):
+            first.append(position)
+    return np.array(first, dtype=np.intp), representative
+
+
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Likelihood and its derivatives for given weights, computed from scratch.
+    """Likelihood and what its derivatives need, computed from scratch.
 
     Parameters
     ----------
@@ -49,7 +88,6 @@ class Statistics:
     solved, moment_solved : ndarray of shape (p, r)
         Phi C^-1 and Phi C^-1 S.
     diagonal_A, diagonal_Q : ndarray of shape (p,)
-        Diagonals of A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T.
     """
 
     unit_log_likelihood: float
@@ -59,40 +97,20 @@ class Statistics:
     diagonal_A: Array
     diagonal_Q: Array
 
-    def matrices(self) -> tuple[Array, Array]:
-        """Compute A and Q in full.
-
-        Returns
-        -------
-        A, Q : ndarray of shape (p, p)
-        """
-        return self.half_solved @ self.half_solved.T, self.moment_solved @ self.solved.T
-
 
 def statistics(problem: Problem, weights: Array) -> Statistics:
-    """Compute the likelihood and what its derivatives need.
+    """Compute the likelihood of weights (p,) by features, Tipping's equations (5) to (8), in O(r^3 + p r^2).
 
-    Parameters
-    ----------
-    problem : Problem
-    weights : ndarray of shape (p,)
-        In units of the noise variance.
-
-    Returns
-    -------
-    Statistics
-
-    Notes
-    -----
-    C = I + Phi^T W Phi. From C^-1 = I - C^-1 Phi^T W Phi follows tr(C^-1 S) = tr S - sum_i w_i (Phi C^-1 S)_i
-    . phi_i, which spares solving for S. O(r^3 + p r^2).
+    The paper writes it for all rows of a data set in feature space; here it is divided by the number of rows and
+    restricted to the span of the basis, so the data enter as their second moment alone. From C^-1 = I - C^-1 Phi^T W
+    Phi follows tr(C^-1 S) = tr S - sum_i w_i (Phi C^-1 S)_i . phi_i, which spares solving for S.
     """
     features, second_moment = problem.features, problem.second_moment
     active = np.flatnonzero(weights)
     log_determinant = 0.0
     half_solved = solved = features
     if active.size:
-        factor = covariance_factor(np.sqrt(weights[active])[:, None] * features[active])
+        factor = _covariance_factor(np.sqrt(weights[active])[:, None] * features[active])
         log_determinant = 2.0 * float(np.log(np.abs(np.diagonal(factor))).sum())
         half_solved = solve_triangular(factor, features.T, trans="T", check_finite=False).T
         solved = solve_triangular(factor, half_solved.T, check_finite=False).T
@@ -109,237 +127,29 @@ def statistics(problem: Problem, weights: Array) -> Statistics:
     )
 
 
-def covariance_factor(scaled: Array) -> Array:
-    """Factor I + F^T F = R^T R, by QR of [I; F] where squaring F would cost too many digits.
-
-    Parameters
-    ----------
-    scaled : ndarray of shape (k, r)
-        F.
-
-    Returns
-    -------
-    ndarray of shape (r, r)
-        R, upper triangular.
-    """
+def _covariance_factor(scaled: Array) -> Array:
+    """Factor I + F^T F = R^T R, F of shape (k, r), by QR of [I; F] where squaring F would cost too many digits."""
     r = scaled.shape[1]
     covariance = scaled.T @ scaled
     covariance.flat[:: r + 1] += 1.0
-    if r * np.finfo(float).eps * covariance.diagonal().max() < _CHOLESKY_ERROR:
+    if r * np.finfo(float).eps * covariance.diagonal().max() < _LARGEST_ERROR:
         return np.asarray(cholesky(covariance, overwrite_a=True, check_finite=False))
     return np.asarray(np.linalg.qr(np.vstack([np.eye(r), scaled]), mode="r"))
 
 
 def posterior_variances(weights: Array, diagonal_A: Array) -> Array:
-    """Compute the diagonal of the posterior covariance W - W A W; rounding never makes it negative.
-
-    Parameters
-    ----------
-    weights, diagonal_A : ndarray of shape (p,)
-
-    Returns
-    -------
-    ndarray of shape (p,)
-    """
+    """Compute the diagonal of Tipping's equation (11), W - W A W; rounding never makes it negative."""
     return weights * np.maximum(1.0 - weights * diagonal_A, 0.0)
 
 
-def make_problem(where: str, features: Any, second_moment: Any, noise_variance: float) -> Problem:
-    """Check features and second moment, and divide by the noise variance.
-
-    Parameters
-    ----------
-    where : str
-        Who asks, for the error text.
-    features : array-like of shape (p, r)
-        Rows shorter than 1e-125 become zero: their weights would overflow.
-    second_moment : array-like of shape (r, r)
-    noise_variance : float
-        Finite and positive.
-
-    Returns
-    -------
-    Problem
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not finite real matrices, shapes that do not fit, a second moment that is not symmetric or has a
-        negative trace, features too large to be squared.
-    SparsityError
-        A noise variance below the rounding error of the second moment.
-    """
-    phi = _finite(where, "features", features, 2)
-    moment = checked_moment(where, second_moment)
-    r = phi.shape[1]
-    if 0 in phi.shape:
-        raise ValueError(
-            f"{where}: features has shape {phi.shape}; at least one candidate and one coordinate are needed"
-        )
-    if moment.shape != (r, r):
-        raise ValueError(
-            f"{where}: second_moment has shape {moment.shape} but features has {r} columns; "
-            f"expected ({r}, {r}), both in coordinates of the same basis"
-        )
-    trace = float(np.trace(moment))
-    least = float(np.finfo(float).eps) * trace
-    if noise_variance < least:
-        raise SparsityError(
-            f"{where}: noise_variance must be at least {least:.3g}, the rounding error of second_moment, got "
-            f"{noise_variance:.3g}; automatic_noise_variance gives one that is large enough"
-        )
-    with np.errstate(over="ignore"):
-        squared_lengths = np.square(phi).sum(axis=1)
-    if squared_lengths.max() > _LARGEST_SQUARE:
-        raise ValueError(
-            f"{where}: features has entries up to {np.abs(phi).max():.3g}, whose powers overflow; divide "
-            "features by some length, second_moment and noise_variance by its square"
-        )
-    if squared_lengths.min() < _SMALLEST_SQUARE:
-        phi = np.where(squared_lengths[:, None] < _SMALLEST_SQUARE, 0.0, phi)
-    return Problem(phi, moment / noise_variance)
-
-
-def checked_moment(where: str, second_moment: Any) -> Array:
-    """Check a second moment.
-
-    Parameters
-    ----------
-    where : str
-        Who asks, for the error text.
-    second_moment : array-like of shape (r, r)
-
-    Returns
-    -------
-    ndarray of shape (r, r)
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not a finite real matrix, empty, not square, not symmetric, or with a negative trace.
-    """
-    moment = _finite(where, "second_moment", second_moment, 2)
-    if moment.shape[0] != moment.shape[1] or not moment.size:
-        raise ValueError(
-            f"{where}: second_moment has shape {moment.shape} but must be square and not empty; "
-            "pass the mean of c c^T over the data's coordinates c"
-        )
-    if largest_asymmetry(moment) > 1e-8 * np.abs(moment).max():
-        raise ValueError(
-            f"{where}: second_moment is not symmetric; pass (M + M.T) / 2 if that is rounding, or look for a mistake"
-        )
-    trace = float(np.trace(moment))
-    if trace < 0.0:
-        raise ValueError(f"{where}: second_moment has the negative trace {trace:g}; it cannot be a mean of squares")
-    return moment
-
-
-def unit_weights(where: str, weights: Any, problem: Problem, noise_variance: float) -> Array:
-    """Check weights and divide them by the noise variance.
-
-    Parameters
-    ----------
-    where : str
-        Who asks, for the error text.
-    weights : array-like of shape (p,)
-    problem : Problem
-    noise_variance : float
-
-    Returns
-    -------
-    ndarray of shape (p,)
-
-    Raises
-    ------
-    TypeError, ValueError
-        Another shape, numbers that are negative or not finite, or so large that the covariance overflows.
-    """
-    values = _finite(where, "weights", weights, 1)
-    p = len(problem.features)
-    if values.shape != (p,):
-        raise ValueError(f"{where}: weights has shape {values.shape} but features has {p} rows; give one weight a row")
-    if values.min() < 0.0:
-        position = int(values.argmin())
-        raise ValueError(
-            f"{where}: weights[{position}] is {values[position]} but must not be negative; "
-            "use zero to leave a candidate out"
-        )
-    with np.errstate(over="ignore"):
-        unit: Array = values / noise_variance
-        if not unit @ np.square(problem.features).sum(axis=1) < _LARGEST_SQUARE:
-            raise ValueError(
-                f"{where}: weights up to {values.max():g} overflow with noise_variance {noise_variance:g}; "
-                "scale features, second_moment and noise_variance to the size of one"
-            )
-    return unit
-
-
-def distinct_rows(features: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Find the first of each set of equal rows.
-
-    Parameters
-    ----------
-    features : ndarray of shape (p, r)
-
-    Returns
-    -------
-    first : ndarray of int
-        Positions of the rows that equal no earlier one, ascending.
-    representative : ndarray of int, shape (p,)
-        For every row, where in `first` its equal stands.
-    """
-    p = len(features)
-    if len(np.unique(features[:, 0])) == p:
-        # Nearly always true, and a tenth of the price of looking at all bytes.
-        return np.arange(p), np.arange(p)
-    ranks: dict[bytes, int] = {}
-    first: list[int] = []
-    representative = np.empty(p, dtype=np.intp)
-    # Adding zero makes -0.0 and 0.0 the same bytes.
-    for position, row in enumerate(features + 0.0):
-        rank = ranks.setdefault(row.tobytes(), len(ranks))
-        representative[position] = rank
-        if rank == len(first):
-            first.append(position)
-    return np.array(first, dtype=np.intp), representative
-
-
-def _finite(where: str, name: str, values: Any, n_axes: int) -> Array:
-    """Convert to finite float64 in C order with so many axes."""
-    if np.iscomplexobj(values):
-        raise TypeError(f"{where}: {name} must be real but is complex; pass {name}.real")
-    try:
-        array = np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{where}: {name} must be an array of real numbers ({error}); convert it first") from None
-    if array.ndim != n_axes or np.ndim(values) != n_axes:
-        raise ValueError(f"{where}: {name} must have {n_axes} axes, got {np.ndim(values)}; reshape it")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{where}: {name} contains NaN or infinity; drop or repair such rows first")
-    return array
-
-
-# The smallest eigenvalue of G is 1; what is solved with its factor may be wrong by k * epsilon * its largest.
-_LARGEST_ERROR = 1e-8
-
-
 class GramModel:
-    r"""Likelihood of k weights, and how it changes with each, at O(k^3) however long the features are.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (k, k)
-        K = Phi Phi^T of these candidates.
-    moment_gram : ndarray of shape (k, k)
-        T = Phi S Phi^T.
-    weights : ndarray of shape (k,)
-        In units of the noise variance, positive.
+    r"""Likelihood of k positive weights by inner products K = Phi Phi^T and T = Phi S Phi^T, both (k, k).
 
     Attributes
     ----------
     gram, moment_gram, weights : ndarray
     is_reliable : bool
-        Whether G could be inverted to eight digits. If not, nothing else is known but `gain`.
+        Whether G could be inverted to eight digits. If not, only `gain` is known.
     gain : float
         What the weights add to the mean log-likelihood; minus infinity where that is not known.
     precision : ndarray of shape (k, k)
@@ -362,7 +172,7 @@ class GramModel:
         self._scaled = gram * self._scaling
         G = self._scaled.copy()
         G.flat[:: k + 1] += 1.0
-        # Not a number is not reliable either.
+        # This comparison is false for NaN too.
         self.is_reliable = bool(k * np.finfo(float).eps * G.diagonal().max(initial=0.0) < _LARGEST_ERROR)
         factor, failed = dpotrf(G) if self.is_reliable and k else (G, 0)
         self.is_reliable = self.is_reliable and not failed
@@ -376,27 +186,16 @@ class GramModel:
 
     @cached_property
     def scaled_matrices(self) -> tuple[Array, Array]:
-        """W^1/2 A W^1/2 and W^1/2 Q W^1/2, with A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T, shape (k, k).
+        """W^1/2 A W^1/2 and W^1/2 Q W^1/2, shape (k, k), which are free of the units of weights and features.
 
-        They are free of the units of weights and features. No digits cancel, as they would in A = K - K P K: they are
-        G^-1 (G - I) and G^-1 W^1/2 T W^1/2 G^-1.
+        As G^-1 (G - I) and G^-1 W^1/2 T W^1/2 G^-1 no digits cancel, as they would in A = K - K P K.
         """
         return self._inverse @ self._scaled, self._inverse @ (self.moment_gram * self._scaling) @ self._inverse
 
     def solve(self, gram: Array, moment_gram: Array) -> tuple[Array, Array]:
-        """Express C^-1 phi and S C^-1 phi of any candidates by these.
+        """Express any n candidates' C^-1 phi = phi - Phi^T X and Phi S C^-1 phi = V by these k.
 
-        Parameters
-        ----------
-        gram, moment_gram : ndarray of shape (k, n)
-            Columns of K and T for n candidates, in the rows of these k.
-
-        Returns
-        -------
-        X : ndarray of shape (k, n)
-            C^-1 phi = phi - Phi^T X.
-        V : ndarray of shape (k, n)
-            Phi S C^-1 phi = T - T_kk X.
+        Takes the candidates' columns (k, n) of K and T; X and V = T - T_kk X have that shape too.
         """
         X = self.precision @ gram
         return X, moment_gram - self.moment_gram @ X
@@ -404,15 +203,7 @@ class GramModel:
     def explained_away(self, columns: Array) -> Array:
         """Multiply by I - K P = W^-1/2 G^-1 W^1/2, without the digits that the difference loses to large weights.
 
-        Parameters
-        ----------
-        columns : ndarray of shape (k, n)
-            Of K, or V of `solve`.
-
-        Returns
-        -------
-        ndarray of shape (k, n)
-            Rows of A = Phi C^-1 Phi^T, or of Q = Phi C^-1 S C^-1 Phi^T.
+        Columns (k, n) of K become those of A; V of `solve` becomes columns of Q.
         """
         roots = np.sqrt(self.weights)[:, None]
         product: Array = self._inverse @ (roots * columns) / roots

@@ -1,4 +1,4 @@
-"""How the noise variance sets the number of active candidates."""
+"""How the noise variance decides how many candidates are active: chosen, searched for, or followed along a path."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,29 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.params import check_integer, check_real
+from streamkpca._core.params import check_real
 from streamkpca._core.triangular import independent_span
-from streamkpca.components.likelihood import Array, checked_moment, make_problem
+from streamkpca.components.likelihood import Array
 from streamkpca.components.spectrum import leading_eigenpairs
-from streamkpca.components.weights import WeightFit, fit_weights
+from streamkpca.components.weights import Optimiser, WeightFit, fit_weights
 
 _LEAST_SHARE = 1e-10
 _COARSE_STEP, _FINE_STEP = 0.5, 0.97
-_FITS_NEAR_START = 8
+_FITS_NEAR_START, _MOST_FITS = 8, 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseSearch:
-    """The noise variance that leaves so many candidates active.
+    """The noise variance of a search for a number of active candidates, and the fit there.
 
-    Parameters
-    ----------
-    noise_variance : float
-    fit : WeightFit
-        The weights there.
-    exact : bool
-        Whether `fit` has the number of active candidates that was asked for; otherwise it has the largest
-        smaller number that the search met.
+    Where `exact` is false, the fit has the largest smaller number that the search met.
     """
 
     noise_variance: float
@@ -76,135 +69,71 @@ class SparsityPath:
     converged: npt.NDArray[np.bool_]
 
 
-def automatic_noise_variance(second_moment: Any, n_components: int) -> float:
-    """Choose the noise variance that leaves so many axes above the noise.
+def automatic_noise_variance(second_moment: Array, n_components: int) -> float:
+    """Return the (q + 1)-th eigenvalue of a second moment (r, r), so that the likelihood keeps q axes, in O(r^3).
 
-    Parameters
-    ----------
-    second_moment : array-like of shape (r, r)
-        Covariance of the data in an orthonormal basis.
-    n_components : int
-        Number q of axes that are to stand out.
-
-    Returns
-    -------
-    float
-        The (q + 1)-th eigenvalue, but at least 1e-10 times the trace. That is also the answer when q >= r,
-        where every axis is to stand out and all eigenvalues that are left are zero. For a second moment of
-        zero, which no noise variance can make active, it is the smallest normal number.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not a symmetric finite matrix of a positive size; less than one component.
-
-    Notes
-    -----
-    Eigenvalues below the floor are noise in any case: they come from products of numbers with sixteen digits,
-    and the likelihood loses as many digits as noise and trace are apart. O(r^3).
-
-    References
-    ----------
-    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001): axes whose eigenvalue
-    exceeds sigma^2 are kept, the others are explained by the noise.
+    It is at least 1e-10 times the trace, which is also the answer when q >= r: eigenvalues below that are noise in any
+    case, for they come from products of numbers with sixteen digits, and the likelihood loses as many digits as noise
+    and trace are apart. For a second moment of zero it is the smallest normal number.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from streamkpca.components.noise import automatic_noise_variance
-    >>> automatic_noise_variance([[3.0, 0.0], [0.0, 1.0]], 1)
-    1.0
-    >>> automatic_noise_variance([[3.0, 0.0], [0.0, 1.0]], 2)
-    4e-10
+    >>> automatic_noise_variance(np.diag([3.0, 1.0]), 1), automatic_noise_variance(np.diag([3.0, 1.0]), 2)
+    (1.0, 4e-10)
     """
-    where = "automatic_noise_variance"
-    n_components = check_integer("n_components", n_components, least=1, where=where)
-    moment = checked_moment(where, second_moment)
-    trace = float(np.trace(moment))
-    r = len(moment)
     next_eigenvalue = 0.0
-    if n_components < r:
-        next_eigenvalue = float(leading_eigenpairs(moment, n_components + 1)[0][-1])
-    return max(next_eigenvalue, _LEAST_SHARE * trace, float(np.finfo(float).tiny))
+    if n_components < len(second_moment):
+        next_eigenvalue = float(leading_eigenpairs(second_moment, n_components + 1)[0][-1])
+    return max(next_eigenvalue, _LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
 
 
 def noise_variance_for(
     n_active: int,
-    features: Any,
-    second_moment: Any,
+    features: Array,
+    second_moment: Array,
     *,
+    optimiser: Optimiser = "coordinate",
     start: tuple[Array, float] | None = None,
-    tolerance: float = 1e-10,
-    max_fits: int = 100,
 ) -> NoiseSearch:
-    """Search for the noise variance that leaves exactly so many candidates active.
+    """Search for the noise variance that leaves exactly this many of the candidates (p, r) active, from 1 to p.
 
-    Parameters
-    ----------
-    n_active : int
-        How many weights shall not be zero, from 1 to p.
-    features : array-like of shape (p, r)
-        Coordinates of the candidates in an orthonormal basis.
-    second_moment : array-like of shape (r, r)
-        Covariance of the data in that basis.
-    start : (ndarray of shape (p,), float), optional
-        Weights and noise variance of the last search, for data that resemble its data.
-    tolerance : float
-        Of each fit, as for `fit_weights`.
-    max_fits : int
-        Most fits to spend on the search, besides up to eight near the start.
-
-    Returns
-    -------
-    NoiseSearch
-        Where the count jumps over `n_active`, the nearest below, with ``exact=False``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `fit_weights`; also a count outside 1 to p.
+    `start` holds the weights (p,) and the noise variance of the last search, for data that resemble its data.
 
     Notes
     -----
-    With a start, its noise is tried first, then steps of 3 % from there, and between them: data that changed little
-    need one fit or a few. Where eight do not do, and without a start, the search begins at the largest eigenvalue,
-    where nothing is active. The noise is halved until as many are active as wanted (or it reaches the floor of
-    `automatic_noise_variance`); the last halving is gone over in steps of 3 %, and if the count jumps over the
-    wanted one between two of them, they are bisected on the logarithmic scale until they are within one part in
-    1e6. Each fit starts from the weights at the noisy end. The count is not monotone in the noise, so several
-    ranges may leave as many; this finds the noisiest that is not narrower than a step.
+    Tipping's experiments (2001) set the noise by the number of kernels that remain.
 
-    References
-    ----------
-    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001), sets the noise by the
-    number of kernels that remain.
+    With a start, its noise is tried first, then steps of 3 % from there, and between them: data that changed little
+    need one fit or a few. Where eight are not enough, and without a start, the search begins at the largest eigenvalue,
+    where nothing is active. The noise is halved until at least as many are active as wanted (or it reaches the least
+    value of `automatic_noise_variance`); the last halving is repeated in steps of 3 %, and if the count jumps over the
+    wanted one between two of them, they are bisected on the logarithmic scale until they are within one part in
+    1e6. Each fit starts from the weights at the noisy end; at most a hundred follow the eight near a start.
+    The count is not monotone in the noise, so several ranges may leave as many; this finds the noisiest that is not
+    narrower than a step. Where the count jumps over the wanted one the nearest below is returned.
 
     Examples
     --------
     >>> import numpy as np
     >>> from streamkpca.components.noise import noise_variance_for
     >>> found = noise_variance_for(2, np.eye(3), np.diag([4.0, 2.0, 1.0]))
-    >>> found.exact, found.fit.active
-    (True, array([0, 1]))
-    >>> 1.0 <= found.noise_variance < 2.0
-    True
+    >>> found.exact, found.fit.active, 1.0 <= found.noise_variance < 2.0
+    (True, array([0, 1]), True)
     """
-    where = "noise_variance_for"
-    n_active = check_integer("n_active", n_active, least=1, where=where)
-    max_fits = check_integer("max_fits", max_fits, least=1, where=where)
-    moment = checked_moment(where, second_moment)
-    floor = automatic_noise_variance(moment, len(moment))
-    problem = make_problem(where, features, moment, floor)
-    p = len(problem.features)
-    if n_active > p:
-        raise ValueError(f"{where}: n_active is {n_active} but features has {p} rows; ask for at most {p}")
+    least = automatic_noise_variance(second_moment, len(second_moment))
+
+    def fit_at(noise: float, weights: Array | None = None) -> WeightFit:
+        return fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
 
     if start is not None:
         near, noise = start
         too_few, too_many = np.inf, 0.0
         for _ in range(_FITS_NEAR_START):
-            fit = fit_weights(problem.features, moment, max(noise, floor), initial_weights=near, tolerance=tolerance)
+            fit = fit_at(max(noise, least), near)
             if len(fit.active) == n_active:
-                return NoiseSearch(max(noise, floor), fit, exact=True)
+                return NoiseSearch(max(noise, least), fit, exact=True)
             if len(fit.active) > n_active:
                 too_many = noise
                 noise = min(noise / _FINE_STEP, float(np.sqrt(noise * too_few)))
@@ -212,19 +141,19 @@ def noise_variance_for(
                 too_few = noise
                 noise = max(noise * _FINE_STEP, float(np.sqrt(noise * too_many)))
 
-    noisy = max(float(leading_eigenpairs(moment, 1)[0][0]), floor)
+    noisy = max(float(leading_eigenpairs(second_moment, 1)[0][0]), least)
     quiet: float | None = None
-    best_noise, best = noisy, fit_weights(problem.features, moment, noisy, tolerance=tolerance)
+    best_noise, best = noisy, fit_at(noisy)
     warm, step = best.weights, _COARSE_STEP
     coarse: tuple[float, WeightFit] | None = None
-    for _ in range(max_fits - 1):
-        if len(best.active) == n_active or (noisy == floor if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
+    for _ in range(_MOST_FITS - 1):
+        if len(best.active) == n_active or (noisy == least if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
             break
-        noise = max(step * noisy, floor) if quiet is None else float(np.sqrt(noisy * quiet))
-        fit = fit_weights(problem.features, moment, noise, initial_weights=warm, tolerance=tolerance)
+        noise = max(step * noisy, least) if quiet is None else float(np.sqrt(noisy * quiet))
+        fit = fit_at(noise, warm)
         count = len(fit.active)
         if count >= n_active and step == _COARSE_STEP:
-            # The count is not monotone: only small steps find the noisiest of the ranges that leave so many.
+            # The count is not monotone: only small steps find the noisiest of the ranges with the same count.
             step = _FINE_STEP
             if count == n_active:
                 coarse = noise, fit
@@ -241,49 +170,18 @@ def noise_variance_for(
 
 
 def sparsity_path(
-    features: Any,
-    second_moment: Any,
+    features: Array,
+    second_moment: Array,
     noise_variances: Any,
     *,
+    optimiser: Optimiser = "coordinate",
     describe_span: Callable[[Array], tuple[float, float]] | None = None,
-    tolerance: float = 1e-10,
-    max_rounds: int | None = None,
 ) -> SparsityPath:
-    """Fit weights along a range of noise variances, each from the weights of the one before.
+    """Fit weights (p,) along a range of noise variances, each from the weights of the one before.
 
-    Parameters
-    ----------
-    features : array-like of shape (p, r)
-        Coordinates of the candidates in an orthonormal basis.
-    second_moment : array-like of shape (r, r)
-        Covariance of the data in that basis.
-    noise_variances : array-like of shape (n,)
-        In the order in which they are to be visited; descending noise adds candidates one after
-        another.
-    describe_span : callable, optional
-        Given the weights (p,), returns the variance that the span of the active candidates captures and the mean
-        squared distance of the data to it. By default the active rows of `features` span it, and data have
-        no other variance than `second_moment`.
-    tolerance, max_rounds : float, int
-        Of each fit, as for `fit_weights`.
-
-    Returns
-    -------
-    SparsityPath
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `fit_weights`; also a range that is empty or has more than one axis.
-
-    Notes
-    -----
-    By default the captured variance is tr(U^T S U) for an orthonormal basis U of the active candidates.
-    O(k r min(k, r)) a fit for it.
-
-    References
-    ----------
-    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001): sparsity against noise.
+    `describe_span` takes the weights and returns the variance that the span of the active candidates captures and the
+    mean squared distance of the data to it. By default the active rows of `features` span it, in O(k r min(k, r)) a
+    fit, and the data have no other variance than `second_moment`.
 
     Examples
     --------
@@ -294,7 +192,6 @@ def sparsity_path(
     (array([0, 1, 2]), array([0., 4., 6.]))
     """
     where = "sparsity_path"
-    moment = checked_moment(where, second_moment)
     noises = np.atleast_1d(np.asarray(noise_variances))
     if noises.ndim != 1 or not noises.size:
         raise ValueError(
@@ -302,17 +199,15 @@ def sparsity_path(
             "pass for example np.geomspace(1.0, 1e-3, 20)"
         )
     values = [check_real("noise_variances", v, least=0.0, open_below=True, where=where) for v in noises.tolist()]
-    phi = make_problem(where, features, moment, max(values)).features
     fits: list[WeightFit] = []
     weights: Array | None = None
     for noise in values:
-        fit = fit_weights(phi, moment, noise, initial_weights=weights, tolerance=tolerance, max_rounds=max_rounds)
-        weights = fit.weights
-        fits.append(fit)
+        fits.append(fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights))
+        weights = fits[-1].weights
 
     def describe(weights: Array) -> tuple[float, float]:
-        captured = second_moment_within(independent_span(phi[weights > 0.0])[2], moment)
-        return captured, max(float(np.trace(moment)) - captured, 0.0)
+        captured = second_moment_within(independent_span(features[weights > 0.0])[2], second_moment)
+        return captured, max(float(np.trace(second_moment)) - captured, 0.0)
 
     captured, errors = np.array([(describe_span or describe)(fit.weights) for fit in fits]).T
     return SparsityPath(
@@ -327,16 +222,5 @@ def sparsity_path(
 
 
 def second_moment_within(rotation: Array, second_moment: Array) -> float:
-    """Compute the trace of a second moment within a span.
-
-    Parameters
-    ----------
-    rotation : ndarray of shape (k, r)
-        Orthonormal rows.
-    second_moment : ndarray of shape (r, r)
-
-    Returns
-    -------
-    float
-    """
+    """Compute the trace of a second moment (r, r) within the span of orthonormal rows (k, r)."""
     return float(np.einsum("ij,ij->", rotation @ second_moment, rotation))

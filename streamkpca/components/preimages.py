@@ -15,7 +15,7 @@ from streamkpca.kernels.gradients import has_gradients, values_and_gradients
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Rows are near enough where a step wins less than this share of the inner product with the point.
+# Iteration stops where a step gains less than this share of the inner product with the point.
 _PRECISION = 1e-10
 _MOST_STEPS = 100
 _MOST_HALVINGS = 6
@@ -23,27 +23,18 @@ _MOST_HALVINGS = 6
 # Share of the nearest row's inner product with the point that a guess must have.
 _NEAR_ENOUGH = 0.5
 
-# Of a sum of shares that add up to one.
+# Rounding of a sum of shares that add up to one.
 _ROUNDING = 1e-14
 
-# Ridge penalties that are tried, as shares of the mean squared length of what they are added to.
+# Ridge penalties that are tried, as shares of the mean eigenvalue that they are added to.
 _PENALTIES = np.geomspace(1e-10, 1.0, 21)
 
 
 @dataclass(frozen=True, eq=False)
 class PreImages:
-    """Finds rows for points that are given as combinations of some rows' images, and by their projections.
+    """Finds rows for points in feature space, given as combinations of the images of `atoms` (k, d) and by projections.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A settled kernel.
-    atoms : ndarray of shape (k, d)
-        The points are combinations of their images.
-    rows : ndarray of shape (p, d)
-        Rows to learn from.
-    projections : ndarray of shape (p, q)
-        Theirs.
+    It learns from `rows` (p, d) and their `projections` (p, q).
 
     References
     ----------
@@ -59,26 +50,16 @@ class PreImages:
     projections: Array
 
     def find(self, projections: Array, combinations: Array) -> Array:
-        """Find rows.
-
-        Parameters
-        ----------
-        projections : ndarray of shape (n, q)
-            Of the points.
-        combinations : ndarray of shape (n, k)
-            The points themselves, as coefficients over the atoms' images.
-
-        Returns
-        -------
-        ndarray of shape (n, d)
+        """Find rows (n, d) for points with these projections (n, q) and coefficients over the atoms' images (n, k).
 
         Notes
         -----
         Regression guesses the row from the projections [2]_. For kernels of squared distances fixed-point iteration
-        goes on from there, or from the best atom where that is nearer, to a row whose image is nearest [1]_. It is
-        taken where the guess has less than half of its inner product with the point: guesses far from all rows go wrong
-        without bound, the others are the better rows. Rows found again from 40 axes of digits, R^2: .97 with the guess,
-        .86 with the fixed point; of server metrics with half of them outside the rows before: .61 and .87, both: .78.
+        goes on from there, or from the best atom where that is nearer, to a row whose image is nearest [1]_. Its result
+        is taken where the guess has less than half of its inner product with the point: guesses far from all rows go
+        wrong without bound, the others are the better rows. Rows found again from 40 axes of digits have an R^2 of .97
+        with the guess and .86 with the fixed point; server metrics, half of them outside the rows seen before, .61 and
+        .87; with both, .78.
 
         O(p^3) once and O(n p (q + d)), and O(n k d) for each of at most 100 steps.
         """
@@ -102,23 +83,23 @@ class PreImages:
 
 
 class _Ridge:
-    """Kernel ridge regression from projections to rows, with the penalty that foretells rows left out best.
+    """Kernel ridge regression from projections to rows, with the penalty that predicts left-out rows best.
 
-    A linear kernel, for which rows are linear in the projections, plus an RBF kernel of the typical distance. Errors of
-    features count in their units.
+    The kernel is a linear one, for which rows are linear in the projections, plus an RBF of the typical distance.
+    Errors of features count in their units.
     """
 
     def __init__(self, projections: Array, rows: Array, units: Array) -> None:
         self._mean = rows.mean(axis=0)
-        # Nothing depends on where the projections' origin is, but inner products would lose their digits to it: rows
-        # 1e6 from the origin, not centred, were found again at 40 times their range.
+        # The origin of the projections does not matter, but inner products would lose their digits to it: rows 1e6 from
+        # the origin, not centred, were found again at 40 times their range.
         self._centre = projections.mean(axis=0)
         projections = projections - self._centre
         gamma = RBF("median").settled(projections).gamma
         assert isinstance(gamma, float)
         self._kernel = gamma * Linear() + RBF(gamma)
         self._projections = projections
-        # Orthogonal to constants, which the mean stands for.
+        # Orthogonal to constants, which the mean covers.
         gram = self._kernel.program.gram(projections)
         self._offsets = gram.mean(axis=0)
         gram = gram - self._offsets - self._offsets[:, None] + self._offsets.mean()
@@ -129,7 +110,7 @@ class _Ridge:
         unit = float(lengths.mean()) or 1.0
 
         def error_left_out(penalty: float) -> float:
-            # Shares that are not fitted, so that nothing cancels where nearly all is. The mean fits 1 / p of each row.
+            # In shares not fitted, no digits cancel where nearly everything is. The mean fits 1 / p of each row.
             kept = penalty / (lengths + penalty)
             residual = vectors @ (kept[:, None] * in_units)
             not_fitted = np.einsum("ij,j,ij->i", vectors, kept, vectors) - 1.0 / len(rows)
@@ -146,10 +127,11 @@ class _Ridge:
 
 
 def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -> tuple[Array, Array]:
-    """Move rows towards the points of largest inner product sum_i c_i k(x, z_i), by steps that never lose; return both.
+    """Move rows uphill in their inner product sum_i c_i k(x, z_i) with the points; return the rows and the products.
 
-    At the maximum x_f sum_i c_i k'_i = sum_i c_i k'_i z_if for each feature f, with k' the derivative of the kernel by
-    the squared distance, summed over the sets of columns that f is in, each as 1 / u_f^2 with the unit u_f there.
+    No step loses. At the maximum x_f sum_i c_i k'_i = sum_i c_i k'_i z_if for each feature f, with k' the derivative of
+    the kernel by the squared distance, summed over the sets of columns that contain f, each times 1 / u_f^2 with the
+    unit u_f there.
     """
     found, reached, moving = start.copy(), np.empty(len(start)), np.arange(len(start))
     seen = _columns_and_units([matrix.view for matrix in kernel.program.base_matrices], atoms.shape[1])
@@ -165,7 +147,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
             stiffness = (finest[chosen] / units) ** 2
             pulls[:, chosen] += shares @ atoms[:, chosen] * stiffness
             weights[:, chosen] += shares.sum(axis=1)[:, None] * stiffness
-        # Where the weights add up to nothing, or pull away, there is no fixed point to go to.
+        # Where the weights add up to zero or less there is no fixed point to go to.
         usable = weights > np.finfo(np.float64).tiny
         step = np.divide(pulls, weights, out=rows.copy(), where=usable) - rows
         after = np.full(len(rows), -np.inf)

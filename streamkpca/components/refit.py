@@ -1,4 +1,4 @@
-"""The refit: from moments to weights, axes, and a snapshot."""
+"""The refit: from candidates and moments to weights, axes, and a snapshot."""
 
 import warnings
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from streamkpca.components.spectrum import (
     principal_axes,
     total_variance,
 )
-from streamkpca.components.weights import fit_weights
+from streamkpca.components.weights import MOST_ROUNDS, OPTIMISERS, Optimiser, WeightFit, fit_weights
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
@@ -35,27 +35,16 @@ from streamkpca.kernels import Kernel
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Weights of the last fit are no start for the next where the rows have faded to a variance so much smaller.
-_LARGEST_FADING = 1e12
+# Weights of the last fit are no start for the next where the variance of the rows has decayed by more than this.
+_LARGEST_DECAY = 1e12
 
 
 @dataclass(frozen=True)
 class RefitSettings:
-    """How axes are made from moments.
+    """How a refit turns moments into axes; parameters as `SparseKernelPCA` describes them.
 
-    Parameters
-    ----------
-    n_components : int or float
-        Number q of axes, or share of the variance to explain.
-    center : bool
-        Subtract the mean.
-    noise_variance : float, "auto" or None
-        sigma^2 of the likelihood; "auto" takes the (q + 1)-th eigenvalue, halved while fewer than q candidates are
-        active; None: no likelihood, all are active.
-    n_active : int or None
-        Look for the noise variance that leaves so many candidates active, instead.
-    axes : {"ritz", "likelihood"}
-        Best axes in the span of the active candidates, or those of the likelihood's own model.
+    `noise_variance` is None where all candidates are active without a likelihood, "auto" for the (q + 1)-th eigenvalue,
+    halved while fewer than q candidates are active. `n_active` searches for the noise variance instead.
     """
 
     n_components: int | float
@@ -63,29 +52,21 @@ class RefitSettings:
     noise_variance: float | Literal["auto"] | None = None
     n_active: int | None = None
     axes: Literal["ritz", "likelihood"] = "ritz"
+    optimiser: Optimiser = "coordinate"
 
     @classmethod
     def checked(
-        cls, *, n_components: Any, center: Any, noise_variance: Any, n_active: Any, axes: Any, where: str
+        cls,
+        *,
+        n_components: Any,
+        center: Any,
+        noise_variance: Any,
+        n_active: Any,
+        axes: Any,
+        optimiser: Any = "coordinate",
+        where: str,
     ) -> Self:
-        """Check the parameters of an estimator.
-
-        Parameters
-        ----------
-        n_components, center, noise_variance, n_active, axes : object
-            As the caller gave them.
-        where : str
-            Who asks, for the error text.
-
-        Returns
-        -------
-        RefitSettings
-
-        Raises
-        ------
-        TypeError, ValueError
-            One of them makes no sense, or both a noise variance and a number of active atoms are named.
-        """
+        """Check these parameters of an estimator; `where` names the caller in errors."""
         if n_active is not None:
             n_active = check_integer("n_active", n_active, least=1, where=where)
             if is_real(noise_variance):
@@ -101,6 +82,7 @@ class RefitSettings:
         elif noise_variance is not None:
             noise_variance = check_real("noise_variance", noise_variance, least=0.0, open_below=True, where=where)
         check_choice("axes", axes, choices=("ritz", "likelihood"), where=where)
+        check_choice("optimiser", optimiser, choices=OPTIMISERS, where=where)
         if axes == "likelihood" and noise_variance is None and n_active is None:
             raise ValueError(
                 f"{where}: axes='likelihood' needs a likelihood, but noise_variance=None asks for none; set "
@@ -112,22 +94,16 @@ class RefitSettings:
             noise_variance=noise_variance,
             n_active=n_active,
             axes=axes,
+            optimiser=optimiser,
         )
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows that axes may be made of.
+    """Rows (p, d) that axes may be made of, with their positions (p,) in the stream or data set.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (p, d)
-    positions : ndarray of shape (p,) of int64
-        Their positions in the stream or data set.
-    coordinates : ndarray of shape (p, r)
-        In the orthonormal basis that the moments are held in.
-    are_atoms : bool
-        They are the atoms of that basis: independent, with lower triangular coordinates.
+    Coordinates (p, r) are in the orthonormal basis that the moments are held in. `are_atoms` says that the rows are the
+    atoms of that basis: independent, with lower triangular coordinates.
     """
 
     rows: Array
@@ -139,44 +115,27 @@ class Candidates:
 def find_weights(
     candidates: Candidates, moments: Moments, settings: RefitSettings, start: tuple[Array, float] | None = None
 ) -> tuple[Array, float | None]:
-    """Find the weights of candidates and the noise variance that they were found with.
+    """Find the weights (p,) of candidates and the noise variance of the fit, starting from the last ones if given.
 
-    Parameters
-    ----------
-    candidates : Candidates
-    moments : Moments
-    settings : RefitSettings
-    start : (ndarray of shape (p,), float), optional
-        Weights and noise variance to start from, the last refit's.
-
-    Returns
-    -------
-    weights : ndarray of shape (p,)
-        Ones where no likelihood was asked, where nothing varies, or where "auto" has no more candidates than axes.
-    noise_variance : float or None
-        None where the weights are ones for one of these reasons.
-
-    Raises
-    ------
-    SparsityError
-        No weight is positive, or there are fewer candidates than `n_active`.
+    Weights are ones and the noise variance is None where no likelihood is wanted, where nothing varies, or where "auto"
+    has no more candidates than axes. SparsityError if no weight is positive or `n_active` exceeds the candidates.
     """
     p = len(candidates.rows)
-    everyone = np.ones(p)
+    ones = np.ones(p)
     features, covariance = _centred(candidates, moments, center=settings.center)
     nothing_varies = _nothing_varies(covariance, moments, center=settings.center)
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
-        return everyone, None
+        return ones, None
 
-    if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_FADING * np.trace(covariance):
+    if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_DECAY * np.trace(covariance):
         start = None
     last_weights = None if start is None else start[0]
     if settings.n_active is not None:
         if settings.n_active > p:
             raise SparsityError(
-                f"n_active={settings.n_active} is more than the {p} candidates there are so far; ask for fewer"
+                f"n_active={settings.n_active} is more than the {p} candidates there are so far; choose fewer"
             )
-        search = noise_variance_for(settings.n_active, features, covariance, start=start)
+        search = noise_variance_for(settings.n_active, features, covariance, optimiser=settings.optimiser, start=start)
         if not search.exact:
             warnings.warn(
                 f"no noise variance leaves exactly n_active={settings.n_active} of {p} candidates; the nearest below "
@@ -184,18 +143,21 @@ def find_weights(
                 SparsityWarning,
                 stacklevel=2,
             )
-        weights, noise_variance = search.fit.weights, search.noise_variance
+        fit, noise_variance = search.fit, search.noise_variance
     elif settings.noise_variance == "auto":
         q = _n_axes(moments, settings)
         if p <= q:
-            return everyone, None
-        weights, noise_variance = _automatic_weights(features, covariance, q, last_weights)
+            return ones, None
+        fit, noise_variance = _automatic_fit(features, covariance, q, last_weights, settings.optimiser)
     else:
         assert isinstance(settings.noise_variance, float)
         noise_variance = settings.noise_variance
-        weights = fit_weights(features, covariance, noise_variance, initial_weights=last_weights).weights
-    if weights.any():
-        return weights, noise_variance
+        fit = fit_weights(
+            features, covariance, noise_variance, optimiser=settings.optimiser, initial_weights=last_weights
+        )
+    _warn_unless_converged(np.array([fit.converged]), settings.optimiser)
+    if fit.weights.any():
+        return fit.weights, noise_variance
     squares = np.maximum(squared_norms(features), np.finfo(float).tiny)
     most = float(np.max(np.einsum("ij,jk,ik->i", features, covariance, features, optimize=True) / squares))
     raise SparsityError(
@@ -213,71 +175,75 @@ def _n_axes(moments: Moments, settings: RefitSettings) -> int:
     return q
 
 
-def _automatic_weights(features: Array, covariance: Array, q: int, start: Array | None) -> tuple[Array, float]:
+def _automatic_fit(
+    features: Array, covariance: Array, q: int, start: Array | None, optimiser: Optimiser
+) -> tuple[WeightFit, float]:
     """Take the (q + 1)-th eigenvalue as noise; halve it while it leaves too few candidates to span q axes.
 
     Where variance is spread evenly over many axes, no candidate alone may rise above that eigenvalue.
     """
     noise_variance = automatic_noise_variance(covariance, q)
+    least = automatic_noise_variance(covariance, len(covariance))
     while True:
-        weights = fit_weights(features, covariance, noise_variance, initial_weights=start).weights
-        if np.count_nonzero(weights) >= q:
-            return weights, noise_variance
-        floor = automatic_noise_variance(covariance, len(covariance))
-        if noise_variance <= floor:
-            return weights, noise_variance
-        noise_variance, start = max(0.5 * noise_variance, floor), weights
+        fit = fit_weights(features, covariance, noise_variance, optimiser=optimiser, initial_weights=start)
+        if len(fit.active) >= q or noise_variance <= least:
+            return fit, noise_variance
+        noise_variance, start = max(0.5 * noise_variance, least), fit.weights
 
 
-def trace_sparsity(candidates: Candidates, moments: Moments, noise_variances: Any, *, center: bool) -> SparsityPath:
-    """Fit weights along a range of noise variances and say what each leaves.
+def _warn_unless_converged(converged: npt.NDArray[np.bool_], optimiser: Optimiser) -> None:
+    """Warn when fits used up the rounds of their optimiser."""
+    if not converged.all():
+        remedy = "" if optimiser == "coordinate" else "use optimiser='coordinate', or "
+        warnings.warn(
+            f"optimiser={optimiser!r} did not converge within {MOST_ROUNDS[optimiser]:,} rounds in "
+            f"{np.count_nonzero(~converged)} of {converged.size} fits, whose weights are the most likely found so far; "
+            f"{remedy}choose a larger noise_variance",
+            SparsityWarning,
+            stacklevel=3,
+        )
 
-    Parameters
-    ----------
-    candidates : Candidates
-    moments : Moments
-    noise_variances : array-like of shape (n,) or None
-        In the order in which they are visited. None: 20 values, from just below the largest eigenvalue down to a
-        thousandth of it.
-    center : bool
-        Measure around the mean.
 
-    Returns
-    -------
-    SparsityPath
-        Captured variances and mean reconstruction errors are those of the span of the active candidates.
+def trace_sparsity(
+    candidates: Candidates,
+    moments: Moments,
+    noise_variances: Any,
+    *,
+    center: bool,
+    optimiser: Optimiser = "coordinate",
+) -> SparsityPath:
+    """Fit weights along a range of noise variances and describe the span of the active candidates for each.
 
-    Raises
-    ------
-    SparsityError
-        The rows do not vary.
-    TypeError, ValueError
-        A noise variance is not a positive number.
+    By default 20 noise variances, from just below the largest eigenvalue down to a thousandth of it.
     """
     features, covariance = _centred(candidates, moments, center=center)
     if _nothing_varies(covariance, moments, center=center):
-        raise SparsityError("sparsity_path: the rows do not vary, so no noise variance says anything about them")
+        raise SparsityError(
+            "sparsity_path: the rows do not vary, so no noise variance can tell them apart; pass rows that differ"
+        )
     if noise_variances is None:
         largest = float(leading_eigenpairs(covariance, 1)[0][0])
         noise_variances = np.geomspace(0.999 * largest, 1e-3 * largest, 20)
 
     def describe_span(weights: Array) -> tuple[float, float]:
-        # Axes are made of the candidates themselves, which the likelihood sees centred.
+        # Axes are made of the candidates themselves, while the likelihood has them centred.
         rotation = independent_span(candidates.coordinates[weights > 0.0])[2]
         inside = second_moment_within(rotation, moments.second)
         return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
 
-    return sparsity_path(features, covariance, noise_variances, describe_span=describe_span)
+    path = sparsity_path(features, covariance, noise_variances, optimiser=optimiser, describe_span=describe_span)
+    _warn_unless_converged(path.converged, optimiser)
+    return path
 
 
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:
-    """Say whether the covariance is but the rounding of moments that cancel: one row, or a constant stream."""
+    """Tell whether the covariance is only the rounding of moments that cancel: one row, or a constant stream."""
     rounding = RANK_TOLERANCE * max(len(covariance), 1) * moments.mean_energy
     return covariance_divisor(moments, center=center) == 0.0 or bool(np.trace(covariance) <= rounding)
 
 
 def _centred(candidates: Candidates, moments: Moments, *, center: bool) -> tuple[Array, Array]:
-    """Return what the likelihood sees: the candidates' coordinates and the rows' covariance, around the same point."""
+    """Return the candidates' coordinates and the rows' covariance, both around the same centre."""
     mean = moments.centre(center=center)
     covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
     return candidates.coordinates - mean, covariance
@@ -291,33 +257,11 @@ def refit(
     sample: Array,
     previous: Snapshot | None = None,
 ) -> Snapshot:
-    """Fit weights and axes to the moments and make a snapshot of them.
+    """Fit weights and axes to the moments of rows and make a snapshot of them.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The settled kernel.
-    candidates : Candidates
-    moments : Moments
-        Of rows whose weights are not all zero.
-    settings : RefitSettings
-    sample : ndarray of shape (r, d)
-        Some rows of the data, for pre-images.
-    previous : Snapshot, optional
-        The last one: its weights and noise are where the search for new ones starts, its axes decide the signs.
-
-    Returns
-    -------
-    Snapshot
-
-    Raises
-    ------
-    SparsityError
-        The noise variance that was asked for leaves no candidate, or there are fewer candidates than `n_active`.
-
-    Notes
-    -----
-    O(p^3) for the axes, besides the likelihood's O(p^2) a changed weight.
+    The search for weights and noise starts from those of the `previous` snapshot, whose axes also decide the signs.
+    `sample` holds some rows of the data, (r, d), for pre-images. SparsityError if no candidate stays active or there
+    are fewer than `n_active`. O(p^3) for the axes, besides the cost of the likelihood.
     """
     weights, noise_variance = find_weights(candidates, moments, settings, _last_fit(candidates, previous))
     active = np.flatnonzero(weights)
@@ -342,14 +286,14 @@ def refit(
         )
     else:
         spectrum = principal_axes(inside, settings.n_components, center=settings.center, variance=variance)
-    # Bounds are about the rows, whatever the axes are: they start from the variances along the best axes of the span.
+    # Bounds concern the rows, whatever the axes are: they start from the variances along the best axes of the span.
     best = (
         spectrum
         if settings.axes == "ritz"
         else principal_axes(inside, len(spectrum.eigenvalues), center=settings.center, variance=variance)
     )
     active_atoms = candidates.rows[used]
-    # Novelty is measured against all that the stream is explained by: with 32 of 256 atoms active the average
+    # Novelty is the distance to the span of all atoms of a stream: with 32 of 256 atoms active the average
     # precision on a simulated plant's faults fell from .75 to .30. A batch has no atoms but the active ones.
     span = (candidates.rows, candidates.coordinates) if candidates.are_atoms else (active_atoms, factor)
     # A row of kernel values times L^-T is its coordinates, so L^-T axes are coefficients over the atoms.
@@ -380,7 +324,7 @@ def refit(
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:
-    """Carry over noise variance and weights of the last refit, these by the candidates' positions in the stream."""
+    """Return weights and noise variance of the last refit, weights matched by the candidates' positions."""
     if previous is None or previous.noise_variance is None:
         return None
     weights = np.zeros(len(candidates.rows))

@@ -1,4 +1,4 @@
-"""The snapshot: an immutable answer machine, published by a refit."""
+"""The snapshot: the immutable result of a refit, which answers every query."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -32,9 +32,9 @@ _FEW_ROWS = 4
 
 
 class ReadOnlyArrays:
-    """Base of dataclasses whose arrays nobody can write to; all are in C order.
+    """Base of dataclasses whose arrays are read-only and in C order.
 
-    BLAS sums in another sequence where an array is in Fortran's order, and what is loaded from a file is not.
+    BLAS sums in another sequence where an array is in Fortran order, and arrays loaded from a file never are.
     """
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class ReadOnlyArrays:
                 object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # No answers prepared on demand, which another thread may just be adding.
+        # Without the answers prepared on demand, which another thread may be adding right now.
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ class ReadOnlyArrays:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot(ReadOnlyArrays):
-    """What a refit found; answers every query without reading the stream.
+    """What a refit found; answers every query without reading the stream. All arrays are read-only.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Snapshot(ReadOnlyArrays):
     weights : ndarray of shape (m,)
         Weight of each atom; zero for those that projections do not use.
     sample : ndarray of shape (r, d)
-        Some rows of the data, from which pre-images are learned besides the atoms.
+        Some rows of the data, from which pre-images are learned beside the atoms.
     active_atoms : ndarray of shape (k, d)
         The atoms of positive weight (those among them that are independent).
     factor : ndarray of shape (k, k)
@@ -90,19 +90,15 @@ class Snapshot(ReadOnlyArrays):
     eigenvalues : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x).
     eigenvalue_bounds : ndarray of shape (q, 2)
-        Between what the eigenvalues of kernel PCA of all rows lie.
+        Bounds of the eigenvalues of kernel PCA of all rows.
     explained_variance_ratio : ndarray of shape (q,)
         Shares of the variance in the whole feature space.
     noise_variance : float or None
-        sigma^2 that the weights were found with; None where no likelihood was asked.
+        sigma^2 that the weights were found with; None without a likelihood.
     total_weight : float
         Weight of the rows behind this snapshot.
     unexplained_energy_ratio : float
         Share of the stream's energy that is not recorded in the basis.
-
-    Notes
-    -----
-    All arrays are read-only.
     """
 
     kernel: Kernel
@@ -131,16 +127,7 @@ class Snapshot(ReadOnlyArrays):
         return len(self.eigenvalues)
 
     def transform(self, rows: Array) -> Array:
-        """Project rows onto the axes, O(k (d + q)) a row.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, q)
-        """
+        """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
         if len(rows) <= _FEW_ROWS and self._targets is not None and rows.flags.writeable:
             few = self._targets.project(rows, *self._plain_axes)
             if few is not None:
@@ -149,25 +136,11 @@ class Snapshot(ReadOnlyArrays):
             return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)))
 
     def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure how far rows are from what the snapshot can represent, O(s (d + s)) a row.
+        """Return the squared distances (n,) of rows from what the snapshot can represent, O(s (d + s)) a row.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-        n_components : int, optional
-            None: distance to the span of the span atoms. A number: distance to the centre plus the span of that many
-            axes.
-        active_only : bool
-            Measure to the span of the active atoms instead, eq. (18) to the letter.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Squared distances in feature space, in units of k(x, x); never negative.
-
-        References
-        ----------
-        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
+        With `n_components` None they are to the span of the span atoms, with a number to the centre plus the span of
+        that many axes; `active_only` means the span of the active atoms, Tipping's eq. (18) to the letter. They are
+        never negative.
         """
         to_span = n_components is None and not active_only
         if to_span and len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
@@ -188,7 +161,7 @@ class Snapshot(ReadOnlyArrays):
             coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))
             outside = program.diagonal(chunk) - squared_norms(coordinates)
             centred = coordinates - self.mean
-            # Both terms are sums of squares: nothing cancels that a difference of squared lengths would lose.
+            # Both terms are sums of squares: no digits cancel, as in a difference of squared lengths.
             return outside + squared_norms(centred - (centred @ axes) @ axes.T)
 
         answer = outside_span if n_components is None else beside_axes
@@ -197,16 +170,7 @@ class Snapshot(ReadOnlyArrays):
         return error
 
     def inverse_transform(self, projections: Array) -> Array:
-        """Find rows with given projections, see `PreImages`.
-
-        Parameters
-        ----------
-        projections : ndarray of shape (n, q)
-
-        Returns
-        -------
-        ndarray of shape (n, d)
-        """
+        """Find rows (n, d) with given projections (n, q), see `PreImages`."""
         combinations = solve_transposed(self.factor, self.mean + projections @ self.axes.T)
         with one_blas_thread():
             return self._pre_images.find(projections, combinations)
@@ -217,30 +181,24 @@ class Snapshot(ReadOnlyArrays):
         return PreImages(self.kernel, self.active_atoms, rows, self.transform(rows))
 
     def ready(self) -> Self:
-        """Prepare for single rows what the first of them would have to wait for, O(s^3).
-
-        Returns
-        -------
-        Snapshot
-            This one.
-        """
-        # Asking is preparing: they are made when they are first read.
+        """Prepare now, in O(s^3), what the first single row would have to wait for, and return this snapshot."""
+        # Cached properties are made when they are first read.
         _ = self._targets, self._plain_axes, self._span
         return self
 
     @cached_property
     def _targets(self) -> PreparedKernel | None:
-        """The active atoms, for single rows; None where functions of the caller must be asked."""
+        """The active atoms, for single rows; None where the kernel holds functions of the caller."""
         return PreparedKernel(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
 
     @cached_property
     def _plain_axes(self) -> tuple[Array, Array]:
-        """Projection and offset as the compiled loops take them: loops are compiled anew for read-only arrays."""
+        """Projection and offset in writeable arrays: the loops would be compiled again for read-only ones."""
         return self.projection.T.copy(), self.offset.copy()
 
     @cached_property
     def _span(self) -> tuple[PreparedKernel, Array] | None:
-        """The span atoms and their inverse factor; None where only solving with the factor is exact enough."""
+        """The span atoms and their inverse factor; None where only solving with the factor is accurate enough."""
         inverse = inverse_factor(self.span_factor)
         if not self.kernel.is_compiled or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
             return None
@@ -252,26 +210,7 @@ class Snapshot(ReadOnlyArrays):
 
 
 def in_chunks(answer: Callable[[Array], Array], rows: Array, out: Array) -> Array:
-    """Answer many rows in bounded memory.
-
-    Parameters
-    ----------
-    answer : callable
-        Rows in, one answer a row out.
-    rows : ndarray of shape (n, d)
-    out : ndarray of shape (n, ...)
-        Filled with the answers.
-
-    Returns
-    -------
-    ndarray
-        `out`.
-
-    Raises
-    ------
-    ValueError
-        An answer is not a finite number: the kernel overflowed.
-    """
+    """Fill `out` (n, ...) with the answer to each row in bounded memory; ValueError if one is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(rows), _CHUNK):
             out[start : start + _CHUNK] = answer(rows[start : start + _CHUNK])

@@ -17,7 +17,7 @@ _LARGE, _FEW = 128, 8
 _MOST_RESTARTS = 30
 # From this part of the pairs on LAPACK finds all of them faster than some: 41 against 90 ms for half of 512.
 _MANY = 4
-# How far, in units of the largest eigenvalue, one may be missed.
+# An eigenvalue may be missed by this much, in units of the largest.
 _LANCZOS_TOLERANCE = 1e-10
 
 # Eigenvalues below this share of the largest are rounding, not variance.
@@ -26,18 +26,18 @@ RANK_TOLERANCE = 64 * np.finfo(np.float64).eps
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The first q principal axes.
+    """The first q principal axes; eigenvalues and axes are zero beyond the rank.
 
     Parameters
     ----------
     eigenvalues : ndarray of shape (q,)
-        Variances along the axes, in units of k(x, x), largest first; zero beyond the rank.
+        Variances along the axes, in units of k(x, x), largest first.
     axes : ndarray of shape (m, q)
-        Unit vectors in the basis, one a column; zero beyond the rank.
+        Unit vectors in the basis, one a column.
     mean : ndarray of shape (m,)
         What is subtracted before projecting: the mean, or zeros without centring.
     explained : ndarray of shape (q,)
-        Variance of the rows along each axis: the eigenvalues, where they are not those of a model.
+        Variance of the rows along each axis; differs from the eigenvalues where these are a model's.
     total_variance : float
         Variance of the rows in the whole feature space.
     """
@@ -57,20 +57,10 @@ class Spectrum:
 
 
 def total_variance(moments: Moments, *, center: bool) -> float:
-    """Return the variance of the rows in the whole feature space, what projections lost included.
+    """Return the variance of the rows in the whole feature space, including what projections lost.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of rows whose weights are not all zero.
-    center : bool
-        Measure around the mean.
-
-    Returns
-    -------
-    float
-        In units of k(x, x); the divisor is that of `principal_axes`. Of the mean only its recorded part is known, so
-        with energy lost this is an estimate.
+    The divisor is that of `principal_axes`. Only the recorded part of the mean is known, so with energy lost this is an
+    estimate.
     """
     divisor = covariance_divisor(moments, center=center)
     mean_energy = moments.first @ moments.mean if center else 0.0
@@ -78,33 +68,16 @@ def total_variance(moments: Moments, *, center: bool) -> float:
 
 
 def principal_axes(moments: Moments, n_components: int | float, *, center: bool, variance: float) -> Spectrum:
-    """Diagonalise the covariance that the moments hold (Rayleigh-Ritz in the span of the atoms).
+    """Diagonalise the covariance that the moments hold (Rayleigh-Ritz in the span of the atoms), O(m^3).
 
-    Parameters
-    ----------
-    moments : Moments
-        Of rows whose weights are not all zero, in the span that the axes shall lie in.
-    n_components : int or float
-        Number q of axes, or, as a float between 0 and 1, the share of the total variance that the fewest axes must
-        explain.
-    center : bool
-        Subtract the mean.
-    variance : float
-        `total_variance` of the rows.
-
-    Returns
-    -------
-    Spectrum
+    `n_components` is the number of axes or, as a float between 0 and 1, the share of the total `variance` that the
+    fewest axes must explain.
 
     Notes
     -----
     Covariance (M - s s^T / N) / (N - sum a^2 / N) when centred, the unbiased estimate for weighted rows, which is
-    (n - 1) for n rows of weight 1; M / N without centring. O(m^3).
-
-    References
-    ----------
-    .. [1] B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem",
-       Neural Computation 10, 1998.
+    (n - 1) for n rows of weight 1; M / N without centring. B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component
+    analysis as a kernel eigenvalue problem", Neural Computation 10, 1998.
     """
     mean = moments.centre(center=center)
     divisor = covariance_divisor(moments, center=center)
@@ -133,32 +106,15 @@ def likelihood_axes(
 ) -> Spectrum:
     """Diagonalise the covariance of the likelihood's model, sigma^2 I + sum_i w_i phi_i phi_i^T.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (p,)
-        Positive weights.
-    features : ndarray of shape (p, r)
-        Coordinates of the active candidates, centred if the model is.
-    rotation : ndarray of shape (k, r)
-        Orthonormal basis of the active span, one vector a row.
-    moments : Moments
-        Of the rows, in the basis of the active span.
-    noise_variance : float
-        sigma^2.
-    n_components, center, variance
-        As for `principal_axes`.
+    Takes positive weights (p,) of candidates with features (p, r), centred if the model is, an orthonormal basis of
+    their span (k, r), and the moments of the rows in that basis. Eigenvalues are those of W^1/2 K W^1/2 plus sigma^2,
+    variances of the model; `explained` is the variance of the rows along the axes.
 
-    Returns
-    -------
-    Spectrum
-        Eigenvalues of W^1/2 K W^1/2 plus sigma^2: variances of the model. What the axes explain is the variance of the
-        rows along them.
-
-    References
-    ----------
-    .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eqs. (15) to (17). The paper does
-       not centre; here the axes of a centred model are those of its part in the active span, for the centre itself
-       takes all kernels to evaluate.
+    Notes
+    -----
+    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eqs. (15) to (17). The paper does not
+    centre; here the axes of a centred model are those of its part in the active span, for the centre itself takes all
+    kernels to evaluate.
     """
     mean = moments.centre(center=center)
     scaled = np.sqrt(weights)[:, None] * features
@@ -180,29 +136,14 @@ def likelihood_axes(
 
 
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
-    """Return the largest eigenvalues of a symmetric matrix and their eigenvectors.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (m, m)
-    count : int
-        How many, at the most.
-
-    Returns
-    -------
-    eigenvalues : ndarray of shape (min(count, m),)
-        Largest first.
-    vectors : ndarray of shape (m, min(count, m))
+    """Return the largest `count` eigenvalues of a symmetric matrix, largest first, and their eigenvectors as columns.
 
     Notes
     -----
-    Few pairs of a large matrix come from Lanczos iterations (ARPACK) [1]_, O(m^2) each, where these find all of them.
-    They may miss one of several equal eigenvalues, so what is left is proven to have no larger one: with s beyond the
-    last of them, s I - (A - V D V^T) is positive definite if and only if its Cholesky factor exists.
-
-    References
-    ----------
-    .. [1] R. B. Lehoucq, D. C. Sorensen, C. Yang, "ARPACK Users' Guide", SIAM 1998.
+    Few pairs of a large matrix come from Lanczos iterations (ARPACK; R. B. Lehoucq, D. C. Sorensen, C. Yang, "ARPACK
+    Users' Guide", SIAM 1998), O(m^2) each, where these find all of them. They may miss one of several equal
+    eigenvalues, so the rest is proven to have no larger one: with s beyond the last of them, s I - (A - V D V^T) is
+    positive definite if and only if its Cholesky factor exists.
     """
     m = len(matrix)
     if m >= _LARGE and count <= m // _FEW:
@@ -218,14 +159,14 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
         except LinAlgError:
             pass
         # LAPACK's driver for subsets gives up on some matrices with many equal eigenvalues, or leaves some of these out
-        # without a word; the other does not.
+        # silently; the other does not.
     eigenvalues, vectors = eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[first:][::-1], vectors[:, first:][:, ::-1]
 
 
 def _lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:
-    """Return the largest eigenpairs by Lanczos iterations; None where these do not find them beyond doubt."""
-    # Loaded where it is needed: sparse matrices would take a tenth of the time that importing this library takes.
+    """Return the largest eigenpairs by Lanczos iterations, or None where they cannot be proven complete."""
+    # Imported here, for sparse matrices would add a tenth to the time that importing this library takes.
     from scipy.sparse.linalg import ArpackError, eigsh
 
     m, unit = len(matrix), float(np.abs(matrix.diagonal()).max())
@@ -247,17 +188,7 @@ def _lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:
 
 
 def deciding_signs(columns: Array) -> Array:
-    """Return the sign of each column's largest entry in absolute value.
-
-    Parameters
-    ----------
-    columns : ndarray of shape (m, q)
-
-    Returns
-    -------
-    ndarray of shape (q,)
-        -1 or 1; 1 for columns of zeros, and where there are no rows.
-    """
+    """Return the sign of each column's largest absolute entry; 1 for zeros and where there are no rows."""
     if not columns.size:
         return np.ones(columns.shape[1])
     decisive = np.take_along_axis(columns, np.argmax(np.abs(columns), axis=0)[None], axis=0)[0]
@@ -265,17 +196,9 @@ def deciding_signs(columns: Array) -> Array:
 
 
 def covariance_divisor(moments: Moments, *, center: bool) -> float:
-    """Return what sums of squares are divided by.
+    """Return what sums of squares are divided by: N - sum a^2 / N around the mean, N around zero.
 
-    Parameters
-    ----------
-    moments : Moments
-    center : bool
-
-    Returns
-    -------
-    float
-        N - sum a^2 / N around the mean, N around zero; 0 where there is a mean but no variance: one row.
+    It is 0 where there is a mean but no variance: for one row.
     """
     total = moments.total_weight
     if not center or total == 0.0:
@@ -285,26 +208,13 @@ def covariance_divisor(moments: Moments, *, center: bool) -> float:
 
 
 def wanted_axes(eigenvalues: Array, rank: int, n_components: int | float, variance: float) -> int:
-    """Count the axes to keep: as many as asked for, or the fewest that explain the share asked for.
+    """Count the axes to keep: the number wanted, or the fewest that explain this share of the variance.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray
-        Largest first.
-    rank : int
-        How many of them are more than rounding.
-    n_components : int or float
-        Number of axes, or share of the variance.
-    variance : float
-        What the share is of, in the units of the eigenvalues.
-
-    Returns
-    -------
-    int
+    Eigenvalues come largest first; the first `rank` of them are more than rounding.
     """
     if not isinstance(n_components, float):
         return min(rank, n_components)
-    # A hair less than asked for, so that rounding in the sum does not cost an axis.
+    # Slightly less than wanted, so that rounding in the sum does not cost an axis.
     enough = n_components * variance * (1.0 - 1e-12)
     return min(rank, int(np.searchsorted(np.cumsum(eigenvalues), enough)) + 1)
 

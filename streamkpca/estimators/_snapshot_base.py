@@ -9,6 +9,7 @@ from streamkpca._core.validation import Names
 from streamkpca.components.noise import SparsityPath
 from streamkpca.components.refit import Candidates, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
+from streamkpca.components.weights import Optimiser
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator
@@ -87,7 +88,7 @@ class SnapshotEstimator(Estimator):
         given = self._refit_input()
         if given is None:
             raise not_fitted(type(self).__name__, "sparsity_path")
-        return trace_sparsity(*given, noise_variances, center=self.center)
+        return trace_sparsity(*given, noise_variances, center=self.center, optimiser=self._checked_optimiser())
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
@@ -191,6 +192,10 @@ class SnapshotEstimator(Estimator):
 
     def _fitted(self, request: str) -> Snapshot:
         return cast(Snapshot, super()._fitted(request))
+
+    def _checked_optimiser(self) -> Optimiser:
+        """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""
+        return "coordinate"
 
 
 def some_of(rows: Array) -> Array:

@@ -34,7 +34,7 @@ def defined(problem, weights):
 
 @settings(max_examples=60, deadline=None)
 @given(few_weights(), st.sampled_from([0.0, 1e-10]), st.booleans())
-def test_all_that_is_told_is_that_of_the_dense_covariance(drawn, least_gain, by_gram):
+def test_everything_agrees_with_the_dense_covariance(drawn, least_gain, by_gram):
     problem, weights = drawn
     with pytest.MonkeyPatch.context() as patch:
         if not by_gram:
@@ -69,7 +69,7 @@ def test_rows_are_computed_once_and_given_in_the_order_asked_for():
     assert len(candidates._gram) == 4
 
 
-def test_many_weights_are_judged_by_all_features():
+def test_many_weights_are_computed_by_features():
     rng = np.random.default_rng(0)
     candidates = CandidateGram(Problem(rng.normal(size=(300, 4)), np.eye(4)))
     assert candidates.weighted((np.arange(300) < 128).astype(float)).can_be_refined
@@ -99,10 +99,10 @@ def test_where_differences_lose_the_digits_all_is_computed_anew(monkeypatch, wei
     np.testing.assert_allclose([A.diagonal(), Q.diagonal()], [a, q], rtol=1e-9)
 
 
-def test_polishing_makes_weights_vanish_exactly():
+def test_newton_refinement_makes_weights_vanish_exactly():
     problem = Problem(np.eye(3), np.diag([5.0, 0.5, 1.5]))
-    newton_refined = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
-    np.testing.assert_allclose(newton_refined.weights, [4.0, 0.0, 0.5], rtol=1e-6)
-    newton_refined = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
-    assert newton_refined.active.tolist() == [0]
-    np.testing.assert_allclose(newton_refined.weights, [4.0, 0.0, 0.0], rtol=1e-6)
+    refined = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
+    np.testing.assert_allclose(refined.weights, [4.0, 0.0, 0.5], rtol=1e-6)
+    refined = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
+    assert refined.active.tolist() == [0]
+    np.testing.assert_allclose(refined.weights, [4.0, 0.0, 0.0], rtol=1e-6)

@@ -115,7 +115,7 @@ def test_captured_energy_is_exact_while_the_sample_holds_every_row():
     np.testing.assert_allclose(model.captured_energy(), truth, atol=1e-9)
 
 
-def test_rows_without_energy_are_captured_whole():
+def test_rows_without_energy_are_fully_captured():
     model = StreamingKernelPCA(1, kernel=kernels.Linear(), max_atoms=2, block_size=4).partial_fit(np.zeros((9, 2)))
     np.testing.assert_array_equal(model.captured_energy(), [1.0, 1.0])
 
@@ -143,7 +143,7 @@ def test_the_quantile_is_the_conformal_one():
 
 
 @pytest.mark.slow
-def test_new_rows_exceed_the_threshold_as_rarely_as_said():
+def test_new_rows_exceed_the_threshold_as_rarely_as_stated():
     rng = np.random.default_rng(3)
     exceeded = []
     for seed in range(60):
@@ -159,7 +159,7 @@ def test_atoms_do_not_speak_for_rows_to_come():
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=30, block_size=60).partial_fit(X)
     others = np.delete(model.reconstruction_error(X), model.atom_rows_)
     assert model.novelty_threshold(0.5) >= np.median(others)
-    # Where all rows are atoms there is nobody else to ask.
+    # Where all rows are atoms there is no other row.
     assert StreamingKernelPCA(1, kernel=kernels.RBF(0.5)).partial_fit(X[:1]).novelty_threshold() == 0.0
 
 
@@ -191,7 +191,7 @@ def test_the_bounds_are_tight_while_the_span_stays():
 
 
 def test_the_recorded_mean_may_be_longer_than_the_true_one():
-    # What stale losses held against it is gone: the variance around the recorded mean is no bound then.
+    # What other losses held against it is gone: the variance around the recorded mean is no bound then.
     for seed in (62, 73, 101):
         X = np.random.default_rng(seed).normal(size=(40, 3))
         model = StreamingKernelPCA(

@@ -23,7 +23,7 @@ def dense(features, moment, weights):
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 8), r=st.integers(1, 6))
-def test_all_is_that_of_the_dense_covariance(seed, k, r):
+def test_everything_agrees_with_the_dense_covariance(seed, k, r):
     features, moment, weights = draw_problem(seed, k, r)
     model = GramModel(features @ features.T, features @ moment @ features.T, weights)
     assert model.is_reliable
@@ -61,7 +61,7 @@ def test_large_weights_keep_their_digits():
 
 
 @pytest.mark.parametrize("gram", [1e8, np.nan, np.inf, -3.0])
-def test_what_cannot_be_inverted_is_not_relied_on(gram):
+def test_an_ill_conditioned_model_is_not_reliable(gram):
     model = GramModel(np.array([[gram]]), np.ones((1, 1)), np.ones(1))
     assert not model.is_reliable
     assert model.gain == -np.inf

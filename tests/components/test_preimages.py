@@ -59,7 +59,7 @@ def test_slopes_are_finite_where_rows_meet(kernel):
         assert np.isfinite(slope).all()
 
 
-def test_who_has_slopes():
+def test_which_kernels_have_gradients():
     assert all(has_gradients(kernel.program) for kernel in SMOOTH)
     others = [Linear(), Laplacian(1.0), Cosine(), RBF(1.0) + Linear(), RBF(1.0).scaled_by(lambda X: X[:, 0])]
     assert not any(has_gradients(kernel.program) for kernel in others)

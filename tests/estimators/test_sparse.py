@@ -1,11 +1,15 @@
+import pickle
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tipping import mean_log_likelihood
 
 from streamkpca import KernelPCA, SparseKernelPCA, SparsityError, SparsityWarning, StreamingKernelPCA
+from streamkpca.components import noise, refit, weights
+from streamkpca.components.weights import fit_weights
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
@@ -120,7 +124,7 @@ def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n):
 
 @pytest.mark.parametrize("n_active", [1, 2, 5, 11])
 @pytest.mark.parametrize("axes", ["ritz", "likelihood"])
-def test_exactly_so_many_rows_stay_active(n_active, axes):
+def test_exactly_this_many_rows_stay_active(n_active, axes):
     model = SparseKernelPCA(3, kernel=KERNEL, n_active=n_active, axes=axes).fit(rows_of(0, 60))
     assert model.n_active_ == model.active_.sum() == n_active
     assert model.noise_variance_ > 0.0
@@ -152,7 +156,7 @@ def test_whole_number_weights_are_repeated_rows(options):
     assert weighted.total_weight_ == repeated.total_weight_ == total
 
 
-def test_of_equal_rows_one_is_active():
+def test_only_one_of_equal_rows_is_active():
     rows = np.repeat(rows_of(0, 12), 3, axis=0)
     model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
     active = rows[model.active_]
@@ -165,7 +169,7 @@ def test_of_equal_rows_one_is_active():
     ("axes", "noise_variance"),
     [("ritz", None), ("ritz", "auto"), ("ritz", 0.1), ("likelihood", "auto"), ("likelihood", 0.1)],
 )
-def test_dependent_rows_span_no_more_than_they_are(axes, noise_variance):
+def test_dependent_rows_span_no_more_than_their_rank(axes, noise_variance):
     rows = rows_of(0, 50, 2) * [3.0, 1.0]
     model = SparseKernelPCA(2, kernel=Linear(), noise_variance=noise_variance, axes=axes).fit(rows)
     assert model.n_active_ == model.active_.sum() >= 2
@@ -212,9 +216,97 @@ def test_a_path_shows_sparsity_against_noise():
     np.testing.assert_array_equal(model.transform(rows), before)
 
 
+OPTIMISERS = ["coordinate", "fixed_point", "em"]
+MODES = [{}, {"noise_variance": 0.02}, {"n_active": 4}]
+
+
+def fitted_log_likelihood(model, rows):
+    """Mean log-likelihood of the centred rows under the model's weights, in coordinates of all rows."""
+    centre = np.eye(len(rows)) - 1.0 / len(rows)
+    values, vectors = np.linalg.eigh(centre @ KERNEL.matrix(rows) @ centre)
+    keep = values > 1e-10 * values[-1]
+    phi = vectors[:, keep] * np.sqrt(values[keep])
+    return mean_log_likelihood(model.weights_, phi, phi.T @ phi / len(rows), model.noise_variance_)
+
+
+@pytest.mark.parametrize("options", MODES[:2], ids=repr)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_three_optimisers_agree(seed, options):
+    rows = rows_of(seed, 20, 2)
+    models = [SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser, **options).fit(rows) for optimiser in OPTIMISERS]
+    assert len({model.noise_variance_ for model in models}) == 1
+    ours, fixed_point, em = (fitted_log_likelihood(model, rows) for model in models)
+    # The paper's rules stop before weights that belong at zero are there; coordinate may end at another maximum.
+    assert -1e-4 <= ours - fixed_point < 1e-3
+    assert -1e-4 <= ours - em < 1e-2
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_optimisers_give_the_same_weights_where_the_maximum_is_unique(optimiser):
+    # Orthogonal rows under a linear kernel: w = (variance along the row - noise) / |row|^2.
+    rows = np.diag([4.0, 3.0, 2.0, 0.5])
+    model = SparseKernelPCA(2, kernel=Linear(), center=False, noise_variance=0.25, optimiser=optimiser).fit(rows)
+    np.testing.assert_allclose(model.weights_, np.maximum(0.25 - 0.25 / np.diag(rows) ** 2, 0.0), atol=2e-3)
+    assert model.active_.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_every_search_uses_the_optimiser(optimiser, monkeypatch):
+    used = []
+
+    def recording(*arguments, **options):
+        used.append(options["optimiser"])
+        return fit_weights(*arguments, **options)
+
+    for module in (noise, refit):
+        monkeypatch.setattr(module, "fit_weights", recording)
+    rows = rows_of(0, 12, 2)
+    for options in MODES:
+        model = SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser, **options).fit(rows)
+        assert model.n_active_ == options.get("n_active", model.n_active_)
+    model.sparsity_path([0.1, 0.05])
+    assert len(used) >= 6
+    assert set(used) == {optimiser}
+
+
+@pytest.mark.parametrize("optimiser", ["fixed_point", "em"])
+def test_an_optimiser_that_runs_out_of_rounds_warns(optimiser, monkeypatch):
+    monkeypatch.setitem(weights.MOST_ROUNDS, optimiser, 3)
+    rows = rows_of(0, 20)
+    text = f"optimiser='{optimiser}' did not converge within 3 rounds in {{}} fits.*use optimiser='coordinate'"
+    with pytest.warns(SparsityWarning, match=text.format("1 of 1")):
+        model = SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser).fit(rows)
+    assert model.active_.any()
+    with pytest.warns(SparsityWarning, match=text.format("2 of 2")):
+        path = model.sparsity_path([0.1, 0.05])
+    assert not path.converged.any()
+
+
+def test_coordinate_warns_of_too_few_rounds_too(monkeypatch):
+    monkeypatch.setitem(weights.MOST_ROUNDS, "coordinate", 1)
+    with pytest.warns(SparsityWarning, match="'coordinate' did not converge.*so far; choose a larger noise_variance"):
+        SparseKernelPCA(2, kernel=KERNEL, noise_variance=1e-3).fit(rows_of(0, 60))
+
+
+def test_the_optimiser_is_a_parameter_like_others():
+    rows = rows_of(0, 15)
+    model = SparseKernelPCA(2, kernel=KERNEL, optimiser="fixed_point")
+    assert model.get_params()["optimiser"] == "fixed_point"
+    assert pytest.importorskip("sklearn.base").clone(model).optimiser == "fixed_point"
+    model.fit(rows)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.fit(rows).weights_, model.weights_)
+    model.set_params(optimiser="newton")
+    with pytest.raises(ValueError, match=r"SparseKernelPCA\.sparsity_path: optimiser must be one of 'coordinate'"):
+        model.sparsity_path([0.1])
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"optimiser": "newton"}, ValueError, r"SparseKernelPCA\.fit: optimiser must be one of 'coordinate', 'fixed_"),
+        ({"optimiser": None}, TypeError, r"SparseKernelPCA\.fit: optimiser must be one of"),
+        ({"noise_variance": 1e-30}, SparsityError, "noise_variance=1e-30 is below .*, the rounding error"),
         ({"noise_variance": 50.0}, SparsityError, "noise_variance=50 leaves no atom active.*choose a smaller one"),
         ({"n_active": 21}, SparsityError, "n_active=21 is more than the 20 candidates there are"),
         ({"n_active": 3, "noise_variance": 0.1}, ValueError, r"SparseKernelPCA\.fit: .*both decide"),
@@ -230,7 +322,7 @@ def test_a_path_shows_sparsity_against_noise():
         ({"kernel": KERNEL.on(7)}, ValueError, "uses column 7 but got rows with 3 features"),
     ],
 )
-def test_nonsense_is_refused_and_leaves_the_model(options, error, message):
+def test_bad_parameters_are_refused_and_leave_the_model_unchanged(options, error, message):
     rows = rows_of(0, 20)
     model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
     before = model.transform(rows), model.sparsity_path([0.1]).weights
@@ -248,7 +340,7 @@ def test_bad_rows_are_refused(bad):
             request(bad)
 
 
-def test_a_number_that_cannot_be_had_is_said():
+def test_a_number_that_cannot_be_reached_is_a_warning():
     with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=40 of 50"):
         model = SparseKernelPCA(2, kernel=Linear(), n_active=40).fit(rows_of(0, 50, 2))
     assert 0 < model.active_.sum() < 40

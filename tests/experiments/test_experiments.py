@@ -153,7 +153,9 @@ def test_pima_rule_of_the_paper_arrives_at_the_same(women: np.ndarray, noisiest:
     moment = features.T @ features / 200
     ours = fit_weights(features, moment, noisiest.noise_variance)
     # After 300 rounds the rule still holds some 60 weights above a thousandth of the largest, and is this near.
-    paper = fit_weights(features, moment, noisiest.noise_variance, optimiser="fixed_point", max_rounds=300)
+    paper = fit_weights(
+        features, moment, noisiest.noise_variance, optimiser="fixed_point", tolerance=1e-10, max_rounds=300
+    )
     assert 0.0 <= ours.mean_log_likelihood - paper.mean_log_likelihood < 0.01
     axes = np.linalg.svd(np.sqrt(paper.weights)[:, None] * features)[2].T[:, :15]
     error = np.sqrt(((features - features @ axes @ axes.T) ** 2).sum() / 200)

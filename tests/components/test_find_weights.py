@@ -10,7 +10,14 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 
 SEEDS = st.integers(0, 10**6)
-DEFAULTS = {"n_components": 2, "center": True, "noise_variance": "auto", "n_active": None, "axes": "ritz"}
+DEFAULTS = {
+    "n_components": 2,
+    "center": True,
+    "noise_variance": "auto",
+    "n_active": None,
+    "axes": "ritz",
+    "optimiser": "coordinate",
+}
 
 
 def settings_of(**changes):
@@ -74,7 +81,7 @@ def test_automatic_noise_of_a_share_leaves_the_axes_that_explain_it():
 
 
 @pytest.mark.parametrize("noise_variance", [None, "auto", 1e-3])
-def test_where_nothing_varies_or_nothing_is_asked_everyone_has_the_same_weight(noise_variance):
+def test_without_variance_or_a_likelihood_all_weights_are_equal(noise_variance):
     c = np.tile([[0.3, 0.1]], (5, 1))
     moments = Moments.zero(2).add(c, np.einsum("ij,ij->i", c, c), np.ones(5))
     candidates = Candidates(c, np.arange(5), c, are_atoms=False)
@@ -87,7 +94,7 @@ def test_where_nothing_varies_or_nothing_is_asked_everyone_has_the_same_weight(n
 
 @pytest.mark.parametrize("n_active", [1, 2, 4, 7])
 @pytest.mark.parametrize("noise_variance", [None, "auto"])
-def test_exactly_so_many_stay_active(n_active, noise_variance):
+def test_exactly_this_many_stay_active(n_active, noise_variance):
     candidates, moments, *_ = drawn(1, r=8)
     settings = settings_of(n_active=n_active, noise_variance=noise_variance)
     weights, noise = find_weights(candidates, moments, settings)
@@ -95,15 +102,15 @@ def test_exactly_so_many_stay_active(n_active, noise_variance):
     assert noise > 0.0
 
 
-def test_a_number_that_no_noise_leaves_is_said():
-    # Of rows in two dimensions no more than a few ever get a weight.
+def test_a_number_that_no_noise_leaves_is_a_warning():
+    # In two dimensions only a few rows ever get a weight.
     candidates, moments, *_ = drawn(0, r=2)
     with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=30 of 40 candidates; the near"):
         weights, _ = find_weights(candidates, moments, settings_of(n_active=30))
     assert 0 < np.count_nonzero(weights) < 30
 
 
-def test_what_cannot_be_had_is_refused():
+def test_impossible_numbers_are_refused():
     candidates, moments, *_ = drawn(0, p=9)
     with pytest.raises(SparsityError, match="n_active=10 is more than the 9 candidates there are so far"):
         find_weights(candidates, moments, settings_of(n_active=10))
@@ -191,10 +198,11 @@ def test_settings_that_make_sense_are_kept():
         ({"noise_variance": 0.0}, ValueError, r"noise_variance must be a finite number in \(0, inf\)"),
         ({"noise_variance": True}, TypeError, "noise_variance must be a number"),
         ({"axes": "rits"}, ValueError, "axes must be one of 'ritz', 'likelihood'"),
+        ({"optimiser": "newton"}, ValueError, "optimiser must be one of 'coordinate', 'fixed_point', 'em'"),
         ({"center": 1}, TypeError, "center must be True or False"),
         ({"n_components": 0}, ValueError, "n_components must be at least 1"),
     ],
 )
-def test_nonsense_is_refused_with_the_name_of_who_asked(changes, error, message):
+def test_bad_settings_are_refused_with_the_name_of_the_caller(changes, error, message):
     with pytest.raises(error, match=rf"^A\.b: {message}"):
         RefitSettings.checked(**(DEFAULTS | changes), where="A.b")
