@@ -208,12 +208,12 @@ def test_functions_are_never_stored_and_must_be_passed_again() -> None:
 @pytest.mark.parametrize(
     ("extra", "error", "message"),
     [
-        (np.zeros(3), TypeError, r"StreamingKernelPCA.to_bytes: expected extra to be of what JSON knows .*ndarray"),
+        (np.zeros(3), TypeError, r"StreamingKernelPCA.to_bytes: expected extra to be JSON data .*ndarray"),
         ({"a": {1, 2}}, TypeError, "set is not JSON"),
         ([float("nan")], ValueError, "Out of range float"),
         ({1: 2, "1": 3}, TypeError, "'<' not supported"),
-        ({"a": [0] * 300_000}, ValueError, "keep large data in a file of its own"),
-        ("x" * 5_000_000, ValueError, "keep large data in a file of its own"),
+        ({"a": [0] * 300_000}, ValueError, "keep large data in a separate file"),
+        ("x" * 5_000_000, ValueError, "keep large data in a separate file"),
     ],
     ids=["array", "set", "nan", "ambiguous", "many", "long"],
 )
@@ -237,9 +237,9 @@ def test_what_is_no_file_is_said_by_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         StreamingKernelPCA().save(tmp_path / "no folder" / "model")
     (tmp_path / "text").write_text("a" * 1000)
-    with pytest.raises(CheckpointError, match=r"load: .*text: it is no checkpoint, or not whole"):
+    with pytest.raises(CheckpointError, match=r"load: .*text: it is no checkpoint, or incomplete"):
         load(tmp_path / "text")
-    with pytest.raises(CheckpointError, match="from_bytes: it is no checkpoint: it has just 0 bytes"):
+    with pytest.raises(CheckpointError, match="from_bytes: it is no checkpoint: it has only 0 bytes"):
         StreamingKernelPCA.from_bytes(b"")
 
 
