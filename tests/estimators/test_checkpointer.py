@@ -112,7 +112,7 @@ def test_the_newest_readable_generation_is_found(tmp_path: Path, model: Streamin
     (tmp_path / "m-00000004.npz").write_bytes(b"PK")
     with (
         pytest.warns(CheckpointWarning),
-        pytest.raises(CheckpointError, match=r"none of 4 generations of .*m.npz can be read; repair one, or move"),
+        pytest.raises(CheckpointError, match=r"none of 4 generations of .*m.npz can be read; restore one from a"),
     ):
         checkpoints.latest()
 
@@ -152,5 +152,5 @@ def test_arguments_are_checked(tmp_path: Path, arguments: dict[str, object], err
 
 
 def test_a_folder_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"expected .*nowhere to be a folder; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"expected .*nowhere to be a folder; create it first"):
         Checkpointer(tmp_path / "nowhere" / "m.npz")
