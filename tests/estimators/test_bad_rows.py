@@ -1,4 +1,4 @@
-"""on_bad_rows="skip": a stream goes on without rows that are no numbers, and knows where they were."""
+"""on_bad_rows="skip": a stream leaves out rows with NaN or infinity, and keeps their positions."""
 
 from typing import Any
 

@@ -104,7 +104,7 @@ def test_disjoint_shards_keep_what_each_has_found():
         assert whole.reconstruction_error(part).mean() < 0.2
 
 
-def test_merging_goes_on_learning():
+def test_a_merged_model_continues_to_learn():
     whole = merge(learned(X[:100]), learned(X[100:200])).partial_fit(X[200:]).refit()
     assert whole.n_samples_seen_ == 300
     assert whole.n_atoms_ <= 20

@@ -134,7 +134,7 @@ def test_y_is_ignored():
     assert_same_answers(made().fit(ROWS, [1, 2]), made().fit(ROWS))
 
 
-def test_rows_with_a_large_offset_are_told_apart():
+def test_rows_with_a_large_offset_are_distinguished():
     model, shifted = made(kernel=RBF(0.5)).fit(ROWS), made(kernel=RBF(0.5)).fit(ROWS + 1e6)
     np.testing.assert_array_equal(model.atom_rows_, shifted.atom_rows_)
     np.testing.assert_allclose(shifted.eigenvalues_, model.eigenvalues_, rtol=1e-6)
@@ -282,7 +282,7 @@ def test_fit_counts_every_row_once_in_the_final_basis():
     assert moments.losses.by_removal == 0.0
 
 
-def test_a_stream_goes_on_after_fit():
+def test_a_stream_continues_after_fit():
     model = exact().fit(ROWS[:70]).partial_fit(ROWS[70:]).refit()
     oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS)
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-8)
@@ -418,7 +418,7 @@ def test_queries_do_not_change_the_stream():
 
 
 @pytest.mark.parametrize("params", [{}, {"max_atoms": None}, {"max_atoms": None, "tolerance": 0.0}, {"center": False}])
-def test_an_indefinite_kernel_warns_and_goes_on(params):
+def test_an_indefinite_kernel_warns_and_continues(params):
     model = made(kernel=Sigmoid(1.0, coef0=-1.0), **params)
     with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
         model.fit(ROWS)
@@ -433,7 +433,7 @@ def test_an_indefinite_kernel_streams_to_the_end():
     assert model.n_samples_seen_ == 200
 
 
-def test_a_noise_variance_that_leaves_no_atom_says_so_and_goes_on():
+def test_a_noise_variance_that_leaves_no_atom_warns_and_continues():
     model = made(noise_variance=1e6)
     with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are used"):
         model.fit(ROWS)

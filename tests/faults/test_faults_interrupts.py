@@ -1,4 +1,4 @@
-"""Exceptions and Ctrl-C in the middle of a change: the state is that of before or after, and the stream goes on.
+"""Exceptions and Ctrl-C in the middle of a change: the state is that of before or after, and the stream continues.
 
 HYPOTHESIS_PROFILE=nightly interrupts at every line.
 """
@@ -111,7 +111,7 @@ def test_interrupted_at_any_line_nothing_is_half_done(
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_signals_in_the_middle_of_many_blocks(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are looked at in other threads meanwhile."""
+    """Other threads prepare blocks meanwhile."""
     monkeypatch.setattr(stream, "blas_threads", lambda: n_threads)
     monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
     rng, outcomes = np.random.default_rng(9), Counter[str]()

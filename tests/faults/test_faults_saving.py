@@ -188,7 +188,7 @@ def test_a_small_file_system_that_is_full_leaves_the_old_file() -> None:
     print("full file system: the old file stays")
 
 
-def test_a_folder_that_nobody_may_write_to_keeps_its_file() -> None:
+def test_a_read_only_folder_keeps_its_file() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         with kept(folder) as model:
@@ -207,7 +207,7 @@ def test_a_folder_that_nobody_may_write_to_keeps_its_file() -> None:
 
 
 class Failing:
-    """A file on a disk that fails at the n-th thing that is asked of it."""
+    """A file on a disk that fails at the n-th operation."""
 
     left = 0
 

@@ -17,7 +17,7 @@ HALF_LIVES = st.sampled_from([0.7, 5.0, 40.0, 1e6])
 
 
 def decayed_weights(n: int, half_life: float) -> Array:
-    """Weights of rows that halve every so many rows, the newest counting one."""
+    """Weights of rows that halve every half-life, the newest of weight one."""
     return 2.0 ** (-np.arange(n)[::-1] / half_life)
 
 

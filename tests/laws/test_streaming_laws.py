@@ -114,7 +114,7 @@ def test_rows_in_single_precision_are_rounded_rows(
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
-def test_rows_kept_take_what_their_precision_asks_for(dtype: Any, size: int) -> None:
+def test_stored_rows_take_the_memory_of_their_precision(dtype: Any, size: int) -> None:
     X = np.random.default_rng(0).normal(size=(70, 3))
     stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X)._stream
     assert stream is not None

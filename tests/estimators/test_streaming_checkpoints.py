@@ -1,4 +1,4 @@
-"""Law 7: saved, loaded and gone on is never stopped, bit for bit."""
+"""Law 7: a model that is saved and loaded continues as if it had never been stopped, bit for bit."""
 
 import copy
 import os
@@ -35,7 +35,7 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     st.sampled_from([None, 3.0, 40.0]),
     st.sampled_from(["float64", "float64", "float32"]),
 )
-def test_saved_and_loaded_is_never_stopped(
+def test_saving_and_loading_changes_nothing(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, dtype: str
 ) -> None:
     weights = data.draw(weights_for(len(X)))
@@ -60,7 +60,7 @@ def test_saved_and_loaded_is_never_stopped(
 @pytest.mark.slow
 @FEWER
 @given(st.data(), drifting_rows())
-def test_a_stream_of_scales_likelihoods_and_samples_goes_on(data: st.DataObject, X: Array) -> None:
+def test_a_drifting_stream_continues_after_loading(data: st.DataObject, X: Array) -> None:
     never, stopped = (
         StreamingKernelPCA(3, max_atoms=8, block_size=16, reservoir_size=20, half_life=60.0, refit_every=32)
         for _ in range(2)
@@ -96,7 +96,7 @@ def test_the_same_stream_makes_the_same_bytes_however_it_is_cut(
     assert cut.to_bytes() == before
 
 
-def test_rows_in_single_precision_take_half_the_place() -> None:
+def test_rows_in_single_precision_take_half_the_memory() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 40))
     double, single = (StreamingKernelPCA(2, max_atoms=8, block_size=64, dtype=kind) for kind in ("float64", "float32"))
     sizes = [len(model.partial_fit(X).to_bytes()) for model in (double, single)]
@@ -231,7 +231,7 @@ def test_extra_that_could_not_be_read_again_is_refused(
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_what_is_no_file_is_said_by_the_system(tmp_path: Path) -> None:
+def test_errors_of_the_file_system_pass_unchanged(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError):
