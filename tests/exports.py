@@ -67,7 +67,7 @@ def streamed(kernel: Kernel, rows: Array | None = None, **settings: Any) -> Stre
     """Make a model of few atoms, none of them nearly dependent on others."""
     settings = {"n_components": 3, "max_atoms": 24, "block_size": 64, "tolerance": 1e-2, **settings}
     with warnings.catch_warnings():
-        # Sigmoid says what it is.
+        # Sigmoid warns that it is indefinite.
         warnings.simplefilter("ignore", IndefiniteKernelWarning)
         model = StreamingKernelPCA(kernel=kernel, **settings)
         return model.partial_fit(drawn_rows(0) if rows is None else rows).refit()
@@ -80,7 +80,7 @@ def probing_rows(model: Any) -> Array:
 
 
 def scales(model: Any, rows: Array) -> tuple[Array, Array]:
-    """Say what errors of projections and of reconstruction errors are relative to, row by row."""
+    """Return the scales of errors of projections and of reconstruction errors, row by row."""
     own = np.abs(model.kernel_.diagonal(rows))
     level = np.abs(model.kernel_.diagonal(model.atoms_)).mean()
     return np.sqrt(np.maximum(own, level))[:, None], np.maximum(own, 1e-300)
@@ -128,7 +128,7 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
 
 
 def are_well_apart(model: Any) -> bool:
-    """Whether atoms are independent enough for rounding to stay what it is."""
+    """Whether atoms are independent enough for rounding to stay small."""
     gram = model.kernel_.matrix(model.atoms_)
     lengths = np.sqrt(np.diagonal(gram))
     used = model._snapshot().projection

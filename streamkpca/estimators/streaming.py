@@ -918,7 +918,7 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     where = "merge"
     if not models:
         raise TypeError(f"{where} expects at least one StreamingKernelPCA but got none")
-    first = models[0]
+    first: Any = models[0]
     if not isinstance(first, StreamingKernelPCA):
         remedy = "pass them one by one: merge(*models)" if isinstance(first, list | tuple) else "fit one to the rows"
         raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {remedy}")

@@ -1,4 +1,4 @@
-"""What StreamingKernelPCA refuses, and that a refused call leaves everything as it was, bit for bit."""
+"""Calls that StreamingKernelPCA refuses; a refused call leaves everything as it was, bit for bit."""
 
 import math
 from dataclasses import fields, is_dataclass
@@ -43,12 +43,12 @@ def bits(value):
     return value
 
 
-# What a stream keeps besides what it has learned.
+# Attributes of a stream that are not learned.
 CACHES = {"provisional", "_continued", "pending"}
 
 
 def state(model):
-    """Take down all that the model has learned, but no unwritten places of buffers and no provisional answers."""
+    """Return all that the model has learned, without unused parts of buffers and provisional snapshots."""
     stream = model._stream
     if stream is None:
         return None
@@ -62,7 +62,7 @@ def answers(model):
 
 
 def own(model):
-    """Take down the model's attributes, but not its lock, nor which parameters it has checked already."""
+    """Return the model's attributes, without its lock and its record of checked parameters."""
     return {name: value for name, value in vars(model).items() if name not in ("_checked", "_lock")}
 
 

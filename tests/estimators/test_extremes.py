@@ -80,7 +80,7 @@ SETTINGS = {
 
 @contextmanager
 def about(*case):
-    """Name the case in what is raised about it."""
+    """Add the case to the error's text."""
     try:
         yield
     except (Exception, Warning) as error:
@@ -119,7 +119,7 @@ def assert_finite_summary(model):
 
 
 def streamed(model, rows, weights=None, step=7):
-    """Learn in small calls, ask after each, and make sure that a refusal refuses cleanly."""
+    """Learn in small calls, query after each, and check that a refusal changes nothing."""
     weights = np.ones(len(rows)) if weights is None else weights
     for i in range(0, len(rows), step):
         part = slice(i, i + step)

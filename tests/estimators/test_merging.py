@@ -1,4 +1,4 @@
-"""Law 4: merging is concatenation; counts, weights and energy add; nothing is changed but the model that merges."""
+"""Law 4: merging is concatenation; counts, weights and energy add; only the model that merges changes."""
 
 import copy
 

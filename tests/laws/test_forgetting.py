@@ -1,4 +1,4 @@
-"""Law 5: forgetting is weighting; law 2: the bounds hold whatever was forgotten; and nothing runs out of range."""
+"""Law 5: forgetting is weighting; law 2: the bounds hold with forgetting; and no number leaves its range."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_cuts_do_not_matter_while_rows_fade(
     assert state(cut) == state(whole)
 
 
-def test_atoms_of_the_past_leave_by_themselves() -> None:
+def test_atoms_of_the_past_are_swapped_out() -> None:
     rng = np.random.default_rng(0)
     model = streaming_model(2, kernel=kernels.RBF(0.5), max_atoms=10, half_life=200.0, block_size=50)
     model.partial_fit(rng.normal(size=(3000, 2))).partial_fit(rng.normal(size=(3000, 2)) + 8.0).refit()

@@ -197,9 +197,9 @@ def test_agrees_after_every_block_of_a_stream_that_swaps_often() -> None:
 
 
 def test_agrees_on_postponed_searches() -> None:
-    """A stream without news is searched ever less often, one whose residual jumps at once."""
+    """A steady stream is searched ever less often; one whose residual jumps is searched at once."""
     rng = np.random.default_rng(3)
-    # Rows of one small set come again and again: once it is explained as well as two atoms can, nothing is found.
+    # Rows of a small set recur: once two atoms explain it as well as they can, searches find nothing.
     X = rng.normal(size=(6, 2))[rng.integers(6, size=270 * 4)]
     X[260 * 4 :] += 6.0
     case = KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
@@ -210,7 +210,7 @@ def test_agrees_on_postponed_searches() -> None:
     assert calm.n_put_off > 80
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)
-    # Of ten blocks of news some are searched before the pause is over.
+    # Some of ten blocks of new rows are searched before the end of the interval.
     assert oracle.n_put_off < calm.n_put_off + 9
     assert oracle.n_drifts == 1
 

@@ -140,7 +140,7 @@ def test_likelihood_axes_need_a_likelihood():
 
 
 @pytest.mark.parametrize("model", [SparseKernelPCA(), StreamingKernelPCA()], ids=repr)
-def test_nothing_that_varies_has_no_path(model):
+def test_rows_without_variance_have_no_path(model):
     model.fit(np.ones((5, 2)))
     with pytest.raises(SparsityError, match="sparsity_path: the rows do not vary"):
         model.sparsity_path()
@@ -184,6 +184,6 @@ def test_it_is_the_last_step_of_a_pipeline(estimator):
     np.testing.assert_allclose(pipeline.score_samples(rows).shape, (60,))
 
 
-def test_an_unfitted_model_names_what_was_asked():
+def test_an_unfitted_model_names_the_request():
     with pytest.raises(AttributeError, match=r"^score_samples needs a fitted"):
         StreamingKernelPCA().score_samples([[1.0]])

@@ -129,7 +129,7 @@ def test_stored_rows_take_the_memory_of_their_precision(dtype: Any, size: int) -
     assert {rows.dtype.itemsize for rows in (stream.summary.reservoir.rows, stream.summary.basis.atoms)} == {8}
 
 
-# Weight is what a row counts
+# Weights
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -249,7 +249,7 @@ def test_reading_never_writes(data: st.DataObject, X: Array, case: KernelCase, b
 
 
 @given(st.data(), rows(min_rows=4), kernel_cases(), budgets())
-def test_a_refit_leaves_the_stream_where_it_is(
+def test_a_refit_does_not_change_the_stream(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]
 ) -> None:
     asked, left_alone = (streaming_model(2, kernel=case.kernel, **budget) for _ in range(2))

@@ -47,20 +47,20 @@ def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something
     np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
     assert schedule.interval == 1024 * share
     worse = block_of(np.full(9, 1.4))
-    # Not in the first half of the interval, whatever comes.
+    # Never in the first half of the interval.
     assert not replace(schedule, countdown=schedule.interval // 2 + 1).is_due(worse)
     assert replace(schedule, countdown=schedule.interval // 2).is_due(worse)
     assert not replace(schedule, countdown=schedule.interval // 2).is_due(STEADY)
 
 
-def test_change_makes_younger_but_not_as_young_as_a_new_stream():
+def test_a_drift_makes_the_stream_younger_but_not_new():
     for n_blocks, expected in ((100, 100), (9000, 512)):
         schedule = replace(SearchSchedule(), n_blocks=n_blocks, countdown=100, interval=200).reset_after_drift()
         assert schedule.is_due(STEADY)
         assert schedule.n_blocks == expected
 
 
-def test_finds_bring_searches_back_as_they_went():
+def test_successful_searches_halve_the_interval_and_others_double_it():
     schedule = replace(SearchSchedule(), n_blocks=9000, interval=1024)
     intervals = []
     for found in (True, True, True, False, False, False):
