@@ -142,7 +142,7 @@ class Block:
         """Weighted mean of the rows' squared distances to the span; never negative."""
         return max(self.unexplained, 0.0) / self.sums.total_weight
 
-    def is_seen_from(self, basis: Basis) -> bool:
+    def is_current_for(self, basis: Basis) -> bool:
         """Tell whether the basis still has the atoms that this block was compared with."""
         return self._basis.factor is basis.factor
 

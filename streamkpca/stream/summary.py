@@ -182,7 +182,7 @@ class Summary:
         if not weights.any():
             self.n_rows += len(rows)
             return
-        if block is None or not block.is_seen_from(self.basis):
+        if block is None or not block.is_current_for(self.basis):
             block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
         if self.basis.size:
@@ -283,7 +283,7 @@ class Summary:
         self.moments_base, self.pending_sums = self.moments, None
 
     def _record(self, block: Block, times: Array) -> None:
-        if not block.is_seen_from(self.basis):
+        if not block.is_current_for(self.basis):
             block = Block(self.basis, block.rows, block.weights)
         if self.basis.is_well_conditioned:
             self.pending_sums = self.pending_sums.plus(block.sums) if self.pending_sums else block.sums
@@ -320,41 +320,43 @@ class Summary:
         self._solve_pending_sums()
         # Sorted once and kept, as a sorted copy for each query would need memory for both.
         self.selection_sample = self.selection_sample.sorted()
-        weights, seen = block.weights, block.projected()
+        weights, projected = block.weights, block.projected()
         if max_atoms is None:
-            self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)
+            self._change(choose_by_tolerance(self.basis, projected, weights, tolerance), block.rows, weights)
             return
-        mean_residual, spread = mean_and_spread(np.maximum(seen.residual, 0.0), weights)
+        mean_residual, spread = mean_and_spread(np.maximum(projected.residual, 0.0), weights)
         profit = 0.0
         for _ in range(_MOST_ROUNDS):
-            choice = self._choose(seen, weights, max_atoms, tolerance)
+            choice = self._choose(projected, weights, max_atoms, tolerance)
             if not choice:
                 break
             self._change(choice, block.rows, weights)
             profit += choice.profit
             if choice.profit <= _WORTH_ANOTHER_ROUND * mean_residual:
                 break
-            seen = self.basis.project(block.rows)
-            if _is_explained(float(weights @ np.maximum(seen.residual, 0.0)), block.sums.energy, weights, tolerance):
+            projected = self.basis.project(block.rows)
+            if _is_explained(
+                float(weights @ np.maximum(projected.residual, 0.0)), block.sums.energy, weights, tolerance
+            ):
                 break
         found = profit > _WORTHWHILE * mean_residual
         self.schedule = self.schedule.searched(found=found, mean_residual=mean_residual, spread=spread)
 
-    def _choose(self, seen: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
+    def _choose(self, projected: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
         moments = self.moments_base
         if self.basis.size == max_atoms:
             return choose_swaps(
-                self.basis, self.atom_stats, moments, self.selection_sample, seen, weights, start=self.n_rows
+                self.basis, self.atom_stats, moments, self.selection_sample, projected, weights, start=self.n_rows
             )
         total_weight = moments.total_weight + float(weights.sum())
         return choose_for_free_places(
             self.basis,
-            seen,
+            projected,
             weights,
             max_atoms=max_atoms,
             tolerance=tolerance,
             total_weight=total_weight,
-            mean_energy=(moments.energy + float(weights @ seen.energy)) / total_weight,
+            mean_energy=(moments.energy + float(weights @ projected.energy)) / total_weight,
         )
 
     def _change(self, choice: Choice, rows: Array, weights: Array) -> None:

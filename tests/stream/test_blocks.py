@@ -88,10 +88,10 @@ def test_the_unexplained_energy_is_the_sum_of_squared_distances(seed, m, b):
 def test_a_block_knows_when_the_atoms_have_changed():
     basis, rows, weights = scene(0, 4, 6)
     block = Block(basis, rows, weights)
-    assert block.is_seen_from(basis)
-    assert block.is_seen_from(basis.copy())
+    assert block.is_current_for(basis)
+    assert block.is_current_for(basis.copy())
     basis.extend(rows[:1])
-    assert not block.is_seen_from(basis)
+    assert not block.is_current_for(basis)
     # Its coordinates are still those for the atoms that it was compared with.
     assert block.projected().coordinates.shape == (6, 4)
 
