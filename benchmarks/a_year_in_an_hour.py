@@ -1,19 +1,19 @@
-"""Claim: a model that lives for a year stays what it was in its first week, and follows what changes.
+"""Claim: a model that runs for a year stays as good as in its first week, and follows changes.
 
-A sensor that sends three rows a second sends 10^8 in a year. The stream here changes its regime again and again: rows
-lie on new curved sheets each time, and nothing of the old regime ever returns. One model forgets with a half-life, one
-never does. At the end of each regime the script prints
+A sensor that sends three rows a second sends 10^8 in a year. The stream here changes its regime again and again: each
+time the rows lie on new curved sheets, and nothing of the old regime ever returns. One model forgets with a half-life,
+the other never forgets. At the end of each regime the script prints
 
-* the process's resident set;
+* the resident set of the process;
 * how far the factor has drifted from the atoms' kernel matrix, max |L L^T - k(Z, Z)| / max k(z, z);
-* how far the energy account has, |trace(M) + losses - E| / E;
+* how far the energy account has drifted, |trace(M) + losses - E| / E;
 * how far the moments are from those recomputed from the last 40 half-lives of rows in the same basis, and the energy
-  from that of the same rows. Swapped atoms begin with nothing recorded, so this is what swaps of late have forgotten,
-  besides rounding;
+  from that of the same rows. Nothing has been recorded for an atom when it is swapped in, so this distance shows what
+  recent swaps have forgotten, besides rounding;
 * the share of the energy of fresh rows of the regime that the atoms leave unexplained: for both models, and for atoms
-  chosen from 8,192 rows of this regime alone, all at once (`ApproximateKernelPCA`); and between which shares the
-  certificate says that it lies for the stream;
-* atoms that stem from earlier regimes, and after how many rows the change was signalled.
+  chosen at once from 8,192 rows of this regime alone (`ApproximateKernelPCA`); and the interval in which the
+  certificate places this share for the stream;
+* the number of atoms from earlier regimes, and the number of rows after which the change was signalled.
 
 Run::
 
@@ -41,14 +41,15 @@ Array = npt.NDArray[np.float64]
 BLOCK = 512
 N_SHEETS = 4
 N_HALF_LIVES = 40
-# The most that rounding may add up to, and that memory may grow by.
+# Largest accumulated rounding error and largest growth of memory.
 MOST_DRIFT, MOST_GROWTH = 1e-9, 16 * MEBIBYTE
-# What the atoms leave unexplained, relative to atoms of the regime alone: from the first half of the run to the second.
+# Largest growth, from the first half of the run to the second, of what the atoms leave unexplained relative to atoms of
+# the regime alone.
 MOST_DECLINE = 1.05
 
 
 class Regimes:
-    """Rows on curved sheets that are thrown away and made anew at each change of regime.
+    """Rows on curved sheets that are replaced by new ones at each change of regime.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ class Regimes:
         self.n_features, self.length, self._seed = n_features, length, seed
 
     def block(self, start: int) -> Array:
-        """Make the rows from `start` on, shape (BLOCK, d): always the same ones."""
+        """Make the rows from `start` on, shape (BLOCK, d); the same start always gives the same rows."""
         return self.draw(start // self.length, [self._seed, 1, start])
 
     def draw(self, regime: int, seed: list[int], count: int = BLOCK) -> Array:
@@ -181,7 +182,7 @@ def main() -> int:
         )
 
     drift = max(max(mark["factor_drift"], mark["account_drift"], mark["energy_drift"]) for mark in marks)
-    # The first regime starts the libraries up; what comes later must not add to it.
+    # The first regime loads the libraries; memory must not grow after it.
     growth = marks[-1]["resident_bytes"] - marks[1]["resident_bytes"]
     ratios = [mark["unexplained"] / mark["unexplained_at_once"] for mark in marks]
     early, late = (float(np.mean(part)) for part in (ratios[: len(ratios) // 2], ratios[len(ratios) // 2 :]))

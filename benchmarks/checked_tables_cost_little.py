@@ -1,17 +1,17 @@
-"""Claim: to check rows and to know the place of each costs less than to read them.
+"""Claim: checking rows and tracking the offset of each costs less than reading them.
 
-Rows of 32 numbers with all their digits stand in one file of every format. The command's `open_table` reads it in
-chunks of 4,096 rows: finite float64, C-contiguous, bad rows told by line and column, with the place to go on at.
-Peers do less: they hand the numbers on as one float64 array a chunk, unchecked, on one thread too.
+One file of every format holds the same rows of 32 numbers with all their digits. The command's `open_table` reads it in
+chunks of 4,096 rows: finite float64, C-contiguous, bad rows reported by line and column, with the offset at which
+reading can resume. Peers do less: they return the numbers unchecked as one float64 array a chunk, also on one thread.
 
-* **CSV**: the streaming reader of pyarrow, which does our parsing too; `pandas.read_csv` with `chunksize`; the standard
-  library's `csv`.
+* **CSV**: the streaming reader of pyarrow, which also does our parsing; `pandas.read_csv` with `chunksize`; the
+  standard library's `csv`.
 * **JSON lines**: the standard library's `json` line by line, and `pandas.read_json` with `chunksize`.
-* **Parquet**, **Arrow stream**: pyarrow's own batches, their columns put side by side.
-* **npy**: copies from the mapped file, with nothing to read or to check: the floor.
+* **Parquet**, **Arrow stream**: pyarrow's own batches, with their columns joined into one array.
+* **npy**: copies from the mapped file, which need no parsing and no check: the lower bound.
 
-Columns: rows in a second, and the peer's time by ours (above 1 where we are faster). By turns, medians. A star marks a
-peer that reads other numbers than were written, for it rounds their last digits.
+Columns: rows a second, and the peer's time divided by ours (above 1 if we are faster). The readers take turns; medians
+count. A star marks a peer that reads other numbers than were written, because it rounds their last digits.
 
 Run::
 
@@ -46,7 +46,7 @@ def ours(path: Path) -> Iterator[Array]:
 
 
 def side_by_side(batches: Iterator) -> Iterator[Array]:
-    """Make an array of each batch of Arrow."""
+    """Convert each batch of Arrow to an array."""
     for batch in batches:
         yield np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns])
 
@@ -108,7 +108,7 @@ def npy_by_numpy(path: Path) -> Iterator[Array]:
 
 
 def chunked(rows: Iterator[list[float]]) -> Iterator[Array]:
-    """Make arrays of rows that come one by one."""
+    """Collect single rows into arrays of a chunk."""
     held = []
     for row in rows:
         held.append(row)
@@ -150,14 +150,14 @@ def write_files(folder: Path, rows: Array) -> dict[str, Path]:
 
 
 def is_exact(reader: Reader, path: Path, rows: Array) -> bool:
-    """Tell whether a reader finds the numbers that were written; others than nearly these are an error."""
+    """Tell whether a reader returns the numbers that were written; refuse numbers that are not even close."""
     found = np.concatenate(list(reader(path)))
     np.testing.assert_allclose(found, rows, rtol=1e-9, atol=1e-12)
     return np.array_equal(found, rows)
 
 
 def measure(path: Path, readers: dict[str, Reader], repeats: int) -> dict[str, float]:
-    """Let readers take turns; seconds of each."""
+    """Let readers take turns; return the seconds of each."""
     taken: dict[str, list[float]] = {name: [] for name in readers}
     for _ in range(repeats):
         for name, reader in readers.items():
@@ -184,7 +184,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for name, path in write_files(Path(folder), rows).items():
             readers = {"ours": ours} | PEERS[name]
-            # First of all: these bring imports, and the file to the cache.
+            # A first read of each, which does not count: it imports the libraries and brings the file into the cache.
             exact = {reader: is_exact(read, path, rows) for reader, read in readers.items()}
             taken = measure(path, readers, repeats)
             ratios = {peer: taken[peer] / taken["ours"] for peer in PEERS[name]}

@@ -1,17 +1,17 @@
-"""Claim: a new process answers within a second, and nothing about the cache of compiled loops can stop it.
+"""Claim: a new process answers within a second, and no state of the cache of compiled loops can stop it.
 
 Every measurement is a process of its own, with a fresh copy of the package whose modules are compiled to bytecode, as
-an installer leaves them. Imports and first answers are repeated by turns and medians are compared. A first answer is
-the import, `partial_fit` of 2,000 rows of 8 features and `transform` of one row. Then caches are damaged: no folder
-that can be written to, files cut in half, eight processes that all start with an empty one; every process has to give
-the answer of the first, to the last bit.
+an installer leaves them. Imports and first answers take turns, and medians are compared. A first answer is
+the import, `partial_fit` of 2,000 rows of 8 features and `transform` of one row. Then the cache is damaged: no folder
+can be written to; files are cut in half; eight processes start at once with an empty cache. Every process must give
+the same answer as the first one, to the last bit.
 
 Run::
 
     python benchmarks/cold_start.py
     python benchmarks/cold_start.py --tiny
 
-The exit code is 0 if the claim holds and 1 if not; a tiny run gives 1 only where an answer differs or is missing.
+The exit code is 0 if the claim holds and 1 if not; a tiny run gives 1 only if an answer differs or is missing.
 """
 
 import argparse
@@ -52,7 +52,7 @@ answer = model.transform(asked)
 from streamkpca.estimators.warmup import warmth
 more = {{"answer": answer.tobytes().hex(), "compiled": warmth().compiled}}
 """
-# The clock starts anew.
+# The clock is reset.
 _AGAIN = """
 start = time.perf_counter(), time.process_time()
 StreamingKernelPCA(**model.get_params(deep=False)).partial_fit(rows).transform(asked)
@@ -82,7 +82,7 @@ class Bench:
         self._variables = {"NUMBA_OPT": "1"} if tiny else {}
 
     def start(self, work: str, *, install: Path | None = None, **variables: str) -> subprocess.Popen[str]:
-        """Start a process that does some work and tells how long it took."""
+        """Start a process that does some work and reports how long it took."""
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -99,14 +99,14 @@ class Bench:
         )
 
     def run(self, work: str, *, install: Path | None = None, **variables: str) -> dict[str, Any]:
-        """Run a process to its end; "whole" are the seconds from its start to its end."""
+        """Run a process to its end; "whole" is the time from its start to its end in seconds."""
         start = time.perf_counter()
         found = result_of(self.start(work, install=install, **variables))
         return found | {"whole": time.perf_counter() - start}
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for a process; what it said on standard error stands under "error"."""
+    """Wait for a process and return its result, with its standard error under "error"."""
     output, error = process.communicate()
     if process.returncode or error:
         return {"error": (error.strip().splitlines() or [f"exit code {process.returncode}"])[-1]}
@@ -153,16 +153,16 @@ def measure(bench: Bench, cache: str, repeats: int) -> dict[str, dict[str, Any]]
 
 
 def stop_if_broken(name: str, result: dict[str, Any]) -> None:
-    """Leave where a process failed that nothing was done to."""
+    """Exit if a process failed although its cache was not damaged."""
     if "error" in result:
         raise SystemExit(f"cold_start: {name}: expected an answer but the process ended with {result['error']!r}")
 
 
 def start_read_only(bench: Bench) -> list[dict[str, Any]]:
-    """Answer where neither the package's folder nor any other can be written to."""
+    """Answer when neither the package's folder nor any other can be written to."""
     install = copy_of_package(bench.folder / "read_only")
     shutil.rmtree(install / "streamkpca" / "__pycache__")
-    # Permissions do not bind an administrator; a file in the place of a folder stops everybody.
+    # Permissions do not stop an administrator; a file where a folder is expected stops every user.
     blocked = install / "streamkpca" / "__pycache__"
     blocked.write_text("")
     (install / "streamkpca").chmod(0o555)
@@ -174,7 +174,7 @@ def start_read_only(bench: Bench) -> list[dict[str, Any]]:
 
 
 def start_truncated(bench: Bench, full: Path, ending: str) -> list[dict[str, Any]]:
-    """Answer with files of the cache cut in half, and once more with what that process left."""
+    """Answer with files of the cache cut in half, and again with the cache that this process left."""
     cache = shutil.copytree(full, bench.folder / f"cut{ending}")
     for file in cache.rglob(f"*{ending}"):
         os.truncate(file, file.stat().st_size // 2)
@@ -192,7 +192,7 @@ def start_together(bench: Bench, count: int) -> list[dict[str, Any]]:
 
 
 def report(name: str, results: list[dict[str, Any]], answer: str) -> dict[str, Any]:
-    """Print what became of a start; it is fine where every process gave the answer and nothing on standard error."""
+    """Print the result of a start; it is fine if every process gave the answer and wrote nothing to standard error."""
     errors = [result["error"] for result in results if "error" in result]
     same = sum(result.get("answer") == answer for result in results)
     line = {
@@ -227,7 +227,7 @@ def main() -> int:
 
     where = surroundings()
     print("seconds, cpu: inside the process, without the interpreter's own start; whole: from its start to its end")
-    # Leaves nothing behind, not even where a folder was made read-only.
+    # Removes everything, even if a folder was made read-only.
     with tempfile.TemporaryDirectory(prefix="cold_start_") as name:
         bench = Bench(Path(name), tiny=arguments.tiny)
         cache = bench.folder / "cache"

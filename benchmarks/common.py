@@ -1,4 +1,4 @@
-"""What the benchmarks share: rows, memory, the machine, and the file that figures are written to."""
+"""What the benchmarks share: rows, memory, the description of the machine, and the file for figures."""
 
 import importlib.metadata
 import json
@@ -21,7 +21,7 @@ PEERS = ("scikit-learn", "river", "pyod", "nystrompca")
 
 
 class Sheet:
-    """A curved two-dimensional sheet in many dimensions, with noise, that stays what it is.
+    """A curved two-dimensional sheet in many dimensions, with noise, that does not change.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Sheet:
 
 
 def surroundings() -> dict[str, Any]:
-    """Say what figures depend on besides the code, and print it: processor, threads, versions, what else is running."""
+    """Print and return what figures depend on besides the code: processor, threads, versions, and the load."""
     tasks = Path("/proc/self/task")
     found: dict[str, Any] = {
         "processor": processor(),
@@ -70,7 +70,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Name the processor, as well as the system knows it."""
+    """Return the processor's name, if the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
@@ -79,13 +79,13 @@ def processor() -> str:
 
 
 def write_figures(path: Path | None, where: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write figures, and what they depend on, to a file that was asked for."""
+    """Write figures, and what they depend on, to a file if one was asked for."""
     if path is not None:
         path.write_text(json.dumps({"surroundings": where} | figures, indent=2) + "\n")
 
 
 def resident_bytes() -> int:
-    """Read the process's resident set; its peak so far where the system tells no more than that."""
+    """Read the resident set of this process; its peak so far if the system tells no more."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def resident_bytes() -> int:
 
 
 def state_bytes(root: object) -> int:
-    """Add up the arrays that hang below an object, each counted once, views as the memory behind them."""
+    """Add up the arrays that an object holds, each counted once, and views as the memory behind them."""
     owners: dict[int, int] = {}
     seen: set[int] = set()
     waiting = [root]

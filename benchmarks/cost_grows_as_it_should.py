@@ -1,13 +1,13 @@
 """Claim: time and memory grow with atoms, features, axes and rows as the method says, and no faster.
 
 With m atoms, all of them active, d features and q axes, recording a row takes m^2 + m d multiplications, projecting it
-m (d + q), a refit m^3, and the state m (d + m) numbers. One of m, d, q and the rows n grows at a time. Models are
-settled first: once the places are taken and a few blocks were searched, the search and the refit schedule are set to
-what they would be after millions of rows, so that recording is measured alone; what a search takes has a column of its
-own. Only n grows in earnest: one model at the default settings, searches and refits included.
+m (d + q), a refit m^3, and the state m (d + m) numbers. One of m, d, q and the number of rows n grows at a time. Models
+are settled first: once the budget is full and a few blocks have been searched, the schedules of search and refits are
+set to those of a stream of millions of rows, so that recording is measured alone; the search has a column of its
+own. Only n really grows: one model at the default settings, searches and refits included.
 
-Each exponent is fitted by least squares of logarithms over the upper half of its sweep, that of the measured times as
-well as that of the formula at the same points. A slower growth than the formula's is no fault: on small sizes the cost
+Each exponent is fitted by least squares of logarithms over the upper half of its sweep, both for the measured times and
+for the formula at the same points. A slower growth than the formula's is no fault: on small sizes the cost
 of calls and of kernel values hides it.
 
 At the end two models at the default settings are merged, and a table projects 10^12 rows on 1 to 1,000 machines.
@@ -39,10 +39,10 @@ from streamkpca import StreamingKernelPCA, merge
 Array = npt.NDArray[np.float64]
 
 BLOCK = 512
-# Room for the noise of timing and for caches that large matrices outgrow.
+# Tolerance for the noise of timing and for caches that large matrices outgrow.
 MOST_ABOVE = 0.3
 ENOUGH_SECONDS = 0.1
-# What a stream searches in the end: one block in so many.
+# An old stream searches one block in this many.
 RAREST = 1024
 QUANTITIES = {
     "record": ("record", "us a row"),
@@ -76,10 +76,10 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def steady_seconds(call: Callable[[], object]) -> float:
-    """Time a call that changes nothing: the median of five where it is quick.
+    """Time a call that changes nothing: the median of five if it is quick.
 
-    One call of a millisecond is either undisturbed or waits for a core for four; on a busy machine the median of seven
-    rounds once came out as 6 ms instead of 1.7.
+    A call of one millisecond either runs undisturbed or waits four for a core; on a busy machine the median of seven
+    rounds once was 6 ms instead of 1.7.
     """
     seconds = [seconds_of(call)]
     while sum(seconds) < ENOUGH_SECONDS and len(seconds) < 5:
@@ -88,7 +88,7 @@ def steady_seconds(call: Callable[[], object]) -> float:
 
 
 def settled(m: int, d: int, q: int, n_searches: int) -> tuple[StreamingKernelPCA, Sheet, float]:
-    """Fill the places of a model, search some blocks, and make it an old one; also the seconds of one search."""
+    """Fill a model's budget, search some blocks, and set the schedules of an old stream; also time one search."""
     sheet = Sheet(d)
     model = StreamingKernelPCA(q, max_atoms=m, noise_variance=None, tolerance=0.0, refit_every=10**12)
     while model._stream is None or model._stream.summary.basis.size < m:
@@ -96,13 +96,15 @@ def settled(m: int, d: int, q: int, n_searches: int) -> tuple[StreamingKernelPCA
     blocks = [sheet.draw(BLOCK) for _ in range(n_searches)]
     search = float(np.median([seconds_of(lambda rows=rows: model.partial_fit(rows)) for rows in blocks]))
     stream = model._stream
-    stream.summary.schedule = replace(stream.summary.schedule, pause=RAREST, wait=RAREST - 1, age=RAREST**2)
+    stream.summary.schedule = replace(
+        stream.summary.schedule, interval=RAREST, countdown=RAREST - 1, n_blocks=RAREST**2
+    )
     stream.n_rows_at_refit = 10**12
     return model, sheet, search
 
 
 def sweep(sizes: list[tuple[int, int, int]], *, n_rounds: int, n_blocks: int, n_searches: int) -> list[Line]:
-    """Measure settled models of several (m, d, q) by turns; medians of the rounds."""
+    """Measure settled models of several (m, d, q) in turns; return medians of the rounds."""
     models = []
     for i, (m, d, q) in enumerate(sizes):
         if i and (m, d) == sizes[i - 1][:2]:
@@ -121,7 +123,7 @@ def sweep(sizes: list[tuple[int, int, int]], *, n_rounds: int, n_blocks: int, n_
             transform = steady_seconds(lambda model=model, rows=rows: model.transform(rows))
             seconds.append((record / len(rows) * 1e6, transform / len(rows) * 1e6, refit * 1e3))
         rounds.append(seconds)
-    # The first round compiles, and fills caches.
+    # The first round compiles and fills caches.
     medians = np.median(rounds[1:], axis=0)
     return [
         {
@@ -138,7 +140,7 @@ def sweep(sizes: list[tuple[int, int, int]], *, n_rounds: int, n_blocks: int, n_
 
 
 def long_stream(model: StreamingKernelPCA, sheet: Sheet, marks: list[int], n_rounds: int) -> list[Line]:
-    """Feed one model and measure it at each mark; the time of a row is that since the mark before."""
+    """Feed one model and measure it at each mark; the time per row counts from the mark before."""
     lines, done = [], 0
     for mark in marks:
         seconds, began = 0.0, done
@@ -149,7 +151,7 @@ def long_stream(model: StreamingKernelPCA, sheet: Sheet, marks: list[int], n_rou
         rows = sheet.draw(16 * BLOCK)
         model.transform(rows[:1])
         transform = np.median([seconds_of(lambda rows=rows: model.transform(rows)) for _ in range(n_rounds)])
-        # Axes in between are published from a copy, so the stream is not disturbed.
+        # Axes at the marks are published from a copy, so that the stream is not disturbed.
         twin = copy.deepcopy(model)
         lines.append(
             {
@@ -165,7 +167,7 @@ def long_stream(model: StreamingKernelPCA, sheet: Sheet, marks: list[int], n_rou
 
 
 def compare(variable: str, lines: list[Line]) -> dict[str, dict[str, float]]:
-    """Fit exponents to what was measured, and to the formulas at the same points."""
+    """Fit exponents to the measured figures and to the formulas at the same points."""
     sizes = [line[variable] for line in lines]
     found = {}
     for quantity, formula in THEORY.items():
@@ -177,7 +179,7 @@ def compare(variable: str, lines: list[Line]) -> dict[str, dict[str, float]]:
 
 
 def print_sweep(variable: str, title: str, lines: list[Line], exponents: dict[str, dict[str, float]]) -> None:
-    """Print the lines of a sweep, and its exponents below."""
+    """Print the lines of a sweep, then its exponents."""
     print(f"\n{title}")
     heads = [f"{name}, {unit}" for name, unit in QUANTITIES.values()]
     searched = "search" in lines[0]
@@ -197,7 +199,7 @@ def print_sweep(variable: str, title: str, lines: list[Line], exponents: dict[st
 
 
 def project(rows_per_second: float, merge_seconds: float, n_rows: float = 1e12) -> list[dict[str, float]]:
-    """Project a long stream on many machines that are merged in pairs, the pairs of one level at once."""
+    """Project a long stream on many machines whose models are merged in pairs, all pairs of a level at once."""
     lines = []
     for k in (1, 10, 100, 1000):
         ingest, levels = n_rows / k / rows_per_second / 3600, math.ceil(math.log2(k))
@@ -227,7 +229,7 @@ def draw(sweeps: dict[str, list[Line]], titles: dict[str, str], path: Path) -> N
             values = np.array([line[quantity] for line in lines])
             formula = THEORY[quantity]
             theory = np.array([1.0 if variable == "n" else formula(*(line[x] for x in "mdq")) for line in lines])
-            # The formula has no unit: it is drawn through the last point.
+            # The formula has no unit, so it is drawn through the last point.
             ax.loglog(sizes, theory * (values[-1] / theory[-1]), "--", color="#D55E00", label="formula")
             ax.loglog(sizes, values, "o-", color="#0072B2", markersize=4, label="measured")
             ax.grid(which="major", alpha=0.3)
@@ -237,7 +239,7 @@ def draw(sweeps: dict[str, list[Line]], titles: dict[str, str], path: Path) -> N
                 ax.set_xlabel(NAMES[variable])
             if j == 0:
                 ax.set_ylabel(f"{name} ({unit.replace('us', 'µs')})")
-        # Powers of ten alone would leave a narrow row with a single label.
+        # With powers of ten alone, a narrow axis would have a single label.
         low, high = panels[i, 0].get_ylim()
         subs = (1.0, 3.0) if high < 150.0 * low else (1.0,)
         panels[i, 0].yaxis.set_major_locator(LogLocator(subs=subs))

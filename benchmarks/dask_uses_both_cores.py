@@ -1,15 +1,16 @@
-"""Claim: a fit over a dask Array on two processes takes little more than half of the time of one.
+"""Claim: a fit over a dask Array on two processes takes little more than half the time of a fit on one.
 
-Rows on a curved sheet, made and kept by the workers before anything counts. The same fit, and the same reconstruction
-errors by blocks, run on a cluster of one process and on one of two, by turns; each worker has one thread, and BLAS one.
+Rows lie on a curved sheet; the workers make and keep them before the clock starts. The same fit, and the same
+reconstruction errors by blocks, run in turns on a cluster of one process and on one of two; each worker has one thread,
+and BLAS has one.
 
-* **seconds**: wall clock, the shortest of the rounds: the machine's other work only adds to it.
+* **seconds**: wall clock, the shortest of the rounds: other work on the machine only adds to it.
 * **busiest**: processor time of the worker that took most, in that round. It does not count waiting, for the other
   worker or for a core that others use.
 * **in memory**: the same rows through `partial_fit` in this process, for comparison: one stream, no merges.
-* **bytes** of what a worker sends: one summary a partition.
+* **bytes**: the size of what a worker sends, one summary a partition.
 
-Each of the streams searches for atoms of its own, which is most of the work while partitions are few.
+Each stream searches for its own atoms, which is most of the work if partitions are few.
 
 Run, on two cores or more (needs the extra ``dask``)::
 
@@ -41,14 +42,14 @@ LEAST_SPEEDUP = 1.7
 
 
 def sheet_rows(n_rows: int, n_features: int, part: int) -> np.ndarray:
-    """Make a partition of its own."""
+    """Make the rows of one partition."""
     sheet = Sheet(n_features)
     sheet._generator = np.random.default_rng([1, part])
     return sheet.draw(n_rows)
 
 
 def timed(client: Client, call: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Call, and return seconds, processor seconds of the busiest worker, and what was returned."""
+    """Call a function; return the seconds, the processor seconds of the busiest worker, and the result."""
     before = client.run(time.process_time)
     start = time.perf_counter()
     result = call()
@@ -92,7 +93,7 @@ def main() -> int:
                 blocks = [client.submit(sheet_rows, n_rows, d, part) for part in range(n_parts)]
                 wait(blocks)
                 rows = da.concatenate([da.from_delayed(block, (n_rows, d), dtype=np.float64) for block in blocks])
-                # Every worker compiles or loads its loops before anything counts.
+                # Every worker compiles or loads its loops before the clock starts.
                 StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6).fit(rows.rechunk((2000, d))[: 2000 * 8])
             clients[name] = client, rows
         for _ in range(n_rounds):

@@ -1,8 +1,8 @@
 """Claim: greedy choice of atoms from all rows takes time linear in the rows and at most quadratic in the atoms.
 
-`ApproximateKernelPCA` chooses 25 to 200 atoms among 7,500 to 60,000 rows of 32 features. Each fit has a process of its
-own, so that its peak memory is its own too. The kernel matrix of all rows would take 27 GiB at 60,000 rows; the fit has
-to stay below 2 GiB.
+`ApproximateKernelPCA` chooses 25 to 200 atoms among 7,500 to 60,000 rows of 32 features. Each fit runs in a process of
+its own, so that its peak memory can be measured alone. The kernel matrix of all rows would take 27 GiB at 60,000 rows;
+the fit must stay below 2 GiB.
 
 Run::
 
@@ -32,9 +32,9 @@ Array = npt.NDArray[np.float64]
 GIBIBYTE = 2**30
 N_FEATURES = 32
 MOST_BYTES = 2 * GIBIBYTE
-# A fit that takes less is repeated and the shortest time counts.
+# A fit that takes less is repeated, and the shortest time counts.
 ENOUGH_SECONDS = 2.0
-# Room for the noise of timing, 1.10 and 1.16 on a busy machine; growth as the kernel matrix grows would show as 2.
+# Tolerance for the noise of timing, 1.10 and 1.16 on a busy machine; growth like the kernel matrix would show as 2.
 MOST_ROW_EXPONENT, MOST_ATOM_EXPONENT = 1.3, 2.1
 
 
@@ -49,7 +49,7 @@ def draw_rows(n_rows: int, seed: int = 0) -> Array:
 def peak_bytes() -> int:
     """Read the highest resident set of this process so far."""
     try:
-        # Unlike ru_maxrss this begins at zero with the process: it leaves out what its parent held.
+        # Unlike ru_maxrss this begins at zero with the process, so it leaves out the memory of its parent.
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     except (FileNotFoundError, StopIteration):
@@ -65,14 +65,14 @@ def peak_bytes() -> int:
 
 
 class ProgressLine:
-    """Says on the terminal how far a fit is, once it has taken a second."""
+    """Shows the progress of a fit on the terminal, once it has taken a second."""
 
     def __init__(self, n_rows: int) -> None:
         self._n_rows = n_rows
         self._start = self._shown = time.perf_counter()
 
     def __call__(self, chosen: int, most: int) -> None:
-        """Show how many atoms are chosen, at most once a second; wipe the line after the last."""
+        """Show the number of atoms chosen, at most once a second; clear the line after the last."""
         now = time.perf_counter()
         if sys.stderr.isatty() and (chosen == most or now - self._shown > 1.0):
             text = f"{self._n_rows:,} rows: {chosen} of {most} atoms, {now - self._start:.0f} s"
@@ -81,7 +81,7 @@ class ProgressLine:
 
 
 def fit_once(n_rows: int, n_atoms: int) -> dict[str, Any]:
-    """Fit in this process and return time, peak memory and what the atoms leave unexplained."""
+    """Fit in this process; return time, peak memory and the energy that the atoms leave unexplained."""
     rows = draw_rows(n_rows)
     kernel = RBF(gamma=1.0 / N_FEATURES)
     ApproximateKernelPCA(2, max_atoms=2, kernel=kernel).fit(rows[:50])  # loops compile on first use

@@ -1,17 +1,17 @@
 """Claim: learning a settled stream runs near the rate of matrix multiplication, and ten times as fast as its peers.
 
 A row needs 2 m d operations for inner products with the m atoms, m exponentials, and 2 m^2 for coordinates and
-moments. Useful operations are 2 m d + 2 m^2 a row, whatever was really done; the table gives them as a share of the
-rate at which numpy multiplies a block of 512 x m by m x m in the same process, by turns with the rest. It can exceed
-one: sums over kernel values need the product with the inverse factor once a refit and not once a row.
+moments. Useful operations are counted as 2 m d + 2 m^2 a row, whatever was really done. The table gives their rate as a
+share of the rate at which numpy multiplies a block of 512 x m by m x m in the same process, in turns with the rest. The
+share can exceed one: sums over kernel values need the product with the inverse factor once a refit, not once a row.
 
-* **rows/s** of `partial_fit` of 64 blocks of 512 rows, on a stream whose atoms are settled: drift test, samples, checks
-  and copies included, the search for atoms and refits not (they are in the next two columns).
+* **rows/s** of `partial_fit` of 64 blocks of 512 rows, on a stream whose atoms are settled. Drift test, samples, checks
+  and copies are included; the search for atoms and refits are not (see the next column).
 * **with all**: the same with the searches and refits of a stream that has seen ten million rows, from their measured
   cost and the schedule.
-* **2 threads**: rows/s with two threads over rows/s with one. Blocks are made side by side, each by one thread.
-* **Nystroem**: scikit-learn's Nystroem(m) and IncrementalPCA(10), one thread, the best of several batch sizes; ratio of
-  rows/s. River has no kernel PCA and no such sketch.
+* **2 threads**: rows/s with two threads over rows/s with one. Blocks are prepared side by side, each by one thread.
+* **Nystroem**: rows/s relative to scikit-learn's Nystroem(m) and IncrementalPCA(10), on one thread, at the best of
+  several batch sizes. River has no kernel PCA and no such sketch.
 
 Run::
 
@@ -20,7 +20,7 @@ Run::
     python benchmarks/ingest_runs_near_gemm.py --tiny
 
 The exit code is 0 if 256 x 32 and 512 x 64 keep their bounds (useful share .75 and 1.0, ten times Nystroem, two threads
-1.5 times one where the machine has two cores), and 1 otherwise.
+1.5 times one if the machine has two cores), and 1 otherwise.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from streamkpca._core import blas as _blas
 from streamkpca.kernels import RBF
 
 BLOCK, N_BLOCKS = 512, 64
-# A stream of ten million rows: how many blocks it has, and how far apart searches are then.
+# Blocks of a stream of ten million rows, and the distance between its searches.
 OLD_BLOCKS = 10_000_000 // BLOCK
 LEAST_SHARE = {(256, 32): 0.75, (512, 64): 1.0}
 LEAST_GAIN, LEAST_SPEEDUP = 10.0, 1.5
@@ -47,12 +47,12 @@ SIZES = [(64, 8), (128, 32), (256, 32), (512, 64), (1024, 128), (256, 784)]
 
 
 def settled(model: StreamingKernelPCA) -> None:
-    """Let the stream be as old as one of ten million rows, with its next search as far away as it can be."""
+    """Make the stream as old as one of ten million rows, with its next search as late as possible."""
     summary = model._stream.summary
-    pace = replace(summary.schedule, age=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
+    schedule = replace(summary.schedule, n_blocks=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
     for _ in range(8):
-        pace = pace.searched(found=False, mean_residual=np.inf, spread=1.0)
-    summary.schedule = pace
+        schedule = schedule.searched(found=False, mean_residual=np.inf, spread=1.0)
+    summary.schedule = schedule
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -63,7 +63,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def with_threads(count: int, call: Callable[[], object]) -> float:
-    """Time one call while BLAS may use so many threads."""
+    """Time one call while BLAS may use this many threads."""
     switches = _blas._thread_counts()
     before = [switch.get() for switch in switches]
     for switch in switches:
@@ -76,7 +76,7 @@ def with_threads(count: int, call: Callable[[], object]) -> float:
 
 
 def peer(rows: Array, gamma: float, m: int) -> Callable[[Array], object] | None:
-    """Make scikit-learn's pair, fitted on some rows; None where it is not installed."""
+    """Make scikit-learn's pair, fitted on some rows; None if it is not installed."""
     try:
         from sklearn.decomposition import IncrementalPCA
         from sklearn.kernel_approximation import Nystroem
@@ -89,11 +89,11 @@ def peer(rows: Array, gamma: float, m: int) -> Callable[[Array], object] | None:
 
 
 def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[str, float]:
-    """Measure one size, everything by turns."""
+    """Measure one size, everything in turns."""
     sheet = Sheet(n_features)
     kernel = RBF("median").settled(sheet.draw(2000))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, refit_every=10**12)
-    # Atoms fill the budget block by block; the searches of a young stream are not what this is about.
+    # Atoms fill the budget block by block; the searches of a young stream are not measured here.
     while model._stream is None or model._stream.summary.basis.size < m:
         model.partial_fit(sheet.draw(BLOCK))
     model.partial_fit(sheet.draw(8 * BLOCK)).refit()
@@ -123,7 +123,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
         if (os.cpu_count() or 1) > 1:
             note("two", with_threads(2, bulk))
         note("refit", with_threads(1, model.refit))
-        model._stream.summary.schedule = replace(model._stream.summary.schedule, wait=0)
+        model._stream.summary.schedule = replace(model._stream.summary.schedule, countdown=0)
         block = sheet.draw(BLOCK)
         note("searched", with_threads(1, lambda block=block: model.partial_fit(block)))
     for size in batches if learn else []:
@@ -133,8 +133,8 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
 
     middle = {name: float(np.median(values)) for name, values in taken.items()}
     a_row = middle["one"] / len(rows)
-    pause, interval = 1024, 128 * max(m, 128)
-    search = (middle["searched"] - a_row * BLOCK) / (pause * BLOCK)
+    search_interval, interval = 1024, 128 * max(m, 128)
+    search = (middle["searched"] - a_row * BLOCK) / (search_interval * BLOCK)
     figures = {
         "atoms": m,
         "features": n_features,
@@ -152,7 +152,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
 
 
 def missed(figures: dict[str, float]) -> list[str]:
-    """Name the bounds that a size misses."""
+    """List the bounds that a size misses."""
     size = int(figures["atoms"]), int(figures["features"])
     if size not in LEAST_SHARE:
         return []
@@ -183,7 +183,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sizes, repeats = ([(16, 4)], 2) if arguments.tiny else (arguments.sizes, arguments.repeats)
     where = surroundings()
-    columns = "atoms features GEMM-GF/s rows/s useful with-all 2-threads Nystroem rounding_amplification".split()
+    columns = "atoms features GEMM-GF/s rows/s useful with-all 2-threads Nystroem rounding".split()
     print(" ".join(f"{column:>10}" for column in columns))
     results = []
     for m, n_features in sizes:

@@ -1,8 +1,8 @@
 """Claim: memory does not grow with the stream.
 
 Ten million rows of 32 features go through one model with a budget of 256 atoms. They are made block by block, so that
-nothing else in the process holds rows. At every tenth of the way the script prints the process's resident set and the
-speed; the last line says by how much the resident set grew from the first of these marks to the last.
+nothing else in the process holds rows. After every tenth of the stream the script prints the resident set of the
+process and the speed; the last line tells how much the resident set grew from the first of these marks to the last.
 
 Run::
 
@@ -25,14 +25,14 @@ from streamkpca import StreamingKernelPCA
 
 CHUNK = 10_000
 N_MARKS = 10
-# The rows of the benchmark take 256 bytes each, so whatever kept even one number of each row would go far beyond.
-# The slack is what the allocator may hold back; it decides only short runs.
+# The rows of the benchmark take 256 bytes each, so keeping even one number of each row would exceed this by far.
+# The slack is what the allocator may hold back; it matters only in short runs.
 BYTES_A_ROW, SLACK = 1.0, 8 * MEBIBYTE
 MOST_ABOVE, MOST_OF_SENSOR = 64 * MEBIBYTE, MEBIBYTE
 
 
 class DriftingSheet:
-    """A curved two-dimensional sheet in many dimensions, with noise, that bends slowly while rows come.
+    """A curved two-dimensional sheet in many dimensions, with noise, that bends slowly as rows arrive.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def measure(n_rows: int, n_features: int, max_atoms: int) -> list[dict[str, floa
 
 
 def measure_sensor() -> int:
-    """Learn and answer as a sensor would, 32 atoms of 8 features in blocks of 32, and return what the model holds."""
+    """Learn and answer as a sensor would, 32 atoms of 8 features in blocks of 32; return the bytes of the model."""
     sheet = DriftingSheet(8, 100_000)
     model = StreamingKernelPCA(max_atoms=32, block_size=32)
     for _ in range(100):

@@ -1,7 +1,7 @@
-"""Claim: novelty by default settings finds more server faults than its peers do, and without tuning per machine.
+"""Claim: novelty at default settings finds more server faults than its peers do, without tuning per machine.
 
-Files of the server machine dataset are given as arguments: npz with train, test and test_label. Every method sees the
-rows of train, in the scale in which they come; then those of test are scored.
+The arguments are files of the server machine dataset: npz with train, test and test_label. Every method sees the
+rows of train in their original scale; then those of test are scored.
 
 * **streaming**: `StreamingKernelPCA()` as it is, and with ``kernel=RBF("median")``. Blocks of 256 rows are scored and
   then learned, as a service does. **frozen** learns nothing after train.
@@ -9,7 +9,7 @@ rows of train, in the scale in which they come; then those of test are scored.
   (standardised by River).
 * scikit-learn's PCA: squared distance to the first axes that explain 90 %, and to the first 10.
 * scikit-learn's IsolationForest.
-* pyod's KPCA, fitted to 1,000 rows evenly spaced, as it keeps the kernel matrix of all.
+* pyod's KPCA, fitted to 1,000 evenly spaced rows, because it keeps the kernel matrix of all.
 
 Columns: area under the ROC curve and average precision, for each machine; the last two are means over machines.
 
@@ -41,7 +41,7 @@ Method = Callable[[Array, Array], Array]
 
 
 def streaming(kernel: Any, *, learn: bool) -> Method:
-    """Score blocks, and learn them afterwards or not."""
+    """Score blocks, and learn each afterwards if asked to."""
 
     def score(train: Array, test: Array) -> Array:
         model = StreamingKernelPCA(kernel=kernel).partial_fit(train)
@@ -73,7 +73,7 @@ def by_river(make: Callable[[], Any]) -> Method:
 
 
 def beside_axes(n_components: float) -> Method:
-    """Distance to the first principal axes."""
+    """Score by the squared distance to the first principal axes."""
 
     def score(train: Array, test: Array) -> Array:
         from sklearn.decomposition import PCA
@@ -100,7 +100,7 @@ def pyods_kernel_pca(train: Array, test: Array) -> Array:
 
 
 def peers() -> Iterator[tuple[str, Method]]:
-    """Go through those that are installed; say which are not."""
+    """Yield the peers that are installed, and report which are not."""
     try:
         from river import anomaly, compose, preprocessing
 

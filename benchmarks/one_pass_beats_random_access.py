@@ -1,31 +1,31 @@
-"""Claim: one pass within a budget chooses atoms as well as methods that see all rows at once, whatever the order.
+"""Claim: one pass within a budget chooses atoms as well as methods that see all rows at once, in any order of the rows.
 
-The figure is the share of the energy sum k(x, x) that the span of m atoms leaves unexplained, measured afterwards on
-all rows, by the same formula for every method and without the model that chose them; printed relative to batch greedy
-at the same m.
+The figure is the share of the energy sum k(x, x) that the span of m atoms leaves unexplained. It is measured afterwards
+on all rows, by the same formula for every method and without the model that chose the atoms, and printed relative to
+batch greedy at the same m.
 
-* best rank m: what no choice can beat, from the eigenvalues of the kernel matrix.
-* batch greedy: all rows at once, each time the row that explains most (Martin 2006, AKPCA).
-* one pass of `StreamingKernelPCA` with max_atoms=m, over the rows shuffled, sorted by class or time, with those rows
-  first that resemble the others least, and over a long stream: ten times as many rows, drawn with replacement.
-* randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber 2025): all rows at once, the median of 5 seeds.
-* k-means centres (scikit-learn; left out where it is not installed): not rows of the data, all rows many times.
+* best rank m: the bound for any choice, from the eigenvalues of the kernel matrix.
+* batch greedy: sees all rows at once and takes the row that explains most, again and again (Martin 2006, AKPCA).
+* one pass of `StreamingKernelPCA` with max_atoms=m: over the rows shuffled, sorted by class or time, with the rows
+  first that resemble the others least, and over a long stream of ten times as many rows, drawn with replacement.
+* randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber 2025): sees all rows at once; the median of 5 seeds.
+* k-means centres (scikit-learn; left out if it is not installed): sees all rows many times; centres are not rows.
 * first m of the shuffled rows.
 
-The last table is the cost of the search: on a stream that has settled, over recording the same rows in the same basis;
-and that of all learning, samples, drift test and checks included.
+The last table is the cost of the search, and that of all learning with samples, drift test and checks, on a settled
+stream, relative to recording the same rows in the same basis.
 
 Run::
 
     python benchmarks/one_pass_beats_random_access.py                              # digits and generated rows
-    python benchmarks/one_pass_beats_random_access.py usps.npz machine-1-6.npz     # these besides
+    python benchmarks/one_pass_beats_random_access.py usps.npz machine-1-6.npz     # and these files
     python benchmarks/one_pass_beats_random_access.py --tiny
 
-A file is an npz with X_train and y_train, or with one table of rows named train, in the order of time; its columns are
-then standardised. Of more than 8,000 rows every k-th is taken: the kernel matrix is held three times over, 1.5 GB.
+A file is an npz with X_train and y_train, or with one table of rows named train, in the order of time, whose columns
+are then standardised. From more than 8,000 rows every k-th is taken: the kernel matrix is held three times, 1.5 GB.
 
 The exit code is 0 if every ratio keeps its bound (shuffled 1.06, other orders 1.15, long stream 1.02, none worse than
-random pivots or the first rows), and 1 otherwise, with the cells that do not marked by a star.
+random pivots or the first rows), and 1 otherwise; a star marks each cell that misses its bound.
 """
 
 import argparse
@@ -51,7 +51,7 @@ N_RESAMPLES = 10
 MOST_ROWS = 8000
 DEPENDENT = 1e-10
 BOUNDS = {"shuffled": 1.06, "sorted": 1.15, "worst first": 1.15, "long stream": 1.02}
-# Below this share nothing is left to explain, and ratios are those of rounding.
+# Below this share nothing is left to explain, and ratios show only rounding.
 EXPLAINED = 1e-6
 
 
@@ -78,7 +78,7 @@ def choose_greedily(gram: Array, m: int) -> Positions:
 
 
 def choose_randomly(gram: Array, m: int, seed: int) -> Positions:
-    """Draw rows with probability proportional to what is left of them, one by one."""
+    """Draw rows one by one, with probability proportional to their residuals."""
     generator = np.random.default_rng(seed)
     own = gram.diagonal().copy()
     directions = np.empty((m, len(gram)))
@@ -94,14 +94,14 @@ def choose_randomly(gram: Array, m: int, seed: int) -> Positions:
 
 
 def choose_in_one_pass(rows: Array, kernel: Kernel, m: int, block_size: int) -> Positions:
-    """Stream the rows once and return the positions of the atoms that are left at the end."""
-    # The choice does not depend on the weights, so none are fitted.
+    """Stream the rows once and return the positions of the atoms at the end."""
+    # The choice does not depend on the weights, so they are not fitted.
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, block_size=block_size, noise_variance=None)
     return model.partial_fit(rows).refit().atom_rows_
 
 
 def unexplained_by_centres(rows: Array, kernel: Kernel, gram: Array, m: int) -> float | None:
-    """Measure what the centres of k-means leave unexplained; None without scikit-learn."""
+    """Measure what the centres of k-means leave unexplained; None if scikit-learn is not installed."""
     try:
         from sklearn.cluster import KMeans
     except ImportError:
@@ -113,7 +113,7 @@ def unexplained_by_centres(rows: Array, kernel: Kernel, gram: Array, m: int) -> 
 
 
 def generated(seed: int = 0) -> dict[str, tuple[Array, Positions]]:
-    """Make rows and their classes: a curved sheet with outliers, heaps of uneven size, waves."""
+    """Make rows and their classes: a curved sheet with outliers, heaps of uneven size, and waves."""
     rng = np.random.default_rng(seed)
     sheet = np.sin(rng.uniform(-1.0, 1.0, (6000, 2)) @ rng.normal(scale=1.5, size=(2, 8)))
     sheet += rng.normal(scale=0.05, size=sheet.shape)
@@ -135,7 +135,7 @@ def generated(seed: int = 0) -> dict[str, tuple[Array, Positions]]:
 
 
 def load(path: Path) -> tuple[Array, Positions]:
-    """Load rows and what to sort them by: X_train and y_train, or standardised rows in the order of time."""
+    """Load rows and their sorting keys: X_train and y_train, or standardised rows in the order of time."""
     with np.load(path) as arrays:
         if {"X_train", "y_train"} <= set(arrays.files):
             return arrays["X_train"].astype(np.float64, order="C"), arrays["y_train"].astype(np.int64)
@@ -156,7 +156,7 @@ def compare(
 ) -> list[dict[str, float]]:
     """Measure every method at every budget and print a line for each budget."""
     rng = np.random.default_rng(0)
-    # Settled on all rows, so that the order of the rows does not change the kernel.
+    # The kernel's width comes from all rows, so that their order does not change it.
     kernel = RBF(gamma).settled(rows)
     gram = kernel.matrix(rows)
     n, most = len(rows), max(budgets)
@@ -197,14 +197,14 @@ def compare(
 
 
 def missed(figure: dict[str, float], column: str) -> bool:
-    """Say whether a cell misses its bound."""
+    """Tell whether a cell misses its bound."""
     if column not in BOUNDS or figure["greedy"] < EXPLAINED:
         return False
     return figure[column] > min(BOUNDS[column], figure["random pivots"], figure["first rows"])
 
 
 def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
-    """Measure a settled stream in the same blocks by turns: the search, and all of learning, over recording rows."""
+    """Measure the search, and all of learning, relative to recording the same blocks of a settled stream."""
     rng = np.random.default_rng(0)
     directions = rng.normal(scale=1.5, size=(2, n_features))
 
@@ -215,13 +215,15 @@ def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
     model = StreamingKernelPCA(max_atoms=m, noise_variance=None, refit_every=10**12)
     for _ in range(4 * n_blocks):
         model.partial_fit(block())
-    bare, calm, seconds = model._stream.summary.copy(), copy.deepcopy(model), [0.0, 0.0, 0.0]
-    # Never due: what it takes is learning without the search.
-    calm._stream.summary.schedule = replace(calm._stream.summary.schedule, pause=4 * n_blocks, wait=4 * n_blocks - 1)
+    bare, unsearched, seconds = model._stream.summary.copy(), copy.deepcopy(model), [0.0, 0.0, 0.0]
+    # The search is never due here: this measures learning without it.
+    unsearched._stream.summary.schedule = replace(
+        unsearched._stream.summary.schedule, interval=4 * n_blocks, countdown=4 * n_blocks - 1
+    )
     weights = np.ones(512)
     for _ in range(n_blocks):
         rows = block()
-        for i, learn in enumerate((model.partial_fit, calm.partial_fit, lambda rows: bare.record(rows, weights))):
+        for i, learn in enumerate((model.partial_fit, unsearched.partial_fit, lambda rows: bare.record(rows, weights))):
             start = time.perf_counter()
             learn(rows)
             seconds[i] += time.perf_counter() - start

@@ -1,17 +1,18 @@
 """Claim: a single row is projected, scored and learned in microseconds.
 
 A service that answers row by row pays for every call, not for every flop. The model here has 128 atoms, all of them
-active, 32 features and 10 axes, and has settled: two million rows of a curved sheet went through it in bulk. Then rows
-come one at a time, as arrays of shape (1, 32). Each is projected, scored and learned, and each call is timed alone, so
-that blocks that fill, refits, and the first answer after a refit all count. By turns with it, in the same process, run
+active, 32 features and 10 axes, and it has settled: two million rows of a curved sheet went through it in bulk. Then
+rows come one at a time, as arrays of shape (1, 32). Each is projected, scored and learned, and each call is timed
+alone, so that blocks that fill, refits, and the first answer after a refit all count. In turns with it, in the same
+process, run
 
-* River's `HalfSpaceTrees`, score_one and learn_one of a dict that was made and scaled to 0..1 beforehand;
+* River's `HalfSpaceTrees`: score_one and learn_one of a dict that was made and scaled to 0..1 beforehand;
 * scikit-learn's `KernelPCA`, fitted to 4,000 rows with the same gamma, and a pipeline of `Nystroem` with 128 rows and
   `IncrementalPCA`: transform of one row;
 * pyod's `KPCA`, which is scikit-learn's with a reconstruction error, fitted to 1,000 rows: decision_function of a row;
 * nystrompca's `NystromKPCA` with 128 of 4,000 rows: transform of one row;
-* a call of an empty function, and a loop that takes about as long as one transform and touches no memory to speak of:
-  what the machine and the interpreter do to any call.
+* a call of an empty function, and a loop that takes about as long as one transform and touches almost no memory:
+  they show what the machine and the interpreter do to any call.
 
 Run::
 
@@ -41,8 +42,8 @@ N_FEATURES, N_COMPONENTS, N_ATOMS = 32, 10, 128
 CHUNK = 20_000
 # Rows of a turn: the model gets ten times as many as each peer, because its blocks and refits are rare.
 TURN, PEER_TURN = 2000, 200
-# Rows at the beginning of each turn that do not count, of nobody: there the caches are full of what others did. Of 50
-# turns 37 began with a transform among the slowest thousandth.
+# The first rows of each turn do not count for any method: the caches still hold the data of the others. 37 of 50 turns
+# began with a transform among the slowest thousandth.
 UNCOUNTED = 20
 N_PEER_ROWS, N_PYOD_ROWS = 4000, 1000
 WARM_UP = 3000
@@ -54,18 +55,18 @@ def empty(row: object) -> None:
 
 
 class Spin:
-    """A loop of so many steps that touches next to no memory."""
+    """A loop of a given number of steps that touches almost no memory."""
 
     def __init__(self) -> None:
         self.n_steps = 200
 
     def run(self, row: object) -> None:
-        """Count."""
+        """Run the loop."""
         for _ in range(self.n_steps):
             pass
 
     def match(self, own: Nanoseconds, other: Nanoseconds) -> None:
-        """Take as long as another call from here on, by what both took."""
+        """Set the number of steps so that the loop takes as long as another call, from the times of both."""
         self.n_steps = max(1, round(self.n_steps * float(np.median(other) / np.median(own))))
 
 
@@ -93,21 +94,21 @@ def timed_by_row(calls: Sequence[Callable[[Any], object]], arguments: Sequence[A
 
 
 class Refits:
-    """Remembers for which rows the axes were new."""
+    """Records the rows for which the axes were new."""
 
     def __init__(self, model: StreamingKernelPCA) -> None:
         self._model, self._last = model, model._stream.published
         self.fresh: list[bool] = []
 
     def look(self, row: object) -> None:
-        """Compare the axes with those at the row before."""
+        """Compare the axes with those of the row before."""
         published = self._model._stream.published
         self.fresh.append(published is not self._last)
         self._last = published
 
 
 def river_peer(rows: Array) -> tuple[dict[str, Callable[[Any], object]], Callable[[Array], list[Any]]] | None:
-    """Make River's half-space trees, and what makes dicts of rows."""
+    """Make River's half-space trees, and the function that turns rows into dicts."""
     try:
         from river.anomaly import HalfSpaceTrees
     except ImportError:
@@ -125,7 +126,7 @@ def river_peer(rows: Array) -> tuple[dict[str, Callable[[Any], object]], Callabl
 
 
 def sklearn_peers(rows: Array, gamma: float) -> dict[str, Callable[[Any], object]]:
-    """Fit scikit-learn's exact and approximate kernel PCA; empty where it is not installed."""
+    """Fit scikit-learn's exact and approximate kernel PCA; empty if it is not installed."""
     try:
         from sklearn.decomposition import IncrementalPCA, KernelPCA
         from sklearn.kernel_approximation import Nystroem
@@ -139,18 +140,18 @@ def sklearn_peers(rows: Array, gamma: float) -> dict[str, Callable[[Any], object
 
 
 def pyod_peer(rows: Array, gamma: float) -> dict[str, Callable[[Any], object]]:
-    """Fit pyod's detector; empty where it is not installed."""
+    """Fit pyod's detector; empty if it is not installed."""
     try:
         from pyod.models.kpca import KPCA
     except ImportError:
         return {}
-    # Fitting takes as long as n^3 and calls for each row: 11 s for 4,000 rows.
+    # Fitting takes O(n^3) and calls for each row: 11 s for 4,000 rows.
     detector = KPCA(n_components=N_COMPONENTS, gamma=gamma, random_state=0).fit(rows[:N_PYOD_ROWS])
     return {"pyod KPCA score": detector.decision_function}
 
 
 def nystrompca_peer(rows: Array, gamma: float) -> dict[str, Callable[[Any], object]]:
-    """Fit nystrompca's kernel PCA; empty where it is not installed."""
+    """Fit nystrompca's kernel PCA; empty if it is not installed."""
     try:
         from nystrompca import NystromKPCA
     except ImportError:
@@ -173,7 +174,7 @@ def settle(sheet: Sheet, n_rows: int) -> StreamingKernelPCA:
 def measure(
     model: StreamingKernelPCA, sheet: Sheet, n_rows: int, n_peer_rows: int
 ) -> tuple[dict[str, Nanoseconds], npt.NDArray[np.bool_]]:
-    """Time the model and its peers by turns; nanoseconds of each call, and the rows that met new axes."""
+    """Time the model and its peers in turns; return nanoseconds of each call, and the rows that met new axes."""
     peer_rows = sheet.draw(n_peer_rows)
     peers: dict[str, Callable[[Any], object]] = {}
     for library, fit in (("scikit-learn", sklearn_peers), ("pyod", pyod_peer), ("nystrompca", nystrompca_peer)):
@@ -190,7 +191,7 @@ def measure(
         "reconstruction_error": model.reconstruction_error,
         "partial_fit": model.partial_fit,
     }
-    # Everything runs a while before it counts: loops compile, caches fill, trees reach their second window.
+    # Everything runs for a while before it counts: loops compile, caches fill, trees reach their second window.
     warm = sheet.draw(min(WARM_UP, n_rows))
     rows = [warm[i : i + 1] for i in range(len(warm))]
     took = timed_by_row(list(own.values()), rows)[0]
@@ -230,7 +231,7 @@ def measure(
 
 
 def statistics(nanoseconds: Nanoseconds) -> dict[str, float]:
-    """Sum calls up, in microseconds."""
+    """Summarise calls in microseconds."""
     median, p99, p999 = np.quantile(nanoseconds, [0.5, 0.99, 0.999]) / 1e3
     return {
         "calls": len(nanoseconds),
@@ -242,11 +243,11 @@ def statistics(nanoseconds: Nanoseconds) -> dict[str, float]:
 
 
 def slowest_calls(call: Callable[[Any], object], sheet: Sheet, n_calls: int) -> dict[str, int]:
-    """Tell what the slowest thousandth of the calls shares its time with.
+    """Find what the slowest thousandth of the calls shared its time with.
 
     Notes
     -----
-    A run of its own: asking for the thread's own time, before and after, would disturb the figures of the table.
+    This is a separate run: reading the thread's own clock before and after would disturb the figures of the table.
     """
     collections = [0]
 
@@ -267,7 +268,7 @@ def slowest_calls(call: Callable[[Any], object], sheet: Sheet, n_calls: int) -> 
         gc.callbacks.remove(count)
     slowest = np.argsort(wall)[-max(1, n_calls // 1000) :]
     with_collection = collected[slowest] > 0
-    # The thread's time includes what the clocks take, so it is above the call's unless the thread had to wait.
+    # The thread's time includes reading the clocks, so it exceeds the call's unless the thread had to wait.
     waited = ~with_collection & (own[slowest] < 0.8 * wall[slowest])
     return {
         "calls": len(slowest),
@@ -278,7 +279,7 @@ def slowest_calls(call: Callable[[Any], object], sheet: Sheet, n_calls: int) -> 
 
 
 def bounds(table: dict[str, dict[str, float]]) -> dict[str, tuple[float, bool]]:
-    """Compare with what is promised: for each bound the figure, and whether it holds."""
+    """Compare figures with their bounds; return for each bound the figure and whether it holds."""
     transform = table["transform"]
     tail = transform["p99.9"] / transform["median"]
     found = {

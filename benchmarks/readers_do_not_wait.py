@@ -1,13 +1,13 @@
-"""Claim: who asks a model waits no longer while another thread teaches it.
+"""Claim: a thread that queries a model waits hardly longer while another thread teaches it.
 
-One thread projects single rows and notes how long each takes, in turns of two kinds: with nobody else at work, and with
-a second thread that learns all the time. Two kinds of writers: one gives blocks of 4,096 rows, one single rows. A third
-turn has a second thread that does something else all the time: products of matrices, with the interpreter's lock let
-go, as a block is learned; and plain Python, as single rows are. What these cost is the machine's and the interpreter's
-price of a second thread, not the model's.
+One thread projects single rows and records how long each takes: alone, and beside a second thread that learns all the
+time, either blocks of 4,096 rows or single rows. For comparison the second thread also does work of another kind:
+products of matrices, which release the interpreter's lock as learning a block does; and plain Python, which holds it as
+learning single rows does. Their cost is what the machine and the interpreter charge for a second thread, not
+the model.
 
-* **p50**, **p99**, **p99.9** in microseconds, over all turns of the kind, for 512 atoms of 64 features and 128 of 32.
-  The smaller the model, the larger the part of a block's time that the writer holds the interpreter's lock.
+* **p50**, **p99**, **p99.9** in microseconds, over all turns of a kind, for 512 atoms of 64 features and 128 of 32.
+  The smaller the model, the larger is the part of a block's time in which the writer holds the interpreter's lock.
 
 Run, on two cores or more::
 
@@ -49,7 +49,7 @@ def ask(model: StreamingKernelPCA, rows: list[np.ndarray], taken: list[int]) -> 
 
 
 def beside(work: Callable[[], object] | None, question: Callable[[], None]) -> None:
-    """Answer a question while another thread works, round after round, until it is answered."""
+    """Run a query while another thread works, round after round, until the query is answered."""
     if work is None:
         question()
         return
@@ -69,7 +69,7 @@ def beside(work: Callable[[], object] | None, question: Callable[[], None]) -> N
 
 
 def measure(m: int, d: int, n_turns: int, n_asked: int) -> dict[str, dict[str, float]]:
-    """Ask a model of one size alone and beside each kind of work, and print what it took."""
+    """Query a model of one size alone and beside each kind of work, and print the times."""
     sheet = Sheet(d)
     kernel = RBF("median").settled(sheet.draw(2000))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, noise_variance=None)

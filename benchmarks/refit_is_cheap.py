@@ -1,12 +1,12 @@
 """Claim: refits take a tenth of a stream's time or less.
 
-A refit finds weights and axes and publishes them, O(m^3) for m atoms; rows are recorded in m (2 d + m) operations each.
-At the default schedule a refit comes every 128 rows an atom, and every 16,384 rows at the least. The table gives, for
-each number of atoms and with and without the likelihood (noise_variance "auto" and None):
+A refit finds weights and axes and publishes them, O(m^3) for m atoms; recording a row takes m (2 d + m) operations.
+At the default schedule a refit comes every 128 rows an atom, but no sooner than after 16,384 rows. The table gives,
+for each number of atoms, with and without the likelihood (noise_variance "auto" and None):
 
 * **cold**: the first refit of the atoms, and **warm**: the next, which starts from the last weights.
-* **record**: time to learn as many rows as the schedule lets pass; the atoms are settled and no search is due.
-* **share**: of warm refits in all that time.
+* **record**: time to learn the rows between two refits; the atoms are settled and no search is due.
+* **share**: the share of warm refits in the time of both.
 
 Run::
 
@@ -51,12 +51,12 @@ def measure(m: int, n_features: int, noise_variance: str | None, repeats: int) -
             taken["record"].append(seconds(lambda: model.partial_fit(rows)) * interval / len(rows))
             stream = model._stream
             stream.scheduled = None
-            taken["cold"].append(seconds(lambda stream=stream: stream.publish_now(settings)))
+            taken["cold"].append(seconds(lambda stream=stream: stream._publish_now(settings)))
             settled(model)
-            # The next refit sees a few rows more.
+            # The next refit sees a few more rows.
             model.partial_fit(rows[: 8 * BLOCK])
             stream = model._stream
-            taken["warm"].append(seconds(lambda stream=stream: stream.publish_now(settings)))
+            taken["warm"].append(seconds(lambda stream=stream: stream._publish_now(settings)))
     middle = {name: float(np.median(values)) for name, values in taken.items()}
     return {
         "atoms": m,

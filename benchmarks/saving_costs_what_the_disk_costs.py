@@ -1,12 +1,12 @@
-"""Claim: a checkpoint is written at the disk's pace, and read with all checks in a tenth of a second.
+"""Claim: a checkpoint is written at the disk's speed, and read with all checks in a tenth of a second.
 
-A model of 512 atoms and 64 features is saved by turns with a plain file of the same bytes, written at once and brought
-to the disk. Then it is loaded by turns with reading the plain file.
+A model of 512 atoms and 64 features is saved in turns with a plain file of the same bytes, written at once and synced
+to the disk. Then it is loaded in turns with reading the plain file.
 
-* **save** gathers the state, sums checksums, writes, and brings file and folder to the disk before it takes the place
-  of the old one; **write** is the plain file: open, write, flush, fsync, close.
+* **save** gathers the state, computes checksums, writes, and syncs file and folder to the disk before the file replaces
+  the old one; **write** is the plain file: open, write, flush, fsync, close.
 * **load** reads and checks everything: factors against kernel matrices, moments, samples, axes.
-* Medians of the turns; the folder decides which disk is measured.
+* Medians of the turns count; `--folder` decides which disk is measured.
 
 Run::
 
@@ -33,7 +33,7 @@ MOST_RATIO, MOST_SECONDS = 3.0, 0.100
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a plain file, and bring it to the disk."""
+    """Write a plain file and sync it to the disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -41,12 +41,12 @@ def write(path: Path, data: bytes) -> None:
 
 
 def measure(model: StreamingKernelPCA, folder: Path, repeats: int) -> dict[str, float]:
-    """Save, write, load and read by turns."""
+    """Save, write, load and read in turns."""
     data = model.to_bytes()
     plain, checkpoint = folder / "plain", folder / "checkpoint"
     write(plain, data)
     model.save(checkpoint)
-    # The first one compiles what checks take.
+    # The first load compiles the loops of the checks.
     load(checkpoint)
     turns = {
         "write": lambda: write(plain, data),
@@ -72,7 +72,7 @@ def main() -> int:
     (m, d), repeats = ((16, 4), 3) if arguments.tiny else ((512, 64), arguments.repeats)
     where, sheet = surroundings(), Sheet(d)
     model = StreamingKernelPCA(kernel=RBF("median").settled(sheet.draw(2000)), max_atoms=m, tolerance=1e-6)
-    # Long enough for the jury to be full, and with rows that wait.
+    # Long enough to fill the selection sample, with rows left in the buffer.
     model.partial_fit(sheet.draw((4 if arguments.tiny else 48) * BLOCK + BLOCK // 2))
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         figures = measure(model, Path(folder), repeats)

@@ -1,10 +1,10 @@
-"""Claim: one weight at a time is both the better and the faster way to sparse weights.
+"""Claim: changing one weight at a time is the better and the faster way to sparse weights.
 
 On 500 rows of a data set, every row a candidate, the optimiser "coordinate" ends at or above the likelihood that
 the paper's rule ("fixed_point") reaches after 1,000 rounds, in at most a fiftieth of its time. When another 5% of
-the rows have come, starting from the weights at hand takes fewer steps and less time than starting from nothing.
+the rows have arrived, starting from the current weights takes fewer steps and less time than starting from nothing.
 
-It saves less time than steps, for no weights spare the products by which all candidates are judged: phi^T S phi of
+A warm start saves less time than steps, because any start needs the products that judge the candidates: phi^T S phi of
 each, half a product of all with S, and the inner products of all with the few that have a weight. They are timed alone.
 
 Seconds are the best of several runs (of one run for the paper's rule). Rows are compared by an RBF kernel; coordinates
@@ -15,8 +15,8 @@ Run::
     python benchmarks/sparse_weights_by_coordinates.py usps.npz
     python benchmarks/sparse_weights_by_coordinates.py --tiny
 
-Without a file it takes scikit-learn's digits. A file is an .npz with an array ``X_train`` of rows. The exit code is
-0 if the claim holds and 1 if not; a tiny run, too short to tell, always gives 0.
+Without a file the script takes scikit-learn's digits. A file is an .npz with an array ``X_train`` of rows. The exit
+code is 0 if the claim holds and 1 if not; a tiny run, too short to tell, always gives 0.
 """
 
 import argparse
@@ -44,7 +44,7 @@ N_COMPONENTS = 10
 
 
 def read_rows(path: Path | None, n_rows: int) -> tuple[Array, float]:
-    """Read the first rows, shape (n, d), and the kernel's gamma that suits them."""
+    """Read the first rows, shape (n, d), and a suitable gamma for the kernel."""
     if path is None:
         from sklearn.datasets import load_digits
 
@@ -76,7 +76,7 @@ def problem_of(rows: Array, gamma: float, n_candidates: int, n_seen: int) -> tup
 
 
 def timed(work: Callable[[], Result], runs: int) -> tuple[Result, float]:
-    """Do something so often and return its result with the shortest time in seconds."""
+    """Repeat a call and return its result with the shortest time in seconds."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -104,7 +104,7 @@ def counted(fit: Callable[[], WeightFit]) -> int:
 
 
 def measure(rows: Array, gamma: float, n_candidates: int, rounds: int, runs: int) -> tuple[list[dict[str, Any]], float]:
-    """Fit in all ways, print a line for each, and return the lines and the seconds of the products that all need."""
+    """Fit in all ways and print a line for each; return the lines and the seconds of the products that all need."""
     features, covariance = problem_of(rows, gamma, n_candidates, n_candidates)
     later_features, later_covariance = problem_of(rows, gamma, n_candidates, len(rows))
     noise = automatic_noise_variance(covariance, N_COMPONENTS)

@@ -1,8 +1,8 @@
-"""Which kernel, and how wide? Cross-validated by the one figure that compares kernels.
+"""Which kernel, and how wide? Candidates are cross-validated by the one figure that compares kernels.
 
-`score` is R^2 in input space: how well rows are found again from their projections. So kernels with different feature
-spaces can be compared, and scikit-learn's GridSearchCV does it: kernels are parameters, and so are theirs
-(``kernel__gamma``). Rows are scikit-learn's digits, or the first two-dimensional array of an npz file.
+`score` is R^2 in input space: how well rows are reconstructed from their projections. So kernels with different feature
+spaces can be compared, and scikit-learn's GridSearchCV can do it: kernels are parameters, and so are theirs
+(``kernel__gamma``). The rows are scikit-learn's digits, or the first two-dimensional array of an npz file.
 
 Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
@@ -32,7 +32,7 @@ MOST_ROWS = 2000
 
 
 def read_rows(path: Path | None) -> Array:
-    """Read rows, no more than some evenly spaced."""
+    """Read rows: a limited number of them, evenly spaced."""
     if path is None:
         rows = load_digits().data
     else:
@@ -50,14 +50,14 @@ def name_of(params: dict[str, Any], default: float) -> str:
 
 
 def save_picture(path: Path, results: dict[str, Any], default: float) -> None:
-    """Draw for each kernel the share of the variance that is not found again, best on top."""
+    """Draw for each kernel the share of the variance that is not reconstructed, best on top."""
     order = np.argsort(results["mean_test_score"])
     params = [results["params"][place] for place in order]
     missed, deviation = 1.0 - results["mean_test_score"][order], results["std_test_score"][order]
     is_rbf = np.array(["kernel__gamma" in candidate for candidate in params])
     figure = plots.make_figure(width=8, height=0.5 + 0.32 * len(order))
     axes = figure.add_subplot()
-    # Whiskers of a fit that misses nothing would end below zero, which no logarithm has.
+    # The whiskers of a perfect fit would end below zero, which a logarithmic axis cannot show.
     down = np.minimum(deviation, 0.9 * missed)
     for chosen, label, color in [(is_rbf, "RBF, five widths", "#0072B2"), (~is_rbf, "other kernels", "#D55E00")]:
         places, ends = np.flatnonzero(chosen), np.array([down[chosen], deviation[chosen]])

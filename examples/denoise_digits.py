@@ -1,9 +1,9 @@
-"""Noise taken out of handwritten digits: projected onto few axes and found again as rows.
+"""Denoising handwritten digits: they are projected onto few axes, and pre-images give rows again.
 
-Models learn 1,300 of scikit-learn's digits of 8 x 8 pixels without noise. The other 497 get Gaussian noise, are
-projected, and `inverse_transform` finds rows with these projections. Beside the streaming model: PCA, and kernel PCA
-of scikit-learn with the same kernel, by its default penalty `alpha` = 1 and by smaller ones, of which nobody knows
-the best beforehand. The script prints how much of the digits' variance is found and saves a picture.
+Models learn 1,300 of scikit-learn's digits of 8 x 8 pixels without noise. The other 497 get Gaussian noise and are
+projected, and `inverse_transform` finds rows with these projections. The streaming model is compared with PCA and with
+kernel PCA of scikit-learn with the same kernel, at its default penalty `alpha` = 1 and at smaller ones, the best of
+which cannot be known beforehand. The script prints how much of the digits' variance is recovered and saves a picture.
 
 Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
@@ -38,7 +38,7 @@ def share_found(clean: Array, found: Array) -> float:
 
 
 def save_picture(path: Path, images: dict[str, Array]) -> None:
-    """Draw one digit of each class, a line for each method."""
+    """Draw one digit of each class, with a line of digits for each method."""
     figure = plots.make_figure(width=10, height=0.9 * len(images))
     grid = figure.subplots(len(images), 10, squeeze=False)
     for line, (name, rows) in zip(grid, images.items(), strict=True):
@@ -62,7 +62,7 @@ def main() -> None:
     train, clean = rows[:N_TRAIN], rows[N_TRAIN:]
     noisy = clean + np.random.default_rng(0).normal(scale=arguments.noise, size=clean.shape)
 
-    # Noise takes rows as far apart again as digits are, so the kernel is twice as wide as it would be by default.
+    # Noise doubles the distances between digits, so the kernel is twice as wide as it would be by default.
     ours = StreamingKernelPCA(arguments.components, kernel=RBF("scale")).partial_fit(train).refit()
     found = {"clean": clean, "noisy": noisy, "streaming": ours.inverse_transform(ours.transform(noisy))}
     linear = PCA(arguments.components).fit(train)

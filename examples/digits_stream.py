@@ -1,8 +1,8 @@
 """Handwritten digits as a stream, compared with kernel PCA of all of them at once.
 
 scikit-learn's 1,797 digits of 8 x 8 pixels arrive 50 at a time. The streaming model keeps a bounded number of them as
-atoms and publishes axes made of few of these (sparse); the same stream is also asked for axes made of all atoms (full).
-Exact kernel PCA keeps every digit. The script prints how far they agree and saves a picture.
+atoms and publishes axes made of few of these (sparse); a second model of the same stream uses all atoms for its axes
+(full). Exact kernel PCA keeps every digit. The script prints how far they agree and saves a picture.
 
 Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
@@ -42,7 +42,7 @@ def save_picture(
 ) -> None:
     """Draw the sparse and the exact projections, coloured by digit, and all spectra."""
     theirs, ours = exact.transform(rows), sparse.transform(rows)
-    # An axis may point either way; turn ours as theirs so that the pictures can be compared.
+    # An axis may point either way; turn ours like theirs, so that the pictures can be compared.
     ours *= np.where(np.einsum("ij,ij->j", ours, theirs) < 0.0, -1.0, 1.0)
     figure = plots.make_figure(width=14, height=4.6)
     left, middle, right = figure.subplots(1, 3)
@@ -79,14 +79,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the picture (default: this one)")
     arguments = parser.parse_args()
     rows, digits = load_digits(return_X_y=True)
-    # One number for all models, so that they differ in nothing but the rows they keep.
+    # One number for all models, so that they differ only in the rows that they keep.
     kernel = RBF("scale").settled(rows)
     q = arguments.components
 
-    # Loops compile on first use; a run that is timed should not pay for it.
+    # Loops compile on first use; a timed run should not include that.
     StreamingKernelPCA(q, kernel=kernel).partial_fit(rows[:CHUNK]).refit()
     start = time.perf_counter()
-    # Blocks half as long as usual: the stream is short.
+    # The stream is short, so blocks are half as long as usual.
     sparse = StreamingKernelPCA(q, kernel=kernel, max_atoms=arguments.atoms, block_size=256)
     for chunk in np.array_split(rows, range(CHUNK, len(rows), CHUNK)):
         sparse.partial_fit(chunk)
@@ -111,7 +111,7 @@ def main() -> None:
     for i in range(q):
         print(
             f"{i:>9} {sparse.eigenvalues_[i]:>11.5f} {full.eigenvalues_[i]:>10.5f} {exact.eigenvalues_[i]:>10.5f} "
-            # scikit-learn leaves out the division that makes a variance of an eigenvalue.
+            # scikit-learn does not divide its eigenvalues by the number of rows, which would make them variances.
             f"{peer.eigenvalues_[i] / (len(rows) - 1):>13.5f} {alignment[0][i]:>10.4f} {alignment[1][i]:>9.4f}"
         )
 

@@ -1,17 +1,17 @@
 """Greedy bases: kernel PCA in the span of few rows, chosen one after another by the energy that they capture.
 
-Repeats the experiments of S. Martin, "An approximate version of kernel PCA" (ICMLA 2006) on the two toy data sets that
-B. Schölkopf, A. Smola and K.-R. Müller (Neural Computation 10, 1998) made for kernel PCA: a noisy parabola with a
+This repeats the experiments of S. Martin, "An approximate version of kernel PCA" (ICMLA 2006) on the two toy data sets
+that B. Schölkopf, A. Smola and K.-R. Müller (Neural Computation 10, 1998) made for kernel PCA: a noisy parabola with a
 polynomial kernel, and three clusters with a Gaussian kernel of squared width 0.1. Every row is a candidate.
 
-Three pictures: for each data set the contours of the first components, exact and from the rows chosen (circled) by
-either criterion; and for both the energy left unexplained by the number of rows, beside the exact axes and rows taken
-at random, with the "singular values" of the rows chosen.
+There are three pictures. Two show, for each data set, the contours of the first components: exact, and from the rows
+chosen (circled) by either criterion. The third shows, for both, the energy left unexplained by the number of rows,
+beside the exact axes and rows taken at random, with the "singular values" of the chosen rows.
 
-Where ours differs: the rows are drawn anew, for the source's are not published. Its criterion divides the energy that a
-row's residual shares with all rows by the length of the row itself ("original"); divided by the length of the residual
-("residual") it is the energy that the row truly captures. The source takes the directions of the rows chosen as they
-are; ours are the principal axes in their span.
+Where ours differs: the rows are drawn anew, because the source's are not published. Its criterion divides the energy
+that a row's residual shares with all rows by the length of the row itself ("original"); divided by the length of the
+residual ("residual") it is the energy that the row truly captures. The source uses the directions of the chosen rows
+themselves; ours are the principal axes in their span.
 
 Run it in any folder (needs the extra ``plots``)::
 
@@ -47,7 +47,7 @@ COLORS = {"residual": "#0072B2", "original": "#D55E00", "random": "#999999", "ex
 
 @dataclass(frozen=True)
 class Experiment:
-    """Rows, a kernel, the number of rows to draw contours with, and the number to count energy up to."""
+    """Rows, a kernel, the number of chosen rows in the contours, and the largest number in the energy curve."""
 
     name: str
     rows: Array
@@ -71,7 +71,7 @@ def make_experiments(seed: int) -> tuple[Experiment, Experiment]:
 
 
 def fit_greedy(experiment: Experiment, criterion: Criterion, max_atoms: int) -> ApproximateKernelPCA:
-    """Choose so many rows, every row being a candidate."""
+    """Choose a number of rows; every row is a candidate."""
     return ApproximateKernelPCA(
         COMPONENTS, max_atoms=max_atoms, kernel=experiment.kernel, criterion=criterion, n_candidates=None
     ).fit(experiment.rows)
@@ -83,7 +83,7 @@ def unexplained_shares(kernel: Kernel, rows: Array, chosen: npt.NDArray[np.int64
     energy = np.diagonal(residual).copy()
     shares = [1.0]
     for row in chosen:
-        # A row that depends on those before it has no direction to add.
+        # A row that depends on those before it adds no direction.
         if residual[row, row] > 1e-12 * energy[row]:
             residual = residual - np.outer(residual[:, row], residual[row]) / residual[row, row]
         shares.append(np.trace(residual) / energy.sum())
@@ -115,7 +115,7 @@ def smallest_cosine(ours: Array, theirs: Array) -> float:
 
 
 def save_contours(path: Path, experiment: Experiment, models: dict[str, KernelPCA | ApproximateKernelPCA]) -> None:
-    """Draw contours of each component, one model a line, its sign turned as the first model's."""
+    """Draw contours of each component, one model a line, with the signs of the first model."""
     rows = experiment.rows
     low, high = rows.min(axis=0) - 0.25, rows.max(axis=0) + 0.25
     grid = np.meshgrid(np.linspace(low[0], high[0], 121), np.linspace(low[1], high[1], 121))

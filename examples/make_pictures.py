@@ -1,7 +1,7 @@
-"""Draw the pictures that the README shows, all of them, from rows that come with the examples.
+"""Draw all pictures that the README shows, from rows that come with the examples.
 
-Each example runs as a user runs it, and its picture is made small: no wider than a page shows, and in as few colours
-as it needs. The pictures lie in the folder ``pictures`` beside this file.
+Each example runs as a user runs it, and its picture is reduced: no wider than a page shows, and in as few colours
+as it needs. The pictures are in the folder ``pictures`` beside this file.
 
 Run it in a checkout (needs the extras ``cli`` and ``sklearn``, and a minute or two)::
 
@@ -24,7 +24,8 @@ except ModuleNotFoundError as error:
 HERE = Path(__file__).parent
 COLORS = 64
 DEMO = ["-m", "streamkpca", "demo", "--out", "."]
-# What draws each picture, the name that it gives it, and the most pixels across: thousands of dots compress badly.
+# The command that draws each picture, the file that it writes, and its width limit in pixels: thousands of dots
+# compress badly.
 COMMANDS = {
     "choose_kernel": ([str(HERE / "choose_kernel.py")], "choose_kernel.png", 1000),
     "demo": (DEMO, "picture.png", 900),
@@ -42,7 +43,7 @@ def make_small(source: Path, target: Path, width: int) -> None:
         whole = picture.convert("RGB")
     height = round(whole.height * width / whole.width)
     scaled = whole.resize((width, height), Image.Resampling.LANCZOS) if whole.width > width else whole
-    # Median cuts would give rare colours away, and alarms are rare.
+    # Median cuts would drop rare colours, such as those of alarms.
     few = scaled.quantize(COLORS, method=Image.Quantize.MAXCOVERAGE, kmeans=4, dither=Image.Dither.NONE)
     few.save(target, optimize=True)
 

@@ -1,16 +1,17 @@
 """Pima diabetes: 40 kernels do the work of 200.
 
-Reproduces figure 4 of M. E. Tipping, "Sparse kernel principal component analysis" (NIPS 13, 2001): 200 women, seven
-standardised measurements, kernel exp(-|x - x'|^2 / 10^2), no centring, a noise variance that leaves 40 kernels active.
-Printed and drawn for 1 to 25 axes: the root mean square error of reconstruction of the 200 rows in feature space, and
-the errors that a linear support vector machine on the projections makes on 332 other women. Compared are kernel PCA
-(full) and, in the span of the same 40 kernels, the axes of the paper (likelihood) and the best there are (ritz).
+This reproduces figure 4 of M. E. Tipping, "Sparse kernel principal component analysis" (NIPS 13, 2001): 200 women,
+seven standardised measurements, kernel exp(-|x - x'|^2 / 10^2), no centring, a noise variance that leaves 40 kernels
+active. For 1 to 25 axes, the script prints and draws the root mean square reconstruction error of the 200 rows in
+feature space, and the errors that a linear support vector machine on the projections makes on 332 other women. It
+compares kernel PCA (full) and, in the span of the same 40 kernels, the axes of the paper (likelihood) and the best ones
+in that span (ritz).
 
-Where ours differs: several ranges of the noise variance leave 40 kernels, for the number does not rise steadily as the
-noise falls. The script prints what each of them gives and compares at the one that ``n_active=40`` finds, the first met
-when the noise is lowered from where few are active. Only eight axes have more variance than that noise;
-the likelihood cares little for those beyond, the less the more noise it allows. The weights are found one at a time
-instead of by the paper's rule (14), which arrives at the same ones. The support vector machine's constant C is
+Where ours differs: several ranges of the noise variance leave 40 kernels, because the number does not rise steadily as
+the noise falls. The script prints the result for each of them and compares at the one that ``n_active=40`` finds, the
+first one met when the noise is lowered from where few are active. Only eight axes have more variance than that noise;
+the likelihood attends little to those beyond, and the less, the more noise it allows. The weights are found one at a
+time instead of by the paper's rule (14), which arrives at the same ones. The support vector machine's constant C is
 cross-validated on the full projections of the 200.
 
 Run it on Ripley's two tables (Pima.tr.csv and Pima.te.csv of the R package MASS) in any folder; it needs the extras
@@ -45,7 +46,7 @@ Model = KernelPCA | SparseKernelPCA
 MEASUREMENTS = ("npreg", "glu", "bp", "skin", "bmi", "ped", "age")
 KERNEL = RBF(1.0 / 10.0**2)
 MOST_AXES = 25
-# The axes that the summary compares at.
+# Numbers of axes that the summary compares.
 AXES = 15
 NOISE_VARIANCES = np.geomspace(0.006, 0.0012, 121)
 COLORS = {"full": "#000000", "ritz": "#0072B2", "likelihood": "#D55E00"}
@@ -97,7 +98,7 @@ def rms_error(model: Model, rows: Array, n_axes: int) -> float:
 
 
 def choose_c(projections: Array, diabetic: Labels) -> float:
-    """Choose the machine's constant C by cross-validation in five folds."""
+    """Choose the support vector machine's constant C by cross-validation in five folds."""
     choices = (1.0, 3.0, 10.0, 30.0, 100.0)
     return max(choices, key=lambda c: cross_val_score(SVC(kernel="linear", C=c), projections, diabetic, cv=5).mean())
 
@@ -108,7 +109,7 @@ def count_errors(train: Array, diabetic: Labels, test: Array, truth: Labels, c: 
 
 
 def print_range(pairs: Sequence[SparsePair], noise_variances: Array, rows: Array, n_active: int) -> None:
-    """Print the errors for each run of neighbouring noise variances that leaves so many kernels."""
+    """Print the errors for each range of neighbouring noise variances that leaves this many kernels active."""
     print(f"{f'noise variances with {n_active} kernels':<34} RMS error with {AXES} axes: ritz, likelihood")
     positions = np.searchsorted(-noise_variances, [-pair.noise_variance for pair in pairs])
     for run in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(positions) > 1) + 1):
@@ -125,7 +126,7 @@ def print_range(pairs: Sequence[SparsePair], noise_variances: Array, rows: Array
 
 
 def save_picture(path: Path, title: str, rms: dict[str, Array], band: Array, wrong: dict[str, Array]) -> None:
-    """Draw the errors of reconstruction, and of the classifier, against the number of axes."""
+    """Draw the errors of reconstruction and of the classifier against the number of axes."""
     axes = np.arange(1, MOST_AXES + 1)
     figure = plots.make_figure(width=11, height=4.4)
     left, right = figure.subplots(1, 2)

@@ -1,13 +1,13 @@
-"""A River pipeline for a server: scale, score, judge, and get used to what has changed for good.
+"""A River pipeline for a server: scale, score, detect anomalies, and adapt to lasting changes.
 
-Row by row, as River does it. A row is scored by what came before it, judged by `anomaly.QuantileFilter`, and learned
-unless it is judged anomalous; so faults are never learned. A lasting change would not be either, and every row would
-be an alarm from then on. So `drift.ADWIN` watches the verdicts: when their rate has changed, and most rows are alarms
-now, the next rows are learned whatever they are.
+The pipeline works row by row, as River does. A row is scored by what came before it, classified by
+`anomaly.QuantileFilter`, and learned unless it is anomalous; so faults are never learned. A lasting change would not be
+learned either, and every row would be an alarm from then on. So `drift.ADWIN` watches the verdicts: when their rate has
+changed and most rows are alarms, the next rows are learned whatever they are.
 
 PATH is a machine of the Server Machine Dataset (Su et al., KDD 2019) as npz: `train` and `test` of shape (n, 38), one
 reading a minute, and `test_label`, 1 in anomalous minutes; `train` is learned first and gives no alarms. Without a
-path, rows are made: four sensors that follow one load, short faults of one of them, and half-way another one is
+path, the script makes rows: four sensors follow one load, single sensors have short faults, and half-way one of them is
 calibrated anew.
 
 Run it in any folder (needs the extras ``river``, ``plots`` and ``sklearn``)::
@@ -37,7 +37,7 @@ except ModuleNotFoundError as error:
     raise SystemExit(f'river_pipeline.py needs {error.name}; pip install "streamkpca[plots,river,sklearn]"') from None
 
 Array = npt.NDArray[np.float64]
-TRUST = 500  # rows that are learned whatever they are, after a lasting change
+TRUST = 500  # rows that are learned, whatever they are, after a lasting change
 CLIP = 5.0
 
 
@@ -68,18 +68,18 @@ def load_rows(path: Path) -> tuple[Array, npt.NDArray[np.bool_], int]:
 
 
 def as_dicts(rows: Array) -> Iterator[dict[str, float]]:
-    """Hand rows out as River takes them."""
+    """Yield rows as River takes them."""
     names = [f"sensor {i}" for i in range(rows.shape[1])]
     return (dict(zip(names, row, strict=True)) for row in rows.tolist())
 
 
 def clip(x: dict[str, float]) -> dict[str, float]:
-    """Let no single sensor drown all others."""
+    """Clip values, so that a single sensor cannot dominate all others."""
     return {name: min(max(value, -CLIP), CLIP) for name, value in x.items()}
 
 
 def make_pipeline(n_atoms: int, quantile: float) -> Any:
-    """Put the parts together."""
+    """Combine the parts."""
     detector = KernelPCADetector(
         kernel=RationalQuadratic(alpha=1.0, length_scale="median"), max_atoms=n_atoms, block_size=256
     )
@@ -107,7 +107,7 @@ def main() -> None:
     trusting_until = n_learned
     start = time.perf_counter()
     for i, x in enumerate(as_dicts(rows)):
-        # To a young detector, and to one that meets a change, everything is new: scores of then are no measure.
+        # Everything is new to a young detector, and to one that meets a change; such scores tell nothing.
         if i in (n_learned // 2, trusting_until):
             judge.quantile = stats.Quantile(arguments.quantile)
         if i >= n_learned:

@@ -1,29 +1,33 @@
-"""A service that must not stop: sensor messages from an MQTT broker into a model, alarms back, metrics out.
+"""A service that must not stop: it learns sensor messages from an MQTT broker, publishes alarms and serves metrics.
 
-Every message is counted exactly once, whenever the process is killed. What that takes:
+Every message is counted exactly once, whenever the process is killed. That takes the following:
 
-* The broker keeps what was not acknowledged: quality of service 1, and a session that outlives the connection.
-* A message is acknowledged only after a checkpoint that holds it is on the disk. So none is lost, but some come again.
-* Publishers number the messages of each topic 1, 2, 3, ... The numbers that came are part of the checkpoint, so what
-  comes again is recognised, in any order. The number is a user property (MQTT 5) and not in the payload: so garbage
-  counts once, too.
-* Alarms that the broker has not confirmed are part of the checkpoint, and published again: they come at least once.
+* The broker keeps messages until they are acknowledged: quality of service 1, and a session that outlives the
+  connection.
+* A message is acknowledged only when a checkpoint that holds it is on the disk. So no message is lost, but some come
+  again.
+* Publishers number the messages of each topic 1, 2, 3, ... The numbers that arrived are part of the checkpoint, so
+  repeated messages are recognised, in any order. The number is a user property (MQTT 5) and not in the payload, so that
+  malformed messages, too, count once.
+* Alarms that the broker has not confirmed are part of the checkpoint and are published again: they arrive at least
+  once.
 * All this happens in one thread, so model, numbers and acknowledgements are never out of step. Only metrics are read in
   another, which the model allows.
-* What cannot be mended here, a full disk say, ends the process with an error. A supervisor (systemd, a container's
+* An error that the service cannot handle, such as a full disk, ends the process. A supervisor (systemd, a container's
   restart policy) starts it again, and nothing is lost.
 
-One process at a time: the client identifier, by which the broker knows the session, and the checkpoints are its own.
+Run one process at a time: the client identifier, by which the broker knows the session, and the checkpoints are its
+own.
 
 A payload is a JSON list of numbers of comparable scale; null, NaN and infinity make rows that the model skips and
-counts. Whatever else comes is counted as malformed and acknowledged; without a number, twice if a kill falls between
-its checkpoint and its acknowledgement.
+counts. Any other payload is counted as malformed and acknowledged; if it has no number, it is counted twice if a kill
+falls between its checkpoint and its acknowledgement.
 
 Step by step, on one machine (Debian's packages ``mosquitto`` and ``mosquitto-clients``):
 
-1. In a checkout: ``pip install '.[service]'``, for it needs the extra ``service``
-2. Write ``mosquitto.conf``. By default Mosquitto forgets everything when it ends, drops what exceeds 1,000 waiting
-   messages, and lets 20 be unacknowledged::
+1. In a checkout: ``pip install '.[service]'``, because it needs the extra ``service``
+2. Write ``mosquitto.conf``. By default Mosquitto forgets everything when it ends, drops all but 1,000 waiting
+   messages, and allows only 20 unacknowledged ones::
 
        listener 1883 127.0.0.1
        allow_anonymous true
@@ -40,7 +44,7 @@ Step by step, on one machine (Debian's packages ``mosquitto`` and ``mosquitto-cl
 5. Publish: ``mosquitto_pub -V 5 -q 1 -t plant/pump -D publish user-property number 1 -m "[0.1, 0.2, 0.3]"``
 6. Watch: ``curl http://127.0.0.1:9464/metrics`` and ``mosquitto_sub -t alarms``
 
-A broker elsewhere wants TLS and a password: ``client.tls_set()``, ``client.username_pw_set(...)``.
+A remote broker needs TLS and a password: ``client.tls_set()``, ``client.username_pw_set(...)``.
 """
 
 import argparse
@@ -76,16 +80,16 @@ log = logging.getLogger("sensor_service")
 
 
 class Arrivals:
-    """The numbers of a topic that have come: all up to the highest but those that are missing."""
+    """The numbers of a topic that have arrived: all up to the highest, except the missing ones."""
 
     def __init__(self, highest: int = 0, missing: Iterable[int] = ()) -> None:
         self.highest = highest
         self.missing = set(missing)
 
     def note(self, number: int) -> bool:
-        """Note a number, and say whether it is new."""
+        """Record a number and tell whether it is new."""
         if number > self.highest:
-            # What a broker dropped stays missing for ever; only the last are worth waiting for.
+            # Messages that the broker dropped stay missing for ever; only the latest are worth waiting for.
             skipped = range(max(self.highest + 1, number - MOST_MISSING), number)
             if skipped:
                 self.missing = set(sorted(self.missing.union(skipped))[-MOST_MISSING:])
@@ -96,7 +100,7 @@ class Arrivals:
         return is_late
 
     def record(self) -> tuple[int, list[int]]:
-        """Return the arguments that make an equal one, for JSON."""
+        """Return the arguments that make an equal object, for JSON."""
         return self.highest, sorted(self.missing)
 
 
@@ -122,7 +126,7 @@ def row_of(payload: bytes, n_features: int) -> Array:
 
 
 class Service:
-    """A model that learns from a broker's messages, and what it takes to go on after a kill."""
+    """A model that learns from a broker's messages, with the state that it needs to resume after a kill."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -141,7 +145,7 @@ class Service:
         self.counts = {"malformed": 0, "repeated": 0, "alarms": 0} | past["counts"]
         self.threshold: float | None = past["threshold"]
         self.n_unsaved = 0
-        # Packets' identifiers: of messages in this connection, and of alarms under way.
+        # Packet identifiers: of messages in this connection, and of alarms that are not confirmed yet.
         self.unacknowledged: list[int] = []
         self.unconfirmed: dict[int, str] = {}
         self.registry = CollectorRegistry()
@@ -160,9 +164,9 @@ class Service:
         self.client.on_disconnect = lambda client, userdata, flags, reason, *_: log.info("disconnected: %s", reason)
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = FOR_EVER
-        # So many messages the broker sends before it waits for acknowledgements, that is for a checkpoint. Were that
-        # due later, both would wait for each other. A broker whose own limit (max_inflight_messages) is lower waits
-        # earlier: then --every-seconds helps on, slowly.
+        # The broker sends this many messages before it waits for acknowledgements, that is for a checkpoint. If the
+        # checkpoint were due later, both would wait for each other. A broker with a lower limit of its own
+        # (max_inflight_messages) waits earlier; then --every-seconds makes slow progress.
         properties.ReceiveMaximum = options.every_messages
         self.client.connect_async(options.host, options.port, clean_start=False, properties=properties)
         for alarm in past["alarms"]:
@@ -170,15 +174,15 @@ class Service:
 
     @property
     def n_rows(self) -> int:
-        """Rows given to the model, those that it skipped too."""
+        """Rows given to the model, including those that it skipped."""
         return self.model.n_samples_seen_ if self.model.__sklearn_is_fitted__() else 0
 
     def run(self) -> None:
-        """Work until somebody sets `stopping`; then save, acknowledge and leave."""
+        """Work until `stopping` is set; then save, acknowledge and return."""
         self._connect()
         while not self.stopping:
             self._turn()
-        # Alarms under way are worth a moment. Those that stay unconfirmed are in the checkpoint.
+        # Wait a moment for alarms to be confirmed. Unconfirmed ones are in the checkpoint.
         patience = time.monotonic() + 2.0
         while self.unconfirmed and time.monotonic() < patience:
             self._turn()
@@ -187,17 +191,17 @@ class Service:
         log.info("stopped after %d rows", self.n_rows)
 
     def _turn(self) -> None:
-        """Take what comes within a moment, and save where that is due."""
+        """Take the messages that arrive within a moment, and save if that is due."""
         if self.client.loop(0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS:
             time.sleep(1.0)
             self._connect()
-        # Messages count, not rows: malformed ones wait for their acknowledgement, too.
+        # Messages count, not rows: malformed ones, too, wait for their acknowledgement.
         is_late = self.checkpoints.seconds_since_save >= self.options.every_seconds
         if self.n_unsaved >= self.options.every_messages or (self.n_unsaved and is_late):
             self._save()
 
     def _connect(self) -> None:
-        # On another connection the same identifier may be that of another message. All come again.
+        # On another connection the same identifier may belong to another message. All messages come again.
         self.unacknowledged.clear()
         try:
             self.client.reconnect()
@@ -240,7 +244,7 @@ class Service:
             self.threshold = self.model.novelty_threshold(self.options.quantile)
 
     def _publish(self, alarm: str) -> None:
-        # Without a connection it is queued.
+        # It is queued if there is no connection.
         self.unconfirmed[self.client.publish(self.options.alarm_topic, alarm, qos=1).mid] = alarm
 
     def _on_connect(self, client: Client, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
@@ -264,7 +268,7 @@ class Service:
             self.unacknowledged.append(message.mid)
 
     def collect(self) -> Iterator[Metric]:
-        """Read the metrics for a scrape, in another thread; counters go on after a restart."""
+        """Read the metrics for a scrape, in another thread; counters continue after a restart."""
         n_rows, counts = self.n_rows, self.counts
         yield CounterMetricFamily("streamkpca_rows", "Rows, those that were not finite too.", n_rows)
         rejected = CounterMetricFamily("streamkpca_rejected", "Messages that taught nothing.", labels=["reason"])

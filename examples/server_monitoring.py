@@ -1,23 +1,23 @@
 """Alarms for a server: learn its healthy half, then score the other half.
 
 PATH is a machine of the Server Machine Dataset (Su et al., KDD 2019) as npz: `train` and `test` of shape (n, 38), one
-reading a minute, and `test_label`, 1 in anomalous minutes. The model sees `train` once, is then left as it is, and
-scores `test`. A row's novelty is its squared distance in feature space to the span of the atoms.
+reading a minute, and `test_label`, 1 in anomalous minutes. The model sees `train` once, stays unchanged from then on,
+and scores `test`. A row's novelty is its squared distance in feature space to the span of the atoms.
 
 Three choices, and why:
 
-* Columns are standardised by the mean and deviation of `train`, so that no column counts more for its unit. Some are
-  constant there; a deviation below one hundredth of the published range [0, 1] is taken for that hundredth. Constant
-  columns so stay in: one that begins to move is news.
-* Standardised values are clipped at 5 deviations: a single column that settles at a new level would otherwise drown all
-  others for good.
+* Columns are standardised by the mean and deviation of `train`, so that no column counts more because of its unit. Some
+  are constant there; a deviation below one hundredth of the published range [0, 1] is replaced by that hundredth. So
+  constant columns stay in, and one that begins to move is novel.
+* Standardised values are clipped at 5 deviations: otherwise a single column that settles at a new level would dominate
+  all others for good.
 * The rational quadratic kernel falls like a power of the distance. Under an RBF kernel all rows that are far away are
-  equally new to many decimals, healthy and anomalous ones alike, and no threshold can part them.
+  equally novel to many decimals, healthy and anomalous ones alike, and no threshold can separate them.
 
-The alarm threshold is a quantile of the novelty of `train`; labels are used for the figures alone. The choices above
+The alarm threshold is a quantile of the novelty of `train`; labels are used only for the figures. The choices above
 are the same for all machines, but were made with three of them in view: the figures show what to expect of the method
-and are not a benchmark. A model that is left as it is goes on to call a lasting change new; one that goes on learning
-(`partial_fit`) gets used to it, and to lasting anomalies too.
+and are not a benchmark. A model that stays unchanged keeps reporting a lasting change as novel; one that continues to
+learn (`partial_fit`) adapts to it, and to lasting anomalies too.
 
 Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
@@ -61,7 +61,7 @@ def load_machine(path: Path) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
 
 
 def standardise(train: Array, test: Array) -> tuple[Array, Array]:
-    """Bring columns to one scale, learned from `train`, and clip what is beyond."""
+    """Bring columns to one scale, learned from `train`, and clip values beyond the limit."""
     mean, deviation = train.mean(axis=0), np.maximum(train.std(axis=0), LEAST_DEVIATION)
     return np.clip((train - mean) / deviation, -CLIP, CLIP), np.clip((test - mean) / deviation, -CLIP, CLIP)
 
@@ -77,7 +77,7 @@ def save_picture(path: Path, title: str, novelty: Array, threshold: float, spans
     figure = plots.make_figure(width=12, height=4.4)
     axes = figure.add_subplot()
     for i, (start, stop) in enumerate(spans):
-        # The thin edge keeps segments of a minute visible.
+        # The thin edge keeps segments of one minute visible.
         axes.axvspan(
             start / MINUTES_A_DAY,
             stop / MINUTES_A_DAY,
@@ -87,7 +87,7 @@ def save_picture(path: Path, title: str, novelty: Array, threshold: float, spans
             label="labelled anomaly" if i == 0 else None,
         )
     plots.draw_novelty(novelty, time=np.arange(len(novelty)) / MINUTES_A_DAY, threshold=threshold, ax=axes)
-    # Novelty lies between 0 and k(x, x) = 1, and what matters is near 1.
+    # Novelty lies between 0 and k(x, x) = 1, and the values that matter are near 1.
     axes.set_yscale("linear")
     axes.set_xlabel("days since scoring began")
     axes.set_title(title, fontsize="medium")

@@ -1,14 +1,14 @@
 """Four shapes in space, projected to the plane by exact kernel PCA and by a stream within a budget.
 
-An omega (a band bent like the letter), a sphere, the edges of a cube and five clouds, 2,000 points each. Exact kernel
-PCA keeps all points of a shape; the streaming model sees them once, in chunks, and keeps a few as atoms. The script
-prints how far both agree and draws each shape in space beside its two projections.
+The shapes are an omega (a band bent like the letter), a sphere, the edges of a cube and five clouds, 2,000 points each.
+Exact kernel PCA keeps all points of a shape; the streaming model sees them once, in chunks, and keeps a few as atoms.
+The script prints how far both agree and draws each shape in space beside its two projections.
 
-This is the customary picture of what kernel PCA makes of curved data, as in Schölkopf, Smola and Müller (1998), whose
+This is the usual picture of kernel PCA on curved data, as in Schölkopf, Smola and Müller (1998), whose
 toy examples lie in the plane. It differs in that the shapes are in space and made here, from a fixed seed.
 
-Sphere and cube look the same from three sides, so their first three eigenvalues are equal but for chance, and which
-plane among these axes is the first is chance too: there compare the space of three axes, not the plane.
+Sphere and cube look the same from three sides, so their first three eigenvalues are equal but for chance, and chance
+decides which plane among these axes comes first. For these shapes compare the space of three axes, not the plane.
 
 Run it in any folder (needs the extra ``plots``)::
 
@@ -59,7 +59,7 @@ def cube(n: int, random: np.random.Generator) -> tuple[Array, Array]:
 
 
 def clouds(n: int, random: np.random.Generator) -> tuple[Array, Array]:
-    """Draw five round clouds, no two pairs of them equally far apart; coloured by cloud."""
+    """Draw five round clouds with all their pairs at different distances; coloured by cloud."""
     centres = np.array([[1.2, 0.2, -0.4], [0.3, 1.2, 0.5], [-1.1, 0.6, -0.6], [-0.8, -1.0, 0.4], [0.5, -1.1, 0.9]])
     which = random.integers(len(centres), size=n)
     return centres[which] + random.normal(scale=0.2, size=(n, 3)), which.astype(np.float64)
@@ -75,7 +75,7 @@ def principal_cosines(ours: Array, theirs: Array) -> Array:
 
 
 def turned(ours: Array, theirs: Array) -> Array:
-    """Turn and mirror a projection so that it lies over another as well as it can."""
+    """Turn and mirror a projection to fit another as closely as possible."""
     left, _, right = np.linalg.svd(ours.T @ theirs)
     return ours @ left @ right
 
@@ -120,7 +120,7 @@ def main() -> None:
     for i, (name, make) in enumerate(SHAPES.items()):
         points, colors = make(arguments.points, np.random.default_rng(i))
         exact = KernelPCA(3, kernel=kernel).fit(points)
-        # All atoms stay active: on a sphere the likelihood would find that no plane stands out.
+        # All atoms stay active: on a sphere no plane stands out, and the likelihood would find that.
         model = StreamingKernelPCA(3, kernel=kernel, max_atoms=arguments.atoms, noise_variance=None)
         for chunk in np.array_split(points, range(CHUNK, len(points), CHUNK)):
             model.partial_fit(chunk)

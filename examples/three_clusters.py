@@ -1,14 +1,14 @@
-"""Three clusters: sparse kernel PCA finds about three kernels a cluster, of ninety.
+"""Three clusters: sparse kernel PCA keeps about three kernels a cluster, of ninety in all.
 
-Reproduces figures 1 to 3 of M. E. Tipping, "Sparse kernel principal component analysis" (NIPS 13, 2001): 30 rows in
-each of three Gaussian clusters of standard deviation 0.1, kernel exp(-|x - x'|^2 / r^2) with r = 0.25, no centring,
+This reproduces figures 1 to 3 of M. E. Tipping, "Sparse kernel principal component analysis" (NIPS 13, 2001): 30 rows
+in each of three Gaussian clusters of standard deviation 0.1, kernel exp(-|x - x'|^2 / r^2) with r = 0.25, no centring,
 noise standard deviation 0.25 (variance 0.0625). The paper kept nine of the ninety kernels.
 
-Two pictures: contours of the components from all kernels and from the few (figures 1 and 2), and contours of the error
-of reconstruction from the few, which are circled (figure 3; equation 18).
+There are two pictures: contours of the components from all kernels and from the few (figures 1 and 2), and contours of
+the reconstruction error from the few, which are circled (figure 3; equation 18).
 
 Where ours differs: the paper's rows are not published, so ours are drawn, and the number of kernels depends on the
-draw: the script counts it over many. The weights are found one at a time instead of by the paper's rule (14); both
+draw; the script counts it over many. The weights are found one at a time instead of by the paper's rule (14); both
 climb the same likelihood.
 
 Run it in any folder (needs the extra ``plots``)::
@@ -51,7 +51,7 @@ def fit_sparse(rows: Array, *, axes: Literal["likelihood", "ritz"] = "likelihood
 
 
 def count_over_draws(draws: int) -> npt.NDArray[np.int64]:
-    """Count the active kernels for so many draws of the clusters."""
+    """Count the active kernels over a number of draws of the clusters."""
     return np.array([fit_sparse(draw_clusters(seed)).n_active_ for seed in range(draws)])
 
 
@@ -73,7 +73,7 @@ def evaluate(function: Callable[[Array], Array], grid: tuple[Array, Array]) -> A
 
 
 def save_components(path: Path, models: Sequence[tuple[str, Model]], rows: Array, sparse: SparseKernelPCA) -> None:
-    """Draw contours of each component, one model a line, its sign turned as the first model's."""
+    """Draw contours of each component, one model a line, with the signs of the first model."""
     grid = make_grid()
     figure = plots.make_figure(width=15, height=5.0)
     panels = figure.subplots(len(models), COMPONENTS, sharex=True, sharey=True)
@@ -82,7 +82,7 @@ def save_components(path: Path, models: Sequence[tuple[str, Model]], rows: Array
         signs = np.where((model.transform(rows) * reference).sum(axis=0) < 0.0, -1.0, 1.0)
         surfaces = evaluate(model.transform, grid) * signs[:, None, None]
         for i, (panel, surface) in enumerate(zip(line, surfaces, strict=True)):
-            # Fewer kernels than components leave components that are zero everywhere.
+            # If there are fewer kernels than components, the last components are zero everywhere.
             if (most := np.abs(surface).max()) > 0.0:
                 levels = np.linspace(-most, most, 14)
                 panel.contourf(*grid, surface, levels, cmap="RdBu_r", alpha=0.75)

@@ -1,26 +1,27 @@
 """Nonlinear components of handwritten digits as features: test errors by number of components and degree.
 
-Reproduces Table 1 of B. Schölkopf, A. Smola and K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue
+This reproduces Table 1 of B. Schölkopf, A. Smola and K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue
 problem" (Neural Computation 10, 1998): kernel PCA with polynomial kernels (x.y)^degree of 3,000 USPS digits, then a
-simple classifier on the projections. Errors of a linear support vector machine (soft margin, each digit against the
-rest) and of a Gaussian classifier (normal densities of one covariance, that is linear discriminant analysis) are
-printed for exact kernel PCA and for a stream that sees the 3,000 digits once and keeps ``--atoms`` of them.
+simple classifier on the projections. The script prints the errors of a linear support vector machine (soft margin, each
+digit against the rest) and of a Gaussian classifier (normal densities of one covariance, that is linear discriminant
+analysis), for exact kernel PCA and for a stream that sees the 3,000 digits once and keeps ``--atoms`` of them.
 
-Which rows train and test decides more than anything else, so there are three ways to split (``--split``):
+The choice of training and test rows matters more than anything else, so there are three ways to split (``--split``):
 
 drawn
     3,000 to train and 2,000 to test, both drawn from the file's training rows. Test rows of USPS are harder than
     training rows, so these errors are low. The figures known for 3,000 and 2,000 rows (8.2% by the Gaussian
     classifier on 128 linear components, 6.6% by the support vector machine on 512, about 2.5% at best on 2,048 of
-    degree > 2) are not in Table 1 and of unknown origin. Of the three ways only this one comes near them, and they
+    degree > 2) are not in Table 1 and of unknown origin. Among the three ways only this one comes near them, and they
     are printed beside ours; four draws (``--seed`` 0 to 3) give 7.2 to 8.8%, 5.3 to 7.0% and, by degree 3, 2.0 to 3.5%.
 files
     The first 3,000 training rows and the first 2,000 test rows.
 article
     Kernel PCA of the first 3,000 training rows, the classifiers learn from all 7,291, and all 2,007 test rows count.
-    Table 1 is printed in parentheses. Of its 33 errors ours are within a point of 28, mostly half a point above; the
-    other five, of degree 4 to 6, are up to 2.3 above. As there, nonlinear components do better than linear ones from
-    128 on, and mostly more do better than fewer. The article names neither its 3,000 rows nor its penalty.
+    Table 1 is printed in parentheses. 28 of its 33 errors are within a point of ours, which are mostly half a point
+    above; the other five, of degree 4 to 6, are exceeded by up to 2.3. As there, nonlinear components do better than
+    linear ones from 128 on, and more components mostly do better than fewer. The article gives neither its 3,000 rows
+    nor its penalty.
 
 Linear components end at 256, the number of pixels: N.A., as in Table 1. The penalty C is 10 for projections of mean
 squared length 1. It was chosen with an eye on the article's test rows, where 1 and 100 change errors by less than a
@@ -70,7 +71,7 @@ TABLE_1 = {
 
 
 class Split(NamedTuple):
-    """Rows that kernel PCA learns from, and those that classifiers learn from and are tested on."""
+    """Rows for kernel PCA, and rows to train and to test the classifiers."""
 
     basis: Array
     train: Array
@@ -127,7 +128,7 @@ def measure(split: Split, degrees: list[int], components: list[int], atoms: int)
         kernel = Polynomial(degree, gamma=1.0 / split.basis.shape[1], coef0=0.0)
         most = min(max(components), len(split.basis))
         start = time.perf_counter()
-        # All atoms stay active: what is compared is the span of few rows with that of all.
+        # All atoms stay active: the comparison is between the span of few rows and that of all.
         stream = StreamingKernelPCA(min(most, atoms), kernel=kernel, max_atoms=atoms, noise_variance=None)
         models = {
             EXACT: KernelPCA(most, kernel=kernel).fit(split.basis),
@@ -157,7 +158,7 @@ def published(q: int, degree: int) -> float | None:
 def print_table(
     errors: Errors, classifier: str, method: str, degrees: list[int], components: list[int], *, beside: bool
 ) -> None:
-    """Print errors as the article does, with its own in parentheses where they are for the same classifier."""
+    """Print errors as the article does, with its own in parentheses if they are for the same classifier."""
     print(f"\n{'components':>10}" + "".join(f"{f'degree {degree}':>14}" for degree in degrees))
     for q in components:
         cells = []
@@ -173,7 +174,7 @@ def print_known(errors: Errors) -> None:
     exact = {key: error for key, error in errors.items() if key[1] == EXACT}
     curved = [key for key in exact if key[2] == 2048 and key[3] > 2]
     lines = [("degree 1, 128 components, Gaussian", [(GAUSSIAN, EXACT, 128, 1)], 8.2)]
-    # 256 linear components are all that there are.
+    # There are only 256 linear components.
     lines.append(("degree 1, 512 components, linear SVM", [(SVM, EXACT, 256, 1)], 6.6))
     lines.append(("best of degree > 2, 2,048 components", sorted(curved, key=lambda key: exact[key])[:1], 2.5))
     print(f"\n{'known figures':<38} {'theirs':>7} {'ours':>7} {'difference':>11}")
@@ -185,7 +186,7 @@ def print_known(errors: Errors) -> None:
 
 
 def save_picture(path: Path, errors: Errors, degrees: list[int], components: list[int], atoms: int, split: str) -> None:
-    """Draw errors over the number of components, a colour for each degree."""
+    """Draw errors over the number of components, with a colour for each degree."""
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
 

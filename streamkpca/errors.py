@@ -13,7 +13,7 @@ __all__ = [
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Raised when a model is asked before it has seen any row.
+    """Raised when a model is used before it has seen any rows.
 
     Examples
     --------
@@ -28,8 +28,8 @@ class NotFittedError(ValueError, AttributeError):
 class IndefiniteKernelWarning(UserWarning):
     """Issued when kernel values cannot be inner products.
 
-    A positive definite kernel never gives a row a negative squared distance to the span of other rows. Where
-    that happens beyond rounding, the energy account stays exact, but tolerances and bounds no longer hold.
+    A positive definite kernel never gives a row a negative squared distance to the span of other rows. If that
+    happens beyond rounding, the energy account stays exact, but tolerances and bounds no longer hold.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class IndefiniteKernelWarning(UserWarning):
 
 
 class CheckpointError(ValueError):
-    """Raised when a checkpoint cannot be read: damaged, not one at all, of a later format, or without meaning.
+    """Raised when a checkpoint cannot be read: it is damaged, inconsistent, of a later format, or no checkpoint at all.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class CheckpointWarning(UserWarning):
 
 
 class SparsityError(ValueError):
-    """Raised when the noise variance or number of active atoms asked for leaves nothing to make axes of.
+    """Raised when the requested noise variance or number of active atoms leaves no axes to compute.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class SparsityError(ValueError):
 
 
 class SparsityWarning(UserWarning):
-    """Issued when the sparsity asked for cannot be had exactly, or not yet.
+    """Issued when the requested sparsity cannot be reached exactly, or not yet.
 
     Examples
     --------
@@ -102,20 +102,10 @@ class SparsityWarning(UserWarning):
 
 
 def not_fitted(estimator: str, request: str) -> NotFittedError:
-    """Make the error for a request that needs a fitted model.
+    """Make the error for a request, a method or attribute, that needs a fitted model.
 
-    Parameters
-    ----------
-    estimator : str
-        Name of the estimator's class.
-    request : str
-        The method or attribute asked for.
-
-    Returns
-    -------
-    NotFittedError
-        Also an instance of scikit-learn's class of the same name when scikit-learn is loaded, so that code
-        written for scikit-learn catches it. It is never imported for this.
+    If scikit-learn is loaded, the error is also an instance of its class of the same name, so that code written for
+    scikit-learn catches it. scikit-learn is never imported for this.
     """
     message = (
         f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call 'fit' or 'partial_fit' first"

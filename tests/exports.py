@@ -1,4 +1,4 @@
-"""What the tests of exports share: kernels, models, rows, and the scale of what may differ."""
+"""What the tests of exports share: kernels, models, rows, and the scales of errors."""
 
 import warnings
 from typing import Any
@@ -59,7 +59,7 @@ OF_THE_CALLER: list[Kernel] = [
 
 
 def drawn_rows(seed: int, n: int = 400, d: int = 3) -> Array:
-    """Rows that single precision holds, so that a cast changes nothing."""
+    """Draw rows that single precision holds exactly, so that a cast changes nothing."""
     return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32).astype(np.float64)
 
 
@@ -74,20 +74,20 @@ def streamed(kernel: Kernel, rows: Array | None = None, **settings: Any) -> Stre
 
 
 def probing_rows(model: Any) -> Array:
-    """Fresh rows, rows that became atoms, the origin, rows in units of another size, and far ones."""
+    """Return fresh rows, rows that became atoms, the origin, rows far away, and rows near the origin."""
     fresh = drawn_rows(1, 40, model.n_features_in_)
     return np.concatenate([fresh, model.atoms_[:5], 0.0 * fresh[:1], 10.0 * fresh[:3], 1e-3 * fresh[:3]])
 
 
 def scales(model: Any, rows: Array) -> tuple[Array, Array]:
-    """Return the scales of errors of projections and of reconstruction errors, row by row."""
+    """Return the scales, row by row, that errors of projections and of reconstruction errors are relative to."""
     own = np.abs(model.kernel_.diagonal(rows))
     level = np.abs(model.kernel_.diagonal(model.atoms_)).mean()
     return np.sqrt(np.maximum(own, level))[:, None], np.maximum(own, 1e-300)
 
 
 def assert_same_answers(model: Any, rows: Array, projections: Array, errors: Array, *, tolerance: float) -> None:
-    """Compare what an export answered with what the model answers."""
+    """Compare the answers of an export with those of the model."""
     beside, off = scales(model, rows)
     assert projections.shape == model.transform(rows).shape
     assert errors.shape == (len(rows),)
@@ -128,7 +128,7 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
 
 
 def are_well_apart(model: Any) -> bool:
-    """Whether atoms are independent enough for rounding to stay small."""
+    """Say whether atoms are independent enough not to amplify rounding."""
     gram = model.kernel_.matrix(model.atoms_)
     lengths = np.sqrt(np.diagonal(gram))
     used = model._snapshot().projection

@@ -1,8 +1,8 @@
-"""The whole algorithm in plain numpy: slow, obvious, and without one line of the package.
+"""The whole algorithm in plain numpy: slow, obvious, and without a line of the package.
 
-Where the package keeps clever quantities up to date, this file goes back to the definition. Every row of the stream is
-kept, and so is what the summary would have recorded of it: a vector in the span of the atoms, as coefficients over
-them. Spans are handled by solving with kernel matrices; nothing is orthonormalised, updated or deflated.
+Where the package updates clever quantities, this file goes back to the definition. It keeps every row of the stream,
+and what the summary would have recorded of it: a vector in the span of the atoms, as coefficients over them. Spans are
+handled by solving with kernel matrices; nothing is orthonormalised, updated or deflated.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ Array = npt.NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
 
 DEPENDENT = 1e-10
-YOUTH, LONGEST_PAUSE, PATIENCE, CHANGED = 8192, 1024, 4, 512
+YOUTH, LONGEST_INTERVAL, PATIENCE, CHANGED = 8192, 1024, 4, 512
 MOST_ROUNDS = 10
 WORTHWHILE, WORTH_ANOTHER_ROUND = 0.001, 0.003
-SHORTLIST = 64
-NOTHING, TIE = 1e-12, 1e-12
+MOST_PRESCREENED = 64
+NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 
@@ -42,7 +42,7 @@ def rbf(gamma: float) -> Function:
 
 
 def coefficients_over(kernel: Function, atoms: Array, rows: Array) -> Array:
-    """Project rows orthogonally onto the span of the atoms: the coefficients over the atoms, a row each."""
+    """Project rows orthogonally onto the span of the atoms; return coefficients over the atoms, row by row."""
     return np.linalg.solve(kernel(atoms, atoms), kernel(atoms, rows)).T
 
 
@@ -54,14 +54,14 @@ def residual_gram(kernel: Function, atoms: Array, rows: Array) -> Array:
 
 
 def gain(column: Array, j: int, weights: Array) -> float:
-    """Energy that a block would win from its row j, given that row's column of the residual Gram matrix."""
+    """Energy that row j would explain of its block, given the row's column of the residual Gram matrix."""
     return float(sum(a * r**2 / column[j] for a, r in zip(weights, column, strict=True)))
 
 
 def cautious_gain(column: Array, j: int, weights: Array, total_weight: float) -> float:
-    """Energy a unit of weight that a stream would win from row j of a block.
+    """Energy per unit of weight of the stream that row j of a block would explain.
 
-    The other rows speak for the stream, less one standard error of their mean; the row itself for its own share.
+    The other rows represent the stream, less one standard error of their mean; the row itself counts with its share.
     """
     x, a = np.delete(column**2 / column[j], j), np.delete(weights, j)
     if not a.any():
@@ -97,7 +97,7 @@ class Axes:
 
 
 class NaiveStream:
-    """What a stream has taught, without any economy."""
+    """The state that a stream leaves, without any economy."""
 
     def __init__(
         self,
@@ -127,14 +127,14 @@ class NaiveStream:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forget when to search and what level blocks have."""
-        self.forget_the_pace()
+        """Reset the search schedule and the detection of drift."""
+        self.reset_schedule()
         self.shares: list[float] = []
-        self.level = self.variance = self.rise = self.fall = 0.0
+        self.level = self.variance = self.cusum_up = self.cusum_down = 0.0
 
-    def forget_the_pace(self) -> None:
-        """Be as young as at the beginning."""
-        self.pause, self.wait, self.usual_residual, self.spread, self.age = 1, 0, np.inf, 0.0, 0
+    def reset_schedule(self) -> None:
+        """Search as often as at the beginning."""
+        self.interval, self.countdown, self.usual_residual, self.spread, self.n_blocks = 1, 0, np.inf, 0.0, 0
 
     # The stream
 
@@ -160,7 +160,7 @@ class NaiveStream:
         self.recorded = np.concatenate([self.recorded, self.project(self.atoms, rows)])
 
     def forget(self, factor: float) -> None:
-        """Let all rows count so much of what they did."""
+        """Multiply the weights of all rows by a factor."""
         self.weights = self.weights * factor
         self.arrival = self.arrival - np.log(factor)
 
@@ -188,20 +188,20 @@ class NaiveStream:
             self.shrink(self.max_atoms)
 
     def shrink(self, max_atoms: int) -> None:
-        """Let those go, one after the other, whose loss costs the jury least."""
+        """Remove atoms one by one, each time the one whose loss costs the sample least."""
         kept = list(self.atoms)
         while len(kept) > max_atoms:
             costs = {}
             for atom in kept:
                 rest = [other for other in kept if other != atom]
                 own = self.residuals(rest, [atom])[0] * self.weights[atom] / self.weights.sum()
-                costs[atom] = self.witnessed_loss(kept, atom) + own
+                costs[atom] = self.sampled_loss(kept, atom) + own
             tie = TIE * np.diagonal(self._gram)[kept].max()
             kept.remove(max(atom for atom in kept if costs[atom] <= min(costs.values()) + tie))
         self.become(kept, [])
 
     def watch(self, block: range) -> None:
-        """Page's test on the unexplained shares of blocks; a signal wakes the search up."""
+        """Page's test on the unexplained shares of blocks; a rise makes searches frequent again."""
         a = self.weights[block]
         energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
         residual = np.diagonal(self.residual_gram(self.atoms, block))
@@ -214,16 +214,16 @@ class NaiveStream:
         if len(self.shares) >= FIRST_BLOCKS:
             deviation = max(np.sqrt(self.variance), error, 1e-9)
             step = float(np.clip((share - self.level) / deviation, -LARGEST_STEP, LARGEST_STEP))
-            self.rise = max(0.0, self.rise + step - ALLOWANCE)
-            self.fall = max(0.0, self.fall - step - ALLOWANCE)
+            self.cusum_up = max(0.0, self.cusum_up + step - ALLOWANCE)
+            self.cusum_down = max(0.0, self.cusum_down - step - ALLOWANCE)
             value = self.level + step * deviation
-            if max(self.rise, self.fall) >= SIGNAL:
-                if self.rise >= SIGNAL:
+            if max(self.cusum_up, self.cusum_down) >= SIGNAL:
+                if self.cusum_up >= SIGNAL:
                     self.n_drifts += 1
-                    age = min(self.age, CHANGED)
-                    self.forget_the_pace()
-                    self.age = age
-                self.shares, self.rise, self.fall = [], 0.0, 0.0
+                    n_blocks = min(self.n_blocks, CHANGED)
+                    self.reset_schedule()
+                    self.n_blocks = n_blocks
+                self.shares, self.cusum_up, self.cusum_down = [], 0.0, 0.0
                 self.level = self.variance = 0.0
                 value = share
         self.shares.append(value)
@@ -232,7 +232,7 @@ class NaiveStream:
         self.level += gain * (value - self.level)
 
     def standard_error(self, mean: float, a: Array, energy: Array) -> float:
-        """Predict that of a block's mean residual: it spreads as at the last search, or as much as it can."""
+        """Predict the standard error of a block's mean residual from the last spread, or the largest possible."""
         mean = max(mean, 0.0)
         most = energy[a > 0.0].max()
         deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))
@@ -244,7 +244,7 @@ class NaiveStream:
         self.seen = {atom: set(range(len(self.rows))) for atom in self.atoms}
 
     def search(self, block: range) -> None:
-        """Look for atoms in a block."""
+        """Search a block for atoms."""
         if self.is_explained(block):
             return
         if self.max_atoms is None:
@@ -255,10 +255,10 @@ class NaiveStream:
         mean = np.average(residual, weights=a)
         spread = np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean if mean > 0.0 else 1.0
         error = self.standard_error(mean, a, np.diagonal(self.kernel(self.rows[block], self.rows[block])))
-        if 2 * self.wait > self.pause or (self.wait > 0 and mean - 3.0 * error <= self.usual_residual):
-            self.wait -= 1
+        if 2 * self.countdown > self.interval or (self.countdown > 0 and mean - 3.0 * error <= self.usual_residual):
+            self.countdown -= 1
             self.n_put_off += 1
-            self.age += 1
+            self.n_blocks += 1
             return
         worth = 0.0
         for _ in range(MOST_ROUNDS):
@@ -266,7 +266,7 @@ class NaiveStream:
                 break
             full = len(self.atoms) == self.max_atoms
             if full:
-                stayed, joined, profit = self.exchange(block)
+                stayed, joined, profit = self.swap(block)
             else:
                 stayed, joined, profit = self.atoms, self.fill(block, self.max_atoms), np.inf
             if not joined and stayed == self.atoms:
@@ -275,14 +275,14 @@ class NaiveStream:
             worth += profit
             if profit <= WORTH_ANOTHER_ROUND * mean:
                 break
-        longest = min(self.age**2 // YOUTH, LONGEST_PAUSE)
-        pause = self.pause // 2 if worth > WORTHWHILE * mean else min(2 * self.pause, longest)
-        self.pause = max(pause, longest // PATIENCE, 1)
-        self.wait = self.pause - 1
-        self.usual_residual, self.spread, self.age = float(mean), float(spread), self.age + 1
+        longest = min(self.n_blocks**2 // YOUTH, LONGEST_INTERVAL)
+        interval = self.interval // 2 if worth > WORTHWHILE * mean else min(2 * self.interval, longest)
+        self.interval = max(interval, longest // PATIENCE, 1)
+        self.countdown = self.interval - 1
+        self.usual_residual, self.spread, self.n_blocks = float(mean), float(spread), self.n_blocks + 1
 
     def is_explained(self, block: range) -> bool:
-        """Say whether a block leaves nothing to look for."""
+        """Return whether a block leaves nothing to explain."""
         a = self.weights[block]
         energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
         residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
@@ -303,7 +303,7 @@ class NaiveStream:
             joined.append(max(gains, key=lambda row: gains[row]))
 
     def fill(self, block: range, max_atoms: int) -> list[int]:
-        """Choose rows that are worth a free place."""
+        """Choose rows that are worth an atom below the budget."""
         joined: list[int] = []
         mean_energy = self.energy / self.weights.sum()
         while len(self.atoms) + len(joined) < max_atoms:
@@ -321,14 +321,14 @@ class NaiveStream:
             joined.append(best)
         return joined
 
-    def exchange(self, block: range) -> tuple[list[int], list[int], float]:
-        """Choose rows that take the places of atoms, each time the pair that wins most before the jury."""
+    def swap(self, block: range) -> tuple[list[int], list[int], float]:
+        """Choose rows that replace atoms, each time the pair that gains most, judged by the sample."""
         R, total_weight = self.residual_gram(self.atoms, block), self.weights.sum()
         gains = {
             row: cautious_gain(R[:, j], j, self.weights[block], total_weight)
             for j, row in self.candidates(R, block, [])
         }
-        waiting = [row for row in sorted(gains, key=lambda row: -gains[row])[:SHORTLIST] if gains[row] > 0.0]
+        waiting = [row for row in sorted(gains, key=lambda row: -gains[row])[:MOST_PRESCREENED] if gains[row] > 0.0]
         atoms, recorded, total_profit = list(self.atoms), self.recorded, 0.0
         while waiting:
             offers = {row: self.offer(atoms, recorded, row, block) for row in waiting}
@@ -345,33 +345,33 @@ class NaiveStream:
         return stayed, [atom for atom in atoms if atom not in self.atoms], total_profit
 
     def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
-        """Return what the stream wins from a row in the place of the cheapest atom; and that atom."""
-        (jury, votes), total_weight = self.jury(), self.weights.sum()
+        """Return what the stream gains if a row replaces the cheapest atom, and that atom."""
+        (sample, normalised), total_weight = self.selection_sample(), self.weights.sum()
         pivot = self.residuals(atoms, [row])[0]
         if pivot <= DEPENDENT * self.gram(np.array([row]), np.array([row]))[0, 0]:
             return -np.inf, -1
-        before, after = self.residuals(atoms, jury), self.residuals([*atoms, row], jury)
-        own_row = np.array(jury) == row
-        win = votes @ np.where(own_row, 0.0, before - after) + self.weights[row] / total_weight * pivot
+        before, after = self.residuals(atoms, sample), self.residuals([*atoms, row], sample)
+        own_row = np.array(sample) == row
+        win = normalised @ np.where(own_row, 0.0, before - after) + self.weights[row] / total_weight * pivot
         costs = {}
         past = self.weights[: block.start]
         for atom in atoms:
             rest = [other for other in atoms if other != atom]
-            without = self.residuals([*rest, row], jury)
-            loss = votes @ np.where(np.array(jury) == atom, 0.0, without - after)
+            without = self.residuals([*rest, row], sample)
+            loss = normalised @ np.where(np.array(sample) == atom, 0.0, without - after)
             costs[atom] = loss + self.weights[atom] / total_weight * self.residuals([*rest, row], [atom])[0]
             seen = self.weights[sorted(self.seen.get(atom, set()))].sum()
-            # Moments count where they have seen more rows of average weight than the jury has.
-            if atom in self.atoms and seen * past.sum() / max((past**2).sum(), 1e-300) > len(jury):
-                alone = self.witnessed_loss(atoms, atom)
+            # The moments count if they record more rows of average weight than the sample has.
+            if atom in self.atoms and seen * past.sum() / max((past**2).sum(), 1e-300) > len(sample):
+                alone = self.sampled_loss(atoms, atom)
                 record = self.recorded_loss(atoms, recorded, atom) / seen
-                seen_by_jury = alone > NOTHING * np.diagonal(self._gram)[block].max()
-                costs[atom] = max(costs[atom], record * (min(loss / alone, 1.0) if seen_by_jury else 1.0))
+                in_sample = alone > NEGLIGIBLE * np.diagonal(self._gram)[block].max()
+                costs[atom] = max(costs[atom], record * (min(loss / alone, 1.0) if in_sample else 1.0))
         rival = min(atoms, key=lambda atom: costs[atom])
-        return float(win - costs[rival] - NOTHING), rival
+        return float(win - costs[rival] - NEGLIGIBLE), rival
 
-    def jury(self) -> tuple[list[int], Array]:
-        """Return the first rows to arrive and their votes."""
+    def selection_sample(self) -> tuple[list[int], Array]:
+        """Return the first rows to arrive and their normalised weights."""
         running = np.flatnonzero(self.weights > 0.0)
         size = MOST_SAMPLED_ROWS
         if self.max_atoms is not None:
@@ -383,19 +383,19 @@ class NaiveStream:
             a[-1] = 0.0
         return first.tolist(), a / a.sum()
 
-    def witnessed_loss(self, atoms: list[int], atom: int) -> float:
-        """Return what the jury, the atom's own row left out, would lose without an atom."""
-        jury, votes = self.jury()
+    def sampled_loss(self, atoms: list[int], atom: int) -> float:
+        """Return what the sample, the atom's own row left out, would lose without an atom."""
+        sample, normalised = self.selection_sample()
         rest = [other for other in atoms if other != atom]
-        lost = self.residuals(rest, jury) - self.residuals(atoms, jury)
-        return float(votes @ np.where(np.array(jury) == atom, 0.0, lost))
+        lost = self.residuals(rest, sample) - self.residuals(atoms, sample)
+        return float(normalised @ np.where(np.array(sample) == atom, 0.0, lost))
 
     def recorded_loss(self, atoms: list[int], recorded: Array, atom: int) -> float:
-        """Energy that re-projection of the recorded vectors onto the other atoms would give up."""
+        """Energy that the recorded vectors would lose if projected onto the other atoms."""
         K = self.kernel(self.rows[atoms], self.rows[atoms])
         rest, place = [other for other in atoms if other != atom], atoms.index(atom)
-        given_up = recorded - np.insert(self.reprojected(recorded, atoms, rest), place, 0.0, axis=1)
-        return float(self.weights[: len(recorded)] @ np.einsum("ni,ij,nj->n", given_up, K, given_up))
+        lost = recorded - np.insert(self.reprojected(recorded, atoms, rest), place, 0.0, axis=1)
+        return float(self.weights[: len(recorded)] @ np.einsum("ni,ij,nj->n", lost, K, lost))
 
     def residuals(self, atoms: list[int], rows: list[int]) -> Array:
         """Squared distances of rows to the span of atoms."""
@@ -413,7 +413,7 @@ class NaiveStream:
         return self._gram[np.ix_(left, right)]
 
     def candidates(self, R: Array, block: range, joined: list[int]) -> list[tuple[int, int]]:
-        """Rows that could become atoms: weight, no atom yet, and independent of those."""
+        """Rows that could become atoms: those with weight that are not atoms yet and independent of the atoms."""
         energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
         return [
             (j, row)
@@ -422,7 +422,7 @@ class NaiveStream:
         ]
 
     def become(self, stayed: list[int], joined: list[int]) -> None:
-        """Change the atoms: recorded vectors lose what only those that go spanned; newcomers have recorded nothing."""
+        """Change the atoms: recorded vectors lose what only removed atoms span; along new atoms nothing is recorded."""
         self.n_removed += len(self.atoms) - len(stayed)
         self.recorded = self.reprojected(self.recorded, self.atoms, stayed)
         self.recorded = np.pad(self.recorded, ((0, 0), (0, len(joined))))
@@ -436,17 +436,17 @@ class NaiveStream:
         return coefficients_over(self.kernel, self.rows[atoms], rows)
 
     def residual_gram(self, atoms: list[int], block: range) -> Array:
-        """Inner products of what a block has outside the span."""
+        """Residual inner products of a block's rows."""
         return residual_gram(self.kernel, self.rows[atoms], self.rows[block])
 
     def reprojected(self, recorded: Array, atoms: list[int], rest: list[int]) -> Array:
-        """Project vectors over some atoms onto the span of a part of these."""
+        """Project vectors, given over some atoms, onto the span of some of these."""
         if rest == atoms:
             return recorded
         inner = recorded @ self.kernel(self.rows[atoms], self.rows[rest])
         return np.linalg.solve(self.kernel(self.rows[rest], self.rows[rest]), inner.T).T
 
-    # What it knows
+    # Answers
 
     @property
     def energy(self) -> float:
@@ -463,7 +463,7 @@ class NaiveStream:
         return self.recorded @ self.kernel(self.rows[self.atoms], self.rows[self.atoms]) @ self.recorded.T
 
     def with_pending(self, rows: Array, weights: Array) -> Self:
-        """Copy the stream and let the copy take in a block that is not full."""
+        """Return a copy that has taken in a block that is not full."""
         twin = deepcopy(self)
         if len(rows):
             twin.advance(rows, weights)
@@ -493,7 +493,7 @@ def learn(
     half_life: float | None = None,
     two_passes: bool = False,
 ) -> NaiveStream:
-    """Take in a stream block by block, the rows left at its end included."""
+    """Take in a stream block by block, including an incomplete block at its end."""
     stream = NaiveStream(kernel, rows.shape[1], max_atoms=max_atoms, tolerance=tolerance, half_life=half_life)
     for start in range(0, len(rows), block_size):
         stream.advance(rows[start : start + block_size], weights[start : start + block_size])

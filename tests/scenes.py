@@ -1,4 +1,4 @@
-"""A block of rows before a basis with a past, and its residuals in plain numpy."""
+"""A basis that has seen some rows, a block of new rows, and its residuals in plain numpy."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def rbf(X, Y, gamma=0.3):
 
 
 def residual_gram(rows, atoms):
-    """Compute what rows have outside the span of atoms, from kernel matrices alone."""
+    """Compute the residual Gram matrix of rows from kernel matrices alone."""
     if not len(atoms):
         return rbf(rows, rows)
     cross = rbf(rows, atoms)
@@ -50,7 +50,7 @@ class Scene:
     def residual(self, more=0):
         return ResidualGram(self.basis, self.block, self.weights, self.basis.size + more)
 
-    def exchange(self, rows=None):
+    def swap_search(self, rows=None):
         chosen = np.arange(len(self.rows)) if rows is None else np.array(rows)
         candidates = self.basis.project(self.rows[chosen])
         return SwapSearch(

@@ -1,4 +1,4 @@
-"""Tables written in every format, to be read again: what is written is the oracle."""
+"""Tables written in every format; what is written is the oracle of the tests that read them."""
 
 import bz2
 import gzip
@@ -75,7 +75,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     return sink.getvalue()
 
 
-# With a text column "t" for the time, as names or position 0 tell; arrays of numbers alone are in `NUMBERS`.
+# Formats with a text column "t", or at position 0, for the time; formats of numbers alone are in `NUMBERS`.
 WITH_TIMES: dict[str, Callable[[Rows, Sequence[str]], bytes]] = {
     "csv": csv_text,
     "tsv": lambda X, times: csv_text(X, times, delimiter="\t"),
@@ -97,7 +97,7 @@ WITH_TIMES: dict[str, Callable[[Rows, Sequence[str]], bytes]] = {
     "npz": npz_file,
     "npz_columns": lambda X, times: npz_file(X, times, order="F"),
 }
-# Read from their end.
+# These are read from their end.
 NEED_A_FILE = {"parquet", "npz", "npz_columns"}
 
 

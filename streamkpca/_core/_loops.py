@@ -1,4 +1,4 @@
-"""Compiled loops of the checks of input."""
+"""Compiled loops of the input checks."""
 
 from typing import Any
 
@@ -11,23 +11,10 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @jit
 def largest_asymmetry(square: Any) -> Any:
-    """Return the largest difference between an entry and its mirror image.
-
-    Parameters
-    ----------
-    square : ndarray of shape (m, m)
-        Finite.
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    Tiles of 8 x 8 are one cache line wide on both sides.
-    """
+    """Return the largest difference between an entry of a finite (m, m) matrix and its mirror image."""
     m = len(square)
     largest = 0.0
+    # Tiles of 8 x 8 are one cache line wide on both sides.
     for top in range(0, m, 8):
         for left in range(0, top + 1, 8):
             for i in range(top, min(top + 8, m)):
@@ -38,20 +25,12 @@ def largest_asymmetry(square: Any) -> Any:
 
 @jit
 def all_finite(rows: Any) -> Any:
-    """Say whether every number is finite.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-
-    Returns
-    -------
-    bool
+    """Return whether every number of (n, d) rows is finite.
 
     Notes
     -----
-    By comparison alone: arithmetic such as x - x may be folded to 0 where sums are reordered. A row takes no early
-    exit, so that its loop can use vector instructions.
+    By comparison alone: arithmetic such as x - x may be folded to 0 where sums are reordered. The loop over a row
+    never exits early, so that it can use vector instructions.
     """
     n, d = rows.shape
     for i in range(n):

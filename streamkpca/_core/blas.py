@@ -1,4 +1,4 @@
-"""What of BLAS is called directly: one thread while small blocks are worked off, and SYRK beside other threads."""
+"""Direct control of BLAS: OpenBLAS on one thread while blocks are small, and SYRK without the interpreter lock."""
 
 import ctypes
 import os
@@ -21,12 +21,12 @@ _NAMES = [(prefix, suffix) for prefix in ("scipy_openblas", "openblas") for suff
 _lock = threading.Lock()
 _depth = 0
 _before: list[int] = []
-# How often this thread is in there.
+# How many calls of `one_blas_thread` this thread is inside.
 _own = threading.local()
 
 
 class _ThreadCount(NamedTuple):
-    """The switch of one OpenBLAS in this process."""
+    """Getter and setter for the number of threads of one OpenBLAS in this process."""
 
     get: Callable[[], int]
     set: Callable[[int], None]
@@ -34,10 +34,10 @@ class _ThreadCount(NamedTuple):
 
 @cache
 def _thread_counts() -> list[_ThreadCount]:
-    """Find the switches of the libraries that numpy and scipy are linked with; none where it is not OpenBLAS."""
+    """Find the OpenBLAS libraries that numpy and scipy are linked with; an empty list for any other BLAS."""
     found = []
     for module in (_umath_linalg, _fblas):
-        # A handle of an extension module finds the symbols of what the module is linked with.
+        # The handle of an extension module finds the symbols of the libraries that the module is linked with.
         library = ctypes.CDLL(module.__file__)
         for prefix, suffix in _NAMES:
             try:
@@ -53,18 +53,18 @@ def _thread_counts() -> list[_ThreadCount]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep OpenBLAS to one thread inside.
+    """Hold OpenBLAS to one thread.
 
     Notes
     -----
-    OpenBLAS starts its threads from matrices of some 64 x 64 on and lets them spin while they wait for each other. For
-    blocks of 512 rows and 256 atoms that gains nothing, and costs a factor of 27 where other processes want the cores
-    too (1,025 against 27,366 rows a second, on two cores with four busy processes). It also makes results the same
-    bits whatever the number of threads.
+    OpenBLAS uses several threads for matrices larger than about 64 x 64 and lets them spin while they wait for each
+    other. For blocks of 512 rows and 256 atoms that gains nothing, and costs a factor of 27 when other processes want
+    the cores too (1,025 against 27,366 rows a second, on two cores with four busy processes). One thread also gives
+    the same bits whatever the number of threads.
 
-    The number of threads belongs to the process, so other Python threads are held to one as well meanwhile. Calls may
-    overlap: the last to leave restores what the first one found. A few hundred nanoseconds; nothing happens with a BLAS
-    other than OpenBLAS.
+    The number of threads belongs to the process, so other Python threads are held to one as well in the meantime.
+    Calls may overlap: the last one to end restores what the first one found. A call costs a few hundred nanoseconds
+    and does nothing with a BLAS other than OpenBLAS.
     """
     global _depth
     with _lock:
@@ -86,40 +86,25 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def blas_threads() -> int:
-    """Say how many threads OpenBLAS would use here, were it not held to one.
-
-    Returns
-    -------
-    int
-        1 with another BLAS.
-    """
+    """Return how many threads OpenBLAS uses outside `one_blas_thread`; 1 with another BLAS."""
     with _lock:
         counts = _before if _depth else [count.get() for count in _thread_counts()]
         return max(counts, default=1)
 
 
 def lower_self_product(columns: Array) -> Array:
-    """Multiply a matrix with itself, A^T A, by SYRK and without the interpreter lock.
-
-    Parameters
-    ----------
-    columns : ndarray of shape (n, m)
-        A, C-contiguous.
-
-    Returns
-    -------
-    ndarray of shape (m, m)
-        Right on and below the diagonal, zero above.
+    """Return the lower triangle of A^T A, zeros above it, for a C-contiguous A of shape (n, m).
 
     Notes
     -----
-    numpy's product calls SYRK too but mirrors it in a plain loop, a fifth of the time at m = 512; scipy's own wrapper
-    keeps the lock. So this goes to the function that scipy publishes for C, through ctypes, which lets go of the lock.
+    numpy's product calls SYRK too, but mirrors the result in a plain loop, which takes a fifth of the time at m = 512;
+    scipy's wrapper keeps the interpreter lock. This calls the function that scipy publishes for C through ctypes, which
+    releases the lock.
     """
     n, m = columns.shape
     product = np.zeros((m, m))
     if n and m:
-        # BLAS thinks in columns: it sees A^T of shape (m, n), and its upper triangle is the lower one here.
+        # BLAS is column-major: it sees A^T of shape (m, n), and its upper triangle is the lower one here.
         width, height = ctypes.byref(ctypes.c_int(m)), ctypes.byref(ctypes.c_int(n))
         one, zero = ctypes.byref(ctypes.c_double(1.0)), ctypes.byref(ctypes.c_double(0.0))
         _syrk()(b"U", b"N", width, height, one, columns.ctypes.data, width, zero, product.ctypes.data, width)
@@ -140,8 +125,8 @@ def _syrk() -> Callable[..., None]:
     return prototype(address)
 
 
-def _leave_others_behind() -> None:
-    """Start anew in a child process: other threads are not there to free the lock, or to restore what they found."""
+def _reset_in_child() -> None:
+    """Reset the lock and the count in a forked child, where other threads cannot release or restore anything."""
     global _lock, _depth
     _lock = threading.Lock()
     if _depth and not getattr(_own, "depth", 0):
@@ -151,4 +136,4 @@ def _leave_others_behind() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_others_behind)
+    os.register_at_fork(after_in_child=_reset_in_child)

@@ -1,4 +1,4 @@
-"""A property that is worked out once, without the lock that Python 3.11 puts around it."""
+"""Two tools for threads: the write lock of a model, and a cached property that takes no lock."""
 
 import os
 import threading
@@ -6,61 +6,53 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar, overload
 
-_EVERY: weakref.WeakSet["WriteLock"] = weakref.WeakSet()
+_LOCKS: weakref.WeakSet["WriteLock"] = weakref.WeakSet()
 
 
 class WriteLock:
-    """Lets one thread write at a time; copies and pickles have locks of their own.
+    """Let one thread write at a time; copies and pickles get locks of their own.
 
     Attributes
     ----------
     held : threading.RLock
-        ``with lock.held:`` waits for it and frees it. Python's own lock, and no context manager around it: an interrupt
-        would find the gap between the one's method and the other's, and the lock would be held for ever.
+        ``with lock.held:`` acquires and releases it. It is Python's own lock, without a context manager around it: an
+        interrupt could fall between the methods of the two, and the lock would be held for ever.
 
     Notes
     -----
-    Who holds a lock stays behind in the parent process when another thread forks, and would hold it for ever in the
-    child: a child starts with free locks. Models lose nothing by that, as what a writer works on is a copy.
+    When a process forks, a thread that holds a lock stays behind in the parent, and the lock would be held for ever in
+    the child. So a child starts with free locks. Models lose nothing by that, since writers work on a copy.
     """
 
     def __init__(self) -> None:
-        self.release_all()
-        _EVERY.add(self)
-
-    def release_all(self) -> None:
-        """Forget who holds the lock; whoever does still frees the one that he was given."""
         self.held = threading.RLock()
+        _LOCKS.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
 
 
-def _free_all() -> None:
-    for lock in list(_EVERY):
-        lock.release_all()
+def _renew_locks() -> None:
+    # A thread inside `with lock.held:` still releases the old one.
+    for lock in list(_LOCKS):
+        lock.held = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_all)
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 Value = TypeVar("Value")
 
 
 class cached_property(Generic[Value]):
-    """Work out a property when it is asked for first, and keep it.
-
-    Parameters
-    ----------
-    function : callable
-        Of an object whose attributes do not change.
+    """Compute a property on first access and keep it; for objects whose attributes do not change.
 
     Notes
     -----
-    As `functools.cached_property` is from Python 3.12 on. Before, one lock for all objects of a class is held
-    meanwhile: readers wait for each other, and a child that is forked in the meantime waits for ever. Two threads may
-    work the same out twice; one of the results stays.
+    Equals `functools.cached_property` of Python 3.12 and later. The one of Python 3.11 holds one lock for all objects
+    of a class while it computes: readers wait for each other, and a child forked in the meantime waits for ever. Here
+    two threads may compute the same value twice; one of the results is kept.
     """
 
     def __init__(self, function: Callable[[Any], Value]) -> None:
@@ -75,7 +67,7 @@ class cached_property(Generic[Value]):
     @overload
     def __get__(self, instance: object, owner: type) -> Value: ...
     def __get__(self, instance: object | None, owner: type) -> Self | Value:
-        # Once there, the object's own attribute comes first, and this is not even called.
+        # Once the value is kept, Python finds the object's own attribute first and does not even call this method.
         if instance is None:
             return self
         value: Value = instance.__dict__.setdefault(self._name, self._function(instance))

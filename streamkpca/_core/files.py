@@ -1,4 +1,4 @@
-"""Files that are whole, whatever happens while they are written."""
+"""Replace a file as a whole or not at all, whatever happens during the writing."""
 
 import errno
 import os
@@ -8,30 +8,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-# What is half written when a process is killed.
+# The suffix of files that were half written when a process was killed.
 TEMPORARY: Final = ".tmp"
 
 
 def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Replace a file by another so that, whatever happens, one of the two is there, whole.
+    """Replace a file so that either the old or the new one is there, whole, whatever happens.
 
-    Parameters
-    ----------
-    path : path-like
-        A link stays one: what it points to is replaced.
-    write : callable
-        Writes the contents.
+    A link stays a link: the file that it points to is replaced.
 
     Raises
     ------
     OSError
-        The disk is full, the folder read-only, ...; the old file is untouched then. Where all went well but the folder
-        cannot be brought to the disk, the new one is in its place, and either may be found after a power cut.
+        The disk is full, the folder is read-only, ...; the old file is then untouched. If only the folder cannot be
+        flushed to the disk, the new file is in place, but after a power cut either of the two may be found.
 
     Notes
     -----
-    A temporary file in the same folder is written and brought to the disk, takes the place of the old one, and the
-    folder is brought to the disk. A process that is killed meanwhile leaves the temporary file behind.
+    The contents go to a temporary file in the same folder, which is flushed to the disk and renamed to the target;
+    then the folder is flushed too. A process killed in the meantime leaves the temporary file behind.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}{TEMPORARY}")
@@ -42,7 +37,7 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obj
             os.fsync(file.fileno())
         temporary.replace(target)
     except BaseException:
-        # A disk that fails now would hide what was wrong.
+        # A second failure of the disk must not hide the first.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
@@ -50,14 +45,14 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obj
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk, where the system knows such a thing."""
+    """Flush a folder's entries to the disk, where the operating system supports it."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot.
+        # Some network file systems do not support it.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:

@@ -14,24 +14,19 @@ _FASTMATH = {"contract", "reassoc", "arcp", "nsz"}
 
 
 class _ForgivingCache:
-    """A cache on disk of which a damaged entry is a missing one.
-
-    Parameters
-    ----------
-    cache : object
-        Numba's.
-
-    Notes
-    -----
-    Numba raises what unpickling raises when a file was cut off, by a full disk or a machine that went down, and does so
-    again in every later process. It also numbers its files by an index that it reads, changes and writes back: where
-    two processes do that at once, an entry can end up naming the machine code of other types. Both are seen here
-    before anything runs; the index is emptied and the loop compiled again.
+    """Numba's cache on disk, with a damaged entry treated as a missing one.
 
     Attributes
     ----------
     unsaved : int
-        Specialisations that could not be saved.
+        Number of specialisations that could not be saved.
+
+    Notes
+    -----
+    When a full disk or a crash has cut a file off, numba passes on whatever unpickling raises, and does so again in
+    every later process. Numba also numbers its files by an index that it reads, changes and writes back: two processes
+    that do so at once can leave an entry that names the machine code of other types. Both faults are detected here
+    before any code runs; the index is then emptied and the loop compiled again.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -45,7 +40,7 @@ class _ForgivingCache:
         """Load the machine code for some types, or None."""
         try:
             found = self._cache.load_overload(signature, target)
-            # Loops are asked for by the types of their arguments alone.
+            # The lookup is by argument types alone, so they must match.
             if found is None or tuple(found.signature.args) == tuple(signature):
                 return found
         except Exception:  # noqa: BLE001, RUF100 - damaged bytes unpickle to anything, and raise anything
@@ -55,7 +50,7 @@ class _ForgivingCache:
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Save machine code, unless the disk is full or the folder may no longer be written to."""
+        """Save machine code, unless the disk is full or the folder is no longer writable."""
         try:
             self._cache.save_overload(signature, compiled)
         except OSError:
@@ -63,17 +58,7 @@ class _ForgivingCache:
 
 
 def jit(function: Function) -> Function:
-    """Compile a loop on its first call, without the interpreter lock.
-
-    Parameters
-    ----------
-    function : callable
-        Arrays and scalars in, results written to arrays that the caller brings.
-
-    Returns
-    -------
-    callable
-        The compiled function, its machine code cached on disk where that is possible.
+    """Compile a loop on its first call, without the interpreter lock, and cache the machine code where possible.
 
     Notes
     -----
@@ -85,9 +70,9 @@ def jit(function: Function) -> Function:
         compiled: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:
         # Numba refuses to cache when neither the package's folder nor the user's cache folder can be
-        # written. The loop then compiles again in every process: slower, never a failing import.
+        # written. The loop then compiles again in every process: slower, but the import never fails.
         compiled = numba.njit(**options)(function)
-    # With the jit off it is the function itself.
+    # With the jit off, `compiled` is the function itself.
     if hasattr(compiled, "_cache"):
         compiled._cache = _ForgivingCache(compiled._cache)
     loop: Function = compiled

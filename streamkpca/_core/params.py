@@ -1,4 +1,4 @@
-"""Parameters of estimators and kernels: numbers, flags and words, or a clear error."""
+"""Checks of single parameters: numbers, flags and words, or a clear error that starts with `where`."""
 
 import math
 from collections.abc import Collection
@@ -7,35 +7,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-# Of what can be a number of rows, columns or atoms; checkpoints read no larger ones.
+# The largest number of rows, columns or atoms, in checkpoints too; int64 and float64 can hold it.
 _LARGEST_INTEGER = 2**60
 
 
 def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARGEST_INTEGER, where: str) -> int:
-    """Check that a parameter is a whole number of at least `least`.
-
-    Parameters
-    ----------
-    name, value : str, object
-        The parameter.
-    least : int
-        Smallest value allowed.
-    most : int or None
-        Largest value allowed, None for any; by default one that float64 and int64 can take.
-    where : str
-        Who asks, for the error text.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError
-        Not an integer (True and False are not).
-    ValueError
-        Less than `least`, or more than `most`.
-    """
+    """Check that a parameter is an integer, at least `least` and at most `most` (None for no limit)."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"{where}: {name} must be an integer of at least {least}, got {value!r}")
     if value < least:
@@ -55,30 +32,7 @@ def check_real(
     open_below: bool = False,
     open_above: bool = False,
 ) -> float:
-    """Check that a parameter is a finite number of an interval.
-
-    Parameters
-    ----------
-    name, value : str, object
-        The parameter.
-    where : str
-        Who asks, for the error text.
-    least, most : float
-        Ends of the interval.
-    open_below, open_above : bool
-        Leave the end itself out.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    TypeError
-        Not a real number (True and False are not).
-    ValueError
-        NaN, infinite, or outside the interval.
-    """
+    """Check that a parameter is a finite number between `least` and `most`, ends included unless open."""
     if not is_real(value):
         raise TypeError(f"{where}: {name} must be a number, got {value!r}")
     try:
@@ -95,26 +49,7 @@ def check_real(
 
 
 def check_choice(name: str, value: Any, *, choices: Collection[str], where: str) -> str:
-    """Check that a parameter is one of a few words.
-
-    Parameters
-    ----------
-    name, value : str, object
-        The parameter.
-    choices : collection of str
-        The words.
-    where : str
-        Who asks, for the error text.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not a string, or not one of them.
-    """
+    """Check that a parameter is one of a few words."""
     words = ", ".join(repr(choice) for choice in choices)
     if not isinstance(value, str):
         raise TypeError(f"{where}: {name} must be one of {words}, got {value!r}")
@@ -124,49 +59,14 @@ def check_choice(name: str, value: Any, *, choices: Collection[str], where: str)
 
 
 def check_flag(name: str, value: Any, *, where: str) -> bool:
-    """Check that a parameter is True or False.
-
-    Parameters
-    ----------
-    name, value : str, object
-        The parameter.
-    where : str
-        Who asks, for the error text.
-
-    Returns
-    -------
-    bool
-
-    Raises
-    ------
-    TypeError
-        Anything else, also 0, 1 and None.
-    """
+    """Check that a parameter is True or False; 0, 1 and None are refused too."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{where}: {name} must be True or False, got {value!r}")
     return bool(value)
 
 
 def check_n_components(value: Any, *, where: str) -> int | float:
-    """Check a number of axes, or a share of variance to explain.
-
-    Parameters
-    ----------
-    value : object
-        The parameter.
-    where : str
-        Who asks, for the error text.
-
-    Returns
-    -------
-    int or float
-        At least 1, or strictly between 0 and 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Neither of the two.
-    """
+    """Check a number of axes of at least 1, or a share of variance strictly between 0 and 1."""
     if isinstance(value, float | np.floating):
         return check_real(
             "n_components, as a share of the variance,",
@@ -186,19 +86,10 @@ def check_n_components(value: Any, *, where: str) -> int | float:
 
 
 def is_real(value: Any) -> TypeGuard[Real]:
-    """Say whether a value is a real number; True and False are not.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether a value is a real number; True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def _shown(number: Any) -> str:
-    # Python prints no number of more than 4,300 digits, and nobody reads one.
+    # Python refuses to print integers of more than 4,300 digits, and a shorter text reads better anyway.
     return repr(number) if number < 10**30 else f"one of {int(number).bit_length()} bits"

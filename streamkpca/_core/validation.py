@@ -1,4 +1,4 @@
-"""Input as it comes, turned into finite C-contiguous float64, or a clear error."""
+"""Turn input into finite C-contiguous float64, or raise a clear error."""
 
 from numbers import Real
 from typing import Any
@@ -11,10 +11,10 @@ from streamkpca._core._loops import all_finite
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
-# Sums of squares of larger weights, or of those below its inverse, would leave the range of numbers.
+# Sums of squares of larger weights, or of weights below its inverse, would leave the range of float64.
 LARGEST_WEIGHT = 1e100
 
-# Who can be told to go on without such rows.
+# The methods whose callers can choose to skip such rows.
 _SKIP_THEM = dict.fromkeys(
     ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"), ', or set on_bad_rows="skip" to leave them out'
 )
@@ -22,31 +22,19 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True) -> Array:
-    """Turn anything array-like into rows that the library can compute with.
+    """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
 
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-        Lists, arrays of any real number type and memory order, memory maps, DataFrames.
-    where : str
-        Who asks, for the error text: ``"StreamingKernelPCA.partial_fit"``.
-    n_features : int, optional
-        Number of columns that X must have.
-    finite : bool
-        Refuse NaN and infinity.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-        Finite, C-contiguous float64. It is X itself where X already is all that: do not write to it.
+    X may be a list, an array of any real number type and memory order, a memory map or a DataFrame. `where` names the
+    caller in error texts, such as ``"StreamingKernelPCA.partial_fit"``. The result is X itself where X needs no
+    conversion: do not write to it.
 
     Raises
     ------
     TypeError
         X is sparse, a string, or holds objects.
     ValueError
-        X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity, or has
-        another number of columns than `n_features`.
+        X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity (unless `finite` is
+        False), or has another number of columns than `n_features`.
     """
     values = _real_array(X, where, "X")
     if values.ndim != 2:
@@ -79,27 +67,10 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
 
 
 def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool = False) -> Array:
-    """Turn sample weights into n finite numbers, not negative.
+    """Turn sample weights into n finite numbers that are not negative, shape (n,).
 
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n,), float or None
-        What each row counts; None is 1 for every row, a number is the same for every row.
-    n : int
-        Number of rows.
-    where : str
-        Who asks, for the error text.
-    all_zero : bool
-        Whether all may be zero.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not real numbers; another length than n; NaN, infinite, negative, or all zero where that is not allowed.
+    None stands for 1 for every row, and a number for the same weight for every row. All weights may be zero only if
+    `all_zero` is True. Anything else raises TypeError or ValueError.
     """
     if sample_weight is None:
         return np.ones(n)
@@ -121,17 +92,7 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
 
 
 def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
-    """Read the column names of a DataFrame, if all are strings.
-
-    Parameters
-    ----------
-    X : object
-
-    Returns
-    -------
-    ndarray of str, or None
-        None for anything without names. Names of mixed types are ignored, as scikit-learn does.
-    """
+    """Read the column names of a DataFrame if all are strings, as scikit-learn does; else None."""
     columns = getattr(X, "columns", None)
     if columns is None or not hasattr(X, "shape"):
         return None
@@ -140,29 +101,7 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
 
 
 def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Array:
-    """Turn X into rows that match what is known of the features.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-    where : str
-        Who asks, for the error text.
-    n_features : int or None
-        Width, if known.
-    names : ndarray of str or None
-        Column names, if known.
-    finite : bool
-        Refuse NaN and infinity.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-
-    Raises
-    ------
-    TypeError, ValueError
-        Not finite real rows of that width, or columns of other names or in another order.
-    """
+    """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
@@ -180,21 +119,9 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
 
 
 def without_bad_rows(rows: Array, weights: Array | float) -> tuple[Array, Array | float, int]:
-    """Take the weight from rows with NaN or infinity; they keep their places.
+    """Give weight zero to rows with NaN or infinity, and put zeros in their places.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-    weights : ndarray of shape (n,) or float
-
-    Returns
-    -------
-    rows : ndarray of shape (n, d)
-        With zeros in the place of such rows.
-    weights : ndarray of shape (n,) or float
-        Zero for them.
-    count : int
-        How many there are.
+    Returns the rows (n, d), the weights (n,) or a float, and how many rows were bad.
     """
     if all_finite(rows):
         return rows, weights, 0
@@ -203,35 +130,19 @@ def without_bad_rows(rows: Array, weights: Array | float) -> tuple[Array, Array 
 
 
 def round_to_single(rows: Array, where: str, *, finite: bool = True) -> Array:
-    """Round rows to single precision.
+    """Round rows (n, d) to single precision; they stay float64.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-        Finite.
-    where : str
-        Who asks, for the error text.
-    finite : bool
-        Refuse numbers beyond the range of float32; else they become infinite.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-        Still float64; within 6e-8 of each number, relative, or within 1e-45.
-
-    Raises
-    ------
-    ValueError
-        A number is beyond the range of float32.
+    Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
+    `finite` is True, and become infinite otherwise.
 
     Notes
     -----
-    Rows only, because kernel values have nothing to give away: rounded to single precision they put squared distances
-    of server metrics to the span of 256 atoms off by up to .3% of the median (.8% on another server), and 2,400 atoms
-    that a tolerance of 1e-6 had asked for were left without a Cholesky factor. Rounding the rows of a curved sheet
-    moved such distances by 1e-6 of the median.
+    Only rows are rounded, because kernel values have no precision to spare. Rounded to single precision, they changed
+    squared distances of server metrics to the span of 256 atoms by up to .3% of the median (.8% on another server), and
+    2,400 atoms that a tolerance of 1e-6 had required were left without a Cholesky factor. Rounding the rows of a curved
+    sheet moved such distances by 1e-6 of the median.
     """
-    # What is too small becomes 0, what is too large infinity, and that is looked for.
+    # Numbers too small become 0, and numbers too large infinity, which the check below finds.
     with np.errstate(over="ignore", under="ignore"):
         single = rows.astype(np.float32)
     in_range = np.isfinite(single) if finite else np.ones(1, dtype=bool)
@@ -245,18 +156,9 @@ def round_to_single(rows: Array, where: str, *, finite: bool = True) -> Array:
 
 
 def is_plain(X: Any, n_features: int | None) -> bool:
-    """Say whether X needs neither conversion nor error text; single rows have no time for more.
+    """Return whether X is finite C-contiguous float64 of that width with at least one row.
 
-    Parameters
-    ----------
-    X : object
-    n_features : int or None
-        Width, if known.
-
-    Returns
-    -------
-    bool
-        True for finite, C-contiguous float64 of that width with at least one row.
+    Such an X needs neither conversion nor checks, for which a single row has no time.
     """
     return (
         type(X) is np.ndarray
@@ -270,7 +172,7 @@ def is_plain(X: Any, n_features: int | None) -> bool:
 
 
 def _real_array(values: Any, where: str, name: str) -> Array:
-    """Convert to float64 in C order, refusing what has no plain meaning as real numbers."""
+    """Convert to float64 in C order, and refuse what has no plain meaning as real numbers."""
     if hasattr(values, "tocsr") or hasattr(values, "todense"):
         raise TypeError(
             f"{where}: {name} is sparse ({type(values).__name__}) but dense data is required; "
@@ -281,7 +183,8 @@ def _real_array(values: Any, where: str, name: str) -> Array:
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
     try:
-        array = _numbers(np.asarray(_from_table(values)))
+        is_table = hasattr(values, "columns") and hasattr(values, "to_numpy")
+        array = _numbers(np.asarray(values.to_numpy() if is_table else values))
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{where}: {name} is not a rectangular array of numbers ({error})") from None
     kind = array.dtype.kind
@@ -294,17 +197,12 @@ def _real_array(values: Any, where: str, name: str) -> Array:
             f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
             f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float)"
         )
-    # Too large for float64 becomes infinite here and is reported as such by the caller.
+    # Numbers too large for float64 become infinite here, and the caller reports them as such.
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float64) if array.ndim else array.astype(np.float64)
 
 
-def _from_table(values: Any) -> Any:
-    """Turn a DataFrame into one array, as other tables and lists are."""
-    return values.to_numpy() if hasattr(values, "columns") and hasattr(values, "to_numpy") else values
-
-
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Take the numbers out of an array of objects, which columns of several types make, if they are nothing else."""
+    """Convert an array of objects, such as columns of several types make, if it holds nothing but numbers."""
     numbers_only = array.dtype.kind == "O" and all(isinstance(value, Real | np.bool_) for value in array.ravel())
     return array.astype(np.float64) if numbers_only else array

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,259 +28,35 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_dask needs {error.name}; pip install "streamkpca[dask]"') from error
 
+__all__ = ["StreamingKernelPCA"]
+
 Array = npt.NDArray[np.float64]
-Ask = Callable[[_StreamingKernelPCA, Any], Array]
+_Kind = Literal["array", "frame", "bag"]
+_Method = Callable[[_StreamingKernelPCA, Any], Array]
 
-_NOBODY = np.empty((0, 0)), np.empty(0)
-
-
-def kind_of(X: Any, where: str) -> str:
-    """Tell Arrays, DataFrames and Bags from each other, without loading what is not there."""
-    # A Delayed has every attribute that it is asked for.
-    if hasattr(X, "map_blocks") and not isinstance(X, Delayed):
-        if X.ndim != 2:
-            raise ValueError(
-                f"{where}: expected a 2D array (rows, features) but got {X.ndim}D. Reshape your data: X.reshape(-1, 1) "
-                "makes it one feature"
-            )
-        return "array"
-    if hasattr(X, "map_partitions") and not hasattr(X, "to_frame"):
-        return "frame" if hasattr(X, "columns") else "bag"
-    raise TypeError(
-        f"{where} expected a dask Array, DataFrame or Bag but got {type(X).__name__}; convert it first, or compute it"
-    )
-
-
-def partitions_of(X: Any, where: str) -> list[Any]:
-    """Cut a collection into delayed pieces of whole rows."""
-    if kind_of(X, where) == "array":
-        X = X.rechunk({1: -1})
-    return list(np.ravel(X.to_delayed()))
-
-
-def weights_of(sample_weight: Any, X: Any, n_parts: int, where: str) -> list[Any]:
-    """Cut weights as the rows are cut."""
-    if sample_weight is None or np.isscalar(sample_weight):
-        return [sample_weight] * n_parts
-    sizes = X.chunks[0] if kind_of(X, where) == "array" and not np.isnan(X.chunks[0]).any() else None
-    # Asked for its shape, a bag would be computed.
-    if sizes is not None and (hasattr(sample_weight, "rechunk") or not is_dask_collection(sample_weight)):
-        if np.shape(sample_weight) != (sum(sizes),):
-            raise ValueError(
-                f"{where}: sample_weight has shape {np.shape(sample_weight)} but X has {sum(sizes)} rows; "
-                "give one weight a row"
-            )
-        if not is_dask_collection(sample_weight):
-            return np.split(np.asarray(sample_weight), np.cumsum(sizes)[:-1])
-        sample_weight = sample_weight.rechunk((sizes,))
-    if not hasattr(sample_weight, "to_delayed"):
-        raise TypeError(
-            f"{where} expected sample_weight as a dask collection cut like X, but got {type(sample_weight).__name__}; "
-            "make it a column of X first, or a dask Array with the same chunks"
-        )
-    weights = list(np.ravel(sample_weight.to_delayed()))
-    if len(weights) != n_parts:
-        raise ValueError(
-            f"{where}: sample_weight has {len(weights)} partitions but X has {n_parts}; repartition one like the other"
-        )
-    return weights
-
-
-def first_rows(
-    parts: Sequence[Any], weights: Sequence[Any], count: int, skip_bad: bool
-) -> tuple[list[str] | None, Array, Array]:
-    """Read the first rows that count, from as few partitions as it takes; names of a bag's features, rows, weights."""
-    names, missing, found = None, count, []
-    for part, weight in zip(parts, weights, strict=True):
-        names, rows, counts = delayed(_head)(part, weight, names, missing, skip_bad).compute()
-        found += [(rows, counts)] if len(rows) else []
-        missing -= len(rows)
-        if missing <= 0:
-            break
-    if not found:
-        return names, *_NOBODY
-    return names, np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
-
-
-def _rows(part: Any, names: list[str] | None) -> Any:
-    """Turn what a partition is into what `partial_fit` takes."""
-    return part if hasattr(part, "shape") else rows_of_records(part, names)
-
-
-def _head(
-    part: Any, weight: Any, names: list[str] | None, count: int, skip_bad: bool
-) -> tuple[list[str] | None, Array, Array]:
-    rows = _rows(part, names)
-    if isinstance(rows, NamedRows):
-        names = rows.columns
-    if not len(rows):
-        return names, *_NOBODY
-    where = "StreamingKernelPCA.fit"
-    values = as_rows(rows, where=where, finite=not skip_bad)
-    weights = as_sample_weight(_numbers(weight), len(values), where=where, all_zero=True)
-    counting = np.flatnonzero((weights > 0.0) & np.isfinite(values).all(axis=1))[:count]
-    return names, values[counting], weights[counting]
-
-
-def _numbers(weight: Any) -> Any:
-    """Take weights out of a bag's iterator."""
-    return weight if weight is None or np.isscalar(weight) else np.asarray(list(weight))
-
-
-def summarise_part(
-    template: _StreamingKernelPCA, part: Any, weight: Any, names: list[str] | None, before: bytes | None
-) -> bytes:
-    """Learn a partition, after those that a summary tells of."""
-    return summarise(template, [(_rows(part, names), _numbers(weight))], before=before)
-
-
-def ask_array(block: Array, *, model: _StreamingKernelPCA, ask: Ask, n_answers: int | None) -> Array:
-    """Answer a block of an Array."""
-    return ask(model, block) if len(block) else np.empty((0,) if n_answers is None else (0, n_answers))
-
-
-def ask_frame(part: Any, model: _StreamingKernelPCA, ask: Ask, names: list[str] | None) -> Any:
-    """Answer a partition of a DataFrame: a DataFrame where answers have names, else a Series."""
-    width = 1 if names is None else len(names)
-    answers = ask(model, part).reshape(-1, width) if len(part) else np.empty((0, width))
-    frame = type(part)(answers, index=part.index, columns=names or ["answer"])
-    return frame if names else frame["answer"].rename(None)
-
-
-def ask_bag(part: Iterable[Any], model: _StreamingKernelPCA, ask: Ask, names: list[str] | None) -> list[Any]:
-    """Answer each item of a Bag: one that holds some rows with as many answers, a single row with its own."""
-    items = list(part)
-    if not items:
-        return []
-    answers = ask(model, _rows(items, names))
-    sizes = [len(item) if np.ndim(item) == 2 else 1 for item in items]
-    pieces = np.split(answers, np.cumsum(sizes)[:-1])
-    return [piece if np.ndim(item) == 2 else piece[0] for piece, item in zip(pieces, items, strict=True)]
-
-
-def summary_of(
-    template: _StreamingKernelPCA,
-    parts: Sequence[Any],
-    weights: Sequence[Any],
-    names: list[str] | None,
-    *,
-    n_streams: int,
-    split_every: int,
-) -> Any:
-    """Describe how all partitions become one summary.
-
-    Parameters
-    ----------
-    template : _StreamingKernelPCA
-        From `template_of`.
-    parts, weights : sequence of p delayed partitions, and what their rows count
-    names : list of str or None
-        Of the features of a bag's records.
-    n_streams : int
-        At most so many runs of neighbouring partitions.
-    split_every : int
-        Summaries that are merged in one task.
-
-    Returns
-    -------
-    Delayed
-        Of bytes. A step of a run is a pure function of the summary before it and its partition, so that one that is
-        lost is made again, and which steps there are depends on p, `n_streams` and `split_every` alone.
-
-    Notes
-    -----
-    The longest path has p / r steps and log r merges. A partition is loaded in the task that learns it: schedulers do
-    first what can be done at once, and would load all partitions while the first ones are learned.
-    """
-    shared = delayed(template)
-    level, steps = [], set()
-    for run in runs_of(len(parts), n_streams):
-        summary = None
-        for number in run:
-            summary = delayed(summarise_part)(shared, parts[number], weights[number], names, summary)
-            steps.add(summary.key)
-        level.append(summary)
-    while len(level) > 1:
-        groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
-        level = [delayed(merge_summaries)(shared, group) if len(group) > 1 else group[0] for group in groups]
-    (whole,) = level
-    return _with_loads_in_steps(whole, steps)
-
-
-class _Fused:
-    """Some tasks that are one: calls them one after another, with the answers of `needs`.
-
-    Parameters
-    ----------
-    nodes : sequence of dask's tasks
-        Each after those that it depends on.
-    needs : sequence of keys
-        Of the answers that other tasks have.
-    """
-
-    def __init__(self, nodes: Sequence[Any], needs: Sequence[Hashable]) -> None:
-        self._nodes = nodes
-        self._needs = needs
-
-    def __call__(self, *answers: Any) -> Any:
-        known = dict(zip(self._needs, answers, strict=True))
-        for node in self._nodes:
-            known[node.key] = node(known)
-        return known[self._nodes[-1].key]
-
-
-def _with_loads_in_steps(whole: Any, steps: set[Hashable]) -> Any:
-    """Take into each step the tasks that nobody else depends on; what is shared, or in memory, stays outside."""
-    graph = dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
-    needed_by = get_deps(graph)[1]
-    fused = {}
-    for step in filter(lambda key: _is_callable(graph, key), steps):
-        taken = [step]
-        for key in taken:
-            alone = [need for need in graph[key].dependencies if needed_by[need] == {key}]
-            taken += [need for need in alone if need not in steps and _is_callable(graph, need)]
-        needs = list(dict.fromkeys(need for key in taken for need in graph[key].dependencies if need not in taken))
-        fused[step] = (_Fused([graph[key] for key in reversed(taken)], needs), *needs)
-    rebuild, arguments = whole.__dask_postpersist__()
-    return rebuild(graph | fused, *arguments)
-
-
-def _is_callable(graph: dict[Hashable, Any], key: Hashable) -> bool:
-    """Whether a task can be called with what it depends on.
-
-    Tuples cannot, nor can what waits for a Future, nor what distributed runs in its own way, which says so.
-    """
-    node = graph[key]
-    if getattr(node, "block_fusion", False):
-        return False
-    return hasattr(node, "dependencies") and node.dependencies <= graph.keys()
-
-
-__all__ = [
-    "StreamingKernelPCA",
-]
+_NO_ROWS = np.empty((0, 0)), np.empty(0)
 
 
 class StreamingKernelPCA(_StreamingKernelPCA):
     """`streamkpca.StreamingKernelPCA` that takes dask collections too.
 
-    Parameters and attributes are the same. Rows in memory are treated as there; a dask collection is learned partition
-    by partition, wherever dask runs them, and asked block by block, lazily.
+    Parameters and attributes are the same. Rows in memory are handled as in the base class. A dask collection is
+    learned partition by partition, wherever dask runs the tasks; queries on it are lazy and run block by block.
 
     Notes
     -----
-    The kernel's scale is settled once, on the first rows of the first partitions. Neighbouring partitions make runs,
-    `n_streams` of them. In each run one stream goes on from partition to partition, and hands a summary on, a few
-    megabytes; the summaries of all runs are merged in a tree. Which runs there are depends on the number of partitions
-    and on `n_streams`, not on the workers. So the result is a function of the rows and their partitions: the same bytes
-    with any scheduler, any number of workers, and whichever of them die. The stream's order is that of the partitions,
-    for a `half_life` too.
+    The kernel's scale is settled once, on the first rows of the first partitions. The partitions are grouped into
+    `n_streams` runs of neighbours. Within a run, one stream learns partition after partition and passes its summary (a
+    few megabytes) on to the next task; the summaries of all runs are then merged in a tree. The runs depend only on the
+    number of partitions and on `n_streams`, not on the workers. So the result is a function of the rows and their
+    partitions: the same bytes with any scheduler, any number of workers, and whichever of them die. The order of the
+    stream is the order of the partitions, for a `half_life` too.
 
-    A bag holds dicts (features by name; those of the first record) or arrays, each a row or some rows.
+    A bag holds dicts (features by name, set by the first record) or arrays, each of them one row or several.
 
     See Also
     --------
-    streamkpca.StreamingKernelPCA : Parameters, attributes, and what they mean.
+    streamkpca.StreamingKernelPCA : The parameters and attributes, and what they mean.
 
     Examples
     --------
@@ -297,7 +73,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, n_streams: int = 8, split_every: int = 8
     ) -> Self:
-        """Start anew and learn from these rows.
+        """Forget everything learned before and learn these rows.
 
         Parameters
         ----------
@@ -305,12 +81,12 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         y : object
             Accepted for scikit-learn and ignored.
         sample_weight : dask collection of n numbers, array-like of shape (n,), float or None
-            What each row counts; cut as X is. 1 by default.
+            Weight of each row, partitioned like X; 1 by default.
         n_streams : int, default=8
-            Streams that can learn a collection at once: as many as workers have cores, or more. Each searches for atoms
-            of its own.
+            Number of streams that learn a collection side by side, each with its own search for atoms. Choose at least
+            as many as the workers have cores.
         split_every : int, default=8
-            Summaries that are merged in one task.
+            Number of summaries merged in one task.
 
         Returns
         -------
@@ -320,25 +96,25 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         Raises
         ------
         TypeError, ValueError
-            As `streamkpca.StreamingKernelPCA.fit`; also where weights are not cut as X is. The model is as before.
+            As `streamkpca.StreamingKernelPCA.fit`; also if weights are not partitioned like X. The model is unchanged.
 
         Notes
         -----
-        Of a collection each partition is read once, and the first ones once more for the kernel's scale. There is no
-        second pass over the rows.
+        Each partition of a collection is read once; the first ones are read once more to settle the kernel's scale.
+        There is no second pass over the rows.
 
-        `n_streams` changes the result, within what sampling changes it by, and so does not follow the number of workers
-        by itself. The search for atoms is what a stream does first: with 128 atoms and 32 features its first 100,000
-        rows took 4.1 s, later ones 0.14 s. More streams than cores pay for more searches, fewer leave cores idle; where
-        one process can read all rows, its `partial_fit` may be as fast. A worker that dies costs what was learned of
-        the runs whose last summary it held.
+        `n_streams` changes the result, by no more than sampling does. Its default is therefore fixed and does not
+        follow the number of workers. A stream searches for atoms mostly at its beginning: with 128 atoms and 32
+        features, its first 100,000 rows took 4.1 s and later ones 0.14 s. More streams than cores repeat that search
+        needlessly; fewer leave cores idle. If one process can read all rows, its `partial_fit` may be as fast. When a
+        worker dies, the runs whose latest summary it held are learned again.
 
-        Dask has its workers give memory back at once, on Linux. Learning then took 1.3 times the processor time;
-        ``MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432`` in the environment that workers are started
-        in saves that.
+        On Linux, dask makes its workers return freed memory to the system at once. Learning then took 1.3 times the
+        processor time. To avoid that, start workers with
+        ``MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432`` in their environment.
 
-        A partition is loaded in the task that learns it, unless other partitions need the same tasks. So no more of
-        them are in memory than are being learned, and what makes them uses no more cores than there are streams.
+        A partition is loaded in the task that learns it, unless other partitions need the same tasks. So at most
+        `n_streams` partitions are in memory at once, and loading them uses at most `n_streams` cores.
 
         Examples
         --------
@@ -357,24 +133,26 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         n_streams = check_integer("n_streams", n_streams, least=1, where=where)
         split_every = check_integer("split_every", split_every, least=2, where=where)
         settings = self._settings(where)
-        parts = partitions_of(X, where)
-        weights = weights_of(sample_weight, X, len(parts), where)
+        kind = _kind_of(X, where)
+        parts = _partitions(X, kind)
+        weights = _partition_weights(sample_weight, X, kind, len(parts), where)
         names, rows, counts = None, None, None
-        if not settings.kernel.is_settled or kind_of(X, where) == "bag":
-            names, rows, counts = first_rows(parts, weights, settings.block_size, settings.skips_bad_rows)
+        if not settings.kernel.is_settled or kind == "bag":
+            names, rows, counts = _first_rows(parts, weights, settings.block_size, settings.skips_bad_rows)
             if not len(rows):
                 raise ValueError(
-                    f"{where}: found 0 rows that count in {len(parts)} partitions; a minimum of 1 is required"
+                    f"{where}: found 0 rows to learn from in {len(parts)} partitions; pass at least 1 finite row of "
+                    "positive weight"
                 )
         template = template_of(self, rows, counts)
-        summary = summary_of(template, parts, weights, names, n_streams=n_streams, split_every=split_every)
+        summary = _summary_of(template, parts, weights, names, n_streams=n_streams, split_every=split_every)
         whole = finish(self, template, summary.compute())
         with self._cell.lock:
             self._cell.stream = whole._stream
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the next rows of the stream, which are in memory.
+        """Learn the next rows of the stream; they must be in memory.
 
         Parameters
         ----------
@@ -382,7 +160,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         y : object
             Accepted for scikit-learn and ignored.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
@@ -422,12 +200,12 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         Returns
         -------
         dask Array of shape (n, q), DataFrame with the same index, or Bag of arrays; ndarray of shape (n, q)
-            With the axes as they are now, whenever it is computed.
+            Projections onto the axes at the time of the call, however late they are computed.
 
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `streamkpca.StreamingKernelPCA.transform`; some of it when rows are computed.
+            As `streamkpca.StreamingKernelPCA.transform`; errors in the rows are raised on computing.
 
         Examples
         --------
@@ -435,15 +213,15 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
         >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
         >>> Y = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X).transform(X)
-        >>> Y.shape, Y[:5].compute().shape  # nothing is projected before it is asked for
+        >>> Y.shape, Y[:5].compute().shape  # only the first chunk is projected
         ((4000, 2), (5, 2))
         """
         if not is_dask_collection(X):
             return super().transform(X)
-        return self._ask(X, _StreamingKernelPCA.transform, self.get_feature_names_out().tolist())
+        return self._apply(X, _StreamingKernelPCA.transform, self.get_feature_names_out().tolist())
 
     def inverse_transform(self, X: Any) -> Any:
-        """Find rows whose images are near given projections: pre-images.
+        """Find rows whose images in feature space are near given projections: pre-images.
 
         Parameters
         ----------
@@ -457,7 +235,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `streamkpca.StreamingKernelPCA.inverse_transform`; some of it when rows are computed.
+            As `streamkpca.StreamingKernelPCA.inverse_transform`; errors in the rows are raised on computing.
 
         Examples
         --------
@@ -470,8 +248,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         """
         if not is_dask_collection(X):
             return super().inverse_transform(X)
-        names = self._names() or [f"x{i}" for i in range(self.n_features_in_)]
-        return self._ask(X, _StreamingKernelPCA.inverse_transform, names)
+        names = self._feature_names() or [f"x{i}" for i in range(self.n_features_in_)]
+        return self._apply(X, _StreamingKernelPCA.inverse_transform, names)
 
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Any:
         """Measure how far rows are, in feature space, from what the model can represent.
@@ -479,20 +257,18 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         Parameters
         ----------
         X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
-        n_components : int, optional
-            As `streamkpca.StreamingKernelPCA.reconstruction_error`.
-        active_only : bool
-            Likewise.
+        n_components, active_only : int or None, bool
+            As for `streamkpca.StreamingKernelPCA.reconstruction_error`.
 
         Returns
         -------
         dask Array of shape (n,), Series with the same index, or Bag; ndarray of shape (n,)
-            In units of k(x, x).
+            Squared distances, in units of k(x, x).
 
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `streamkpca.StreamingKernelPCA.reconstruction_error`; some of it when rows are computed.
+            As `streamkpca.StreamingKernelPCA.reconstruction_error`; errors in the rows are raised on computing.
 
         Examples
         --------
@@ -505,14 +281,14 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         """
         if not is_dask_collection(X):
             return super().reconstruction_error(X, n_components, active_only=active_only)
-        ask = partial(_StreamingKernelPCA.reconstruction_error, n_components=n_components, active_only=active_only)
+        method = partial(_StreamingKernelPCA.reconstruction_error, n_components=n_components, active_only=active_only)
         if n_components is not None:
-            # What is wrong with the question is said now, not when rows are computed.
-            ask(self, self.atoms_[:1])
-        return self._ask(X, ask)
+            # A wrong n_components is refused now, not when rows are computed.
+            method(self, self.atoms_[:1])
+        return self._apply(X, method)
 
     def score_samples(self, X: Any) -> Any:
-        """Score how familiar rows are: the higher, the better the model represents them.
+        """Score how familiar rows are: the higher the score, the better the model represents the row.
 
         Parameters
         ----------
@@ -539,10 +315,10 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         """
         if not is_dask_collection(X):
             return super().score_samples(X)
-        return self._ask(X, _StreamingKernelPCA.score_samples)
+        return self._apply(X, _StreamingKernelPCA.score_samples)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Measure how well rows are found again from their projections.
+        """Measure how well rows are recovered from their projections; the rows must be in memory.
 
         Parameters
         ----------
@@ -550,7 +326,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         y : object
             Accepted for scikit-learn and ignored.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
@@ -570,33 +346,227 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
         >>> X = da.random.default_rng(0).normal(size=(4000, 2), chunks=(1000, 2))
         >>> model = StreamingKernelPCA(n_components=1, kernel="linear").fit(X * [2.0, 1.0])
-        >>> round(model.score((X * [2.0, 1.0])[:1000].compute()), 1)  # 4 of 5
+        >>> round(model.score((X * [2.0, 1.0])[:1000].compute()), 1)  # the first axis holds 4/5 of the variance
         0.8
         """
         if is_dask_collection(X):
             raise TypeError(
-                "StreamingKernelPCA.score expected rows in memory but got a dask collection; a sample of it tells "
-                "enough: model.score(X[:10_000].compute())"
+                "StreamingKernelPCA.score expected rows in memory but got a dask collection; a sample of it is enough: "
+                "model.score(X[:10_000].compute())"
             )
         return super().score(X, y, sample_weight)
 
-    def _ask(self, X: Any, ask: Ask, names: list[str] | None = None) -> Any:
-        """Ask of each block; several numbers a row if they have names, one otherwise."""
+    def _apply(self, X: Any, method: _Method, names: list[str] | None = None) -> Any:
+        """Apply a method to each block, lazily; it returns a column for each of `names`, or one number a row."""
         self._fitted("for_dask")
-        kind = kind_of(X, "StreamingKernelPCA")
-        # The model may go on learning before anything is computed. Workers keep the copy, and what it has prepared.
+        kind = _kind_of(X, "StreamingKernelPCA")
+        # The model may learn more rows before anything is computed. Workers keep the copy and what it has prepared.
         frozen = copy.deepcopy(self).set_output(transform="default")
         shared = delayed(frozen)
         if kind == "array":
             X = X.rechunk({1: -1})
             if names is None:
-                return X.map_blocks(ask_array, model=shared, ask=ask, n_answers=None, drop_axis=1, meta=np.empty(0))
+                return X.map_blocks(_apply_to_block, model=shared, method=method, drop_axis=1, meta=np.empty(0))
             q = len(names)
-            chunks = (X.chunks[0], (q,))
-            return X.map_blocks(ask_array, model=shared, ask=ask, n_answers=q, chunks=chunks, meta=np.empty((0, q)))
+            chunks, meta = (X.chunks[0], (q,)), np.empty((0, q))
+            return X.map_blocks(_apply_to_block, model=shared, method=method, width=q, chunks=chunks, meta=meta)
         if kind == "frame":
-            return X.map_partitions(ask_frame, shared, ask, names, meta=ask_frame(X._meta, frozen, ask, names))
-        return X.map_partitions(ask_bag, shared, ask, self._names())
+            meta = _apply_to_frame(X._meta, frozen, method, names)
+            return X.map_partitions(_apply_to_frame, shared, method, names, meta=meta)
+        return X.map_partitions(_apply_to_bag, shared, method, self._feature_names())
 
-    def _names(self) -> list[str] | None:
+    def _feature_names(self) -> list[str] | None:
         return self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None
+
+
+def _kind_of(X: Any, where: str) -> _Kind:
+    """Tell Arrays, DataFrames and Bags apart without importing the parts of dask that define them."""
+    # A Delayed claims to have any attribute.
+    if hasattr(X, "map_blocks") and not isinstance(X, Delayed):
+        if X.ndim != 2:
+            raise ValueError(
+                f"{where}: expected a 2D array (rows, features) but got {X.ndim}D. Reshape your data: X.reshape(-1, 1) "
+                "makes it one feature"
+            )
+        return "array"
+    if hasattr(X, "map_partitions") and not hasattr(X, "to_frame"):
+        return "frame" if hasattr(X, "columns") else "bag"
+    raise TypeError(
+        f"{where} expected a dask Array, DataFrame or Bag but got {type(X).__name__}; convert it first, or compute it"
+    )
+
+
+def _partitions(X: Any, kind: _Kind) -> list[Any]:
+    """Split a collection into delayed pieces of whole rows."""
+    return list(np.ravel((X.rechunk({1: -1}) if kind == "array" else X).to_delayed()))
+
+
+def _partition_weights(sample_weight: Any, X: Any, kind: _Kind, n_parts: int, where: str) -> list[Any]:
+    """Split weights as the rows are split."""
+    if sample_weight is None or np.isscalar(sample_weight):
+        return [sample_weight] * n_parts
+    sizes = X.chunks[0] if kind == "array" and not np.isnan(X.chunks[0]).any() else None
+    # np.shape would compute a bag.
+    if sizes is not None and (hasattr(sample_weight, "rechunk") or not is_dask_collection(sample_weight)):
+        if np.shape(sample_weight) != (sum(sizes),):
+            raise ValueError(
+                f"{where}: sample_weight has shape {np.shape(sample_weight)} but X has {sum(sizes)} rows; "
+                "give one weight a row"
+            )
+        if not is_dask_collection(sample_weight):
+            return np.split(np.asarray(sample_weight), np.cumsum(sizes)[:-1])
+        sample_weight = sample_weight.rechunk((sizes,))
+    if not hasattr(sample_weight, "to_delayed"):
+        raise TypeError(
+            f"{where} expected sample_weight as a dask collection partitioned like X, but got "
+            f"{type(sample_weight).__name__}; make it a column of X first, or a dask Array with the same chunks"
+        )
+    weights = list(np.ravel(sample_weight.to_delayed()))
+    if len(weights) != n_parts:
+        raise ValueError(
+            f"{where}: sample_weight has {len(weights)} partitions but X has {n_parts}; repartition one like the other"
+        )
+    return weights
+
+
+def _first_rows(
+    parts: Sequence[Any], weights: Sequence[Any], count: int, skip_bad: bool
+) -> tuple[list[str] | None, Array, Array]:
+    """Load partitions until `count` finite rows of positive weight are found; return feature names, rows, weights."""
+    names, missing, found = None, count, []
+    for part, weight in zip(parts, weights, strict=True):
+        names, rows, counts = delayed(_head)(part, weight, names, missing, skip_bad).compute()
+        found += [(rows, counts)] if len(rows) else []
+        missing -= len(rows)
+        if missing <= 0:
+            break
+    if not found:
+        return names, *_NO_ROWS
+    return names, np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
+
+
+def _head(
+    part: Any, weight: Any, names: list[str] | None, count: int, skip_bad: bool
+) -> tuple[list[str] | None, Array, Array]:
+    rows = _as_rows(part, names)
+    if isinstance(rows, NamedRows):
+        names = rows.columns
+    if not len(rows):
+        return names, *_NO_ROWS
+    where = "StreamingKernelPCA.fit"
+    values = as_rows(rows, where=where, finite=not skip_bad)
+    weights = as_sample_weight(_as_weights(weight), len(values), where=where, all_zero=True)
+    usable = np.flatnonzero((weights > 0.0) & np.isfinite(values).all(axis=1))[:count]
+    return names, values[usable], weights[usable]
+
+
+def _as_rows(part: Any, names: list[str] | None) -> Any:
+    """Turn a partition of any collection into rows for `partial_fit`."""
+    return part if hasattr(part, "shape") else rows_of_records(part, names)
+
+
+def _as_weights(weight: Any) -> Any:
+    """Turn a bag's iterator of weights into an array; leave None and a number as they are."""
+    return weight if weight is None or np.isscalar(weight) else np.asarray(list(weight))
+
+
+def _summary_of(
+    template: _StreamingKernelPCA,
+    parts: Sequence[Any],
+    weights: Sequence[Any],
+    names: list[str] | None,
+    *,
+    n_streams: int,
+    split_every: int,
+) -> Any:
+    """Build the task graph from p delayed partitions and their weights to one summary, a Delayed of bytes.
+
+    Notes
+    -----
+    Each step of a run is a pure function of the summary before it and of its partition, so a lost one can be computed
+    again. The steps depend on p, `n_streams` and `split_every` alone. For r runs, the longest path has p / r steps and
+    log r merges.
+
+    A partition is loaded in the task that learns it. Otherwise schedulers, which run first what is ready, would load
+    all partitions while the first ones are learned.
+    """
+    shared = delayed(template)
+    level, steps = [], set()
+    for run in runs_of(len(parts), n_streams):
+        summary = None
+        for number in run:
+            summary = delayed(_summarise_partition)(shared, parts[number], weights[number], names, summary)
+            steps.add(summary.key)
+        level.append(summary)
+    while len(level) > 1:
+        groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
+        level = [delayed(merge_summaries)(shared, group) if len(group) > 1 else group[0] for group in groups]
+    (whole,) = level
+    return _with_loads_fused(whole, steps)
+
+
+def _summarise_partition(
+    template: _StreamingKernelPCA, part: Any, weight: Any, names: list[str] | None, before: bytes | None
+) -> bytes:
+    return summarise(template, [(_as_rows(part, names), _as_weights(weight))], before=before)
+
+
+def _with_loads_fused(whole: Any, steps: set[Hashable]) -> Any:
+    """Fuse each step with the tasks that only it needs; shared tasks and data in memory stay separate."""
+    graph = dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
+    needed_by = get_deps(graph)[1]
+    fused = {}
+    for step in filter(lambda key: _is_callable(graph, key), steps):
+        taken = [step]
+        for key in taken:
+            alone = [need for need in graph[key].dependencies if needed_by[need] == {key}]
+            taken += [need for need in alone if need not in steps and _is_callable(graph, need)]
+        needs = list(dict.fromkeys(need for key in taken for need in graph[key].dependencies if need not in taken))
+        fused[step] = (partial(_run_fused, [graph[key] for key in reversed(taken)], needs), *needs)
+    rebuild, arguments = whole.__dask_postpersist__()
+    return rebuild(graph | fused, *arguments)
+
+
+def _run_fused(nodes: Sequence[Any], needs: Sequence[Hashable], *answers: Any) -> Any:
+    """Run dask tasks in order within one task and return the last result; `answers` belong to the keys `needs`."""
+    known = dict(zip(needs, answers, strict=True))
+    for node in nodes:
+        known[node.key] = node(known)
+    return known[nodes[-1].key]
+
+
+def _is_callable(graph: dict[Hashable, Any], key: Hashable) -> bool:
+    """Whether a task can be called with the results of its dependencies.
+
+    Not callable are plain tuples, tasks that wait for a Future, and tasks that distributed runs in its own way (these
+    have `block_fusion` set).
+    """
+    node = graph[key]
+    if getattr(node, "block_fusion", False):
+        return False
+    return hasattr(node, "dependencies") and node.dependencies <= graph.keys()
+
+
+def _apply_to_block(block: Array, *, model: _StreamingKernelPCA, method: _Method, width: int | None = None) -> Array:
+    return method(model, block) if len(block) else np.empty((0,) if width is None else (0, width))
+
+
+def _apply_to_frame(part: Any, model: _StreamingKernelPCA, method: _Method, names: list[str] | None) -> Any:
+    """Apply a method to a partition of a DataFrame; returns a DataFrame if `names` are given, else a Series."""
+    width = 1 if names is None else len(names)
+    answers = method(model, part).reshape(-1, width) if len(part) else np.empty((0, width))
+    frame = type(part)(answers, index=part.index, columns=names or ["answer"])
+    return frame if names else frame["answer"].rename(None)
+
+
+def _apply_to_bag(
+    part: Iterable[Any], model: _StreamingKernelPCA, method: _Method, names: list[str] | None
+) -> list[Any]:
+    """Apply a method to each item of a Bag: an item of several rows gets an array of answers, a single row one."""
+    items = list(part)
+    if not items:
+        return []
+    answers = method(model, _as_rows(items, names))
+    sizes = [len(item) if np.ndim(item) == 2 else 1 for item in items]
+    pieces = np.split(answers, np.cumsum(sizes)[:-1])
+    return [piece if np.ndim(item) == 2 else piece[0] for piece, item in zip(pieces, items, strict=True)]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.stream.settings import PARAMETERS, StreamSettings
 
 try:
     from river import base
@@ -18,39 +19,38 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_river needs {error.name}; pip install "streamkpca[river]"') from error
 
+__all__ = ["KernelPCADetector", "KernelPCATransformer"]
+
 Array = npt.NDArray[np.float64]
 
 
-class Learner:
-    """Base of both: everything that learns.
+class _Learner:
+    """Base of the transformer and the detector: learning. The first row sets the features, sorted by name."""
 
-    Notes
-    -----
-    The first row decides which features there are, and their names decide their order.
-    """
-
-    def _begin(self, model: StreamingKernelPCA) -> None:
+    def _begin(self, parameters: dict[str, Any]) -> None:
+        """Make the model behind from parameters under River's names."""
         self._features: list[Any] = []
         self._next_refit = 1
-        self._model = model
+        seed = parameters.pop("seed")
+        self._model = StreamingKernelPCA(**parameters, random_state=seed)
 
     @property
     def _mutable_attributes(self) -> set[str]:
-        """Parameters that may change while the stream goes on."""
-        return {"max_atoms", "tolerance", "center", "half_life", "refit_every", "on_bad_rows"}
+        """Parameters that may change in the middle of a stream."""
+        return {one.name for one in PARAMETERS if one.can_change and not one.concerns_axes}
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # River's `mutate` sets attributes; the model behind has parameters of its own.
+        # River's `mutate` sets attributes of this object; the model it wraps has parameters of its own.
         model = self.__dict__.get("_model")
         if model is not None and name in self._mutable_attributes:
             changed = model.get_params(deep=False) | {name: value}
-            StreamingKernelPCA(**changed)._settings(f"{type(self).__name__}.mutate")
+            StreamSettings.checked(**changed, where=f"{type(self).__name__}.mutate")
             setattr(model, name, value)
         object.__setattr__(self, name, value)
 
     @property
     def kernel_pca(self) -> StreamingKernelPCA:
-        """The model that learns, for all other questions: certificates, drift, atoms, saving.
+        """The wrapped model, for everything else: certificates, drift, atoms, saving.
 
         Examples
         --------
@@ -58,14 +58,14 @@ class Learner:
         >>> detector = KernelPCADetector()
         >>> for i in range(100):
         ...     detector.learn_one({"load": i % 7})
-        >>> detector.kernel_pca.n_atoms_  # for seven different rows
+        >>> detector.kernel_pca.n_atoms_  # 100 rows, 7 of them different
         7
         """
         return self._model
 
     @property
     def features_(self) -> list[Any]:
-        """Names of the features, in the order of the model's columns; empty before the first row.
+        """Names of the features in the order of the model's columns; empty before the first row.
 
         Examples
         --------
@@ -83,19 +83,19 @@ class Learner:
         Parameters
         ----------
         x : dict
-            Numbers by feature. The first that has any decides which features there are.
+            Numbers by feature. The first row that has any sets the features.
 
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number. Nothing is learned then.
+            A feature is not a finite number. Nothing is learned.
 
         Examples
         --------
         >>> from streamkpca.adapters.for_river import KernelPCATransformer
         >>> model = KernelPCATransformer(2)
         >>> model.learn_one({"load": 0.5, "heat": 20.0})
-        >>> model.learn_one({"load": 0.7})  # no heat: 0
+        >>> model.learn_one({"load": 0.7})  # heat counts as 0
         >>> model.kernel_pca.n_samples_seen_
         2
         """
@@ -103,17 +103,17 @@ class Learner:
             self._learn(self._row(x, features, "learn_one"), features)
 
     def learn_many(self, X: Any) -> None:
-        """Learn a mini-batch; the result is that of its rows one by one.
+        """Learn a mini-batch, with the same result as its rows one by one.
 
         Parameters
         ----------
         X : DataFrame
-            Of pandas, polars, pyarrow, or whatever else River takes; a column is a feature.
+            From pandas, polars, pyarrow, or any other library that River takes. Each column is a feature.
 
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number. Nothing is learned then.
+            A feature is not a finite number. Nothing is learned.
 
         Examples
         --------
@@ -131,16 +131,17 @@ class Learner:
     def _learn(self, rows: Array, features: list[Any]) -> None:
         block_size = self._model._settings(f"{type(self).__name__}.learn_one").block_size
         if self._next_refit < block_size:
-            self._learn_young(rows, block_size)
+            self._learn_in_first_block(rows, block_size)
         else:
             self._model.partial_fit(rows)
         self._features = features
 
-    def _learn_young(self, rows: Array, block_size: int) -> None:
-        """Learn rows, and before the first block is full publish after every growth by a quarter.
+    def _learn_in_first_block(self, rows: Array, block_size: int) -> None:
+        """Learn rows; until the first block is full, refit whenever the stream has grown by a quarter.
 
-        River asks after every row. The model would answer from all rows so far, and the refits for that took 70 s for
-        the first 510 rows; these take 1 s. Their counts are fixed, so that cuts do not matter.
+        River queries the model after every row, and the model would refit for each query to include all rows. That took
+        70 s for the first 510 rows; this schedule takes 1 s. It depends on row counts alone, so the way the stream is
+        cut into calls does not change the result.
         """
         model, before, next_refit = self._model, copy.copy(self._model._stream), self._next_refit
         seen = 0 if before is None else before.n_rows
@@ -162,15 +163,15 @@ class Learner:
         try:
             row = np.array([values])
         except ValueError:
-            # Of several lengths.
+            # Values of different lengths.
             row = np.array([[None]])
         if row.dtype.kind not in "fiub" or row.ndim != 2:
-            # Slower, for what numpy has no type for: fractions, decimals, large integers.
+            # Slower, for numbers without a numpy type: fractions, decimals, large integers.
             row = np.array([[self._number(value, name, method) for name, value in zip(features, values, strict=True)]])
         return row.astype(np.float64, copy=False)
 
     def _number(self, value: Any, feature: Any, method: str) -> float:
-        # Zero-dimensional arrays are numbers to numpy.
+        # A zero-dimensional array is a number, too.
         given = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
         if not isinstance(given, Real | Decimal | np.bool_):
             raise self._refusal(method, feature, repr(value))
@@ -181,10 +182,10 @@ class Learner:
 
     def _rows(self, frame: Any, features: list[Any], method: str) -> Array:
         rows = np.zeros((len(frame), len(features)))
-        place_of = {name: place for place, name in enumerate(frame.columns)}
+        column_of = {name: j for j, name in enumerate(frame.columns)}
         for i, name in enumerate(features):
-            if (place := place_of.get(name)) is not None:
-                column = frame[:, [place]]
+            if name in column_of:
+                column = frame[:, [column_of[name]]]
                 if not _is_numeric(column):
                     raise self._refusal(method, name, f"a column of {column.schema.dtypes()[0]}")
                 rows[:, i] = dataframe.to_numpy(column)[:, 0]
@@ -193,12 +194,12 @@ class Learner:
     def _refusal(self, method: str, feature: Any, got: str) -> TypeError:
         return TypeError(
             f"{type(self).__name__}.{method} expected numbers but feature {feature!r} is {got}; encode it "
-            "(preprocessing.OneHotEncoder), or pick what is numeric (compose.SelectType(numbers.Number))"
+            "(preprocessing.OneHotEncoder), or select numeric features (compose.SelectType(numbers.Number))"
         )
 
 
 def _in_order(names: Iterable[Any]) -> list[Any]:
-    """Order features by name: River's dicts have no order that counts."""
+    """Sort features by name: the order within River's dicts has no meaning."""
     given = list(names)
     try:
         return sorted(given)
@@ -207,65 +208,65 @@ def _in_order(names: Iterable[Any]) -> list[Any]:
 
 
 def _is_numeric(column: Any) -> bool:
-    """Whether a frame of one column holds numbers or booleans."""
+    """Whether a one-column frame holds numbers or booleans."""
     dtype = column.schema.dtypes()[0]
     if dtype.is_numeric() or dtype.is_boolean():
         return True
-    # Sparse columns, as River's OneHotEncoder makes them, are unknown to narwhals.
+    # narwhals does not know sparse columns, which River's OneHotEncoder makes.
     return column.implementation.is_pandas_like() and column.to_native().dtypes.iloc[0].kind in "fiub"
 
 
-class KernelPCATransformer(Learner, base.MiniBatchTransformer):
+class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     """Kernel PCA as a transformer: features in, coordinates along the principal axes out.
 
     Parameters
     ----------
     n_components : int or float
-        Number q of axes; a float between 0 and 1: the fewest that explain this share of the variance.
+        Number q of axes. A float between 0 and 1 asks for the fewest axes that explain this share of the variance.
     kernel : Kernel or str
-        A kernel of `streamkpca.kernels`, or the name of one. Scale features before: `preprocessing.StandardScaler`.
+        A kernel of `streamkpca.kernels`, or the name of one. Scale the features first: `preprocessing.StandardScaler`.
     max_atoms : int or None
-        Budget of rows that are kept as basis.
+        Largest number of rows kept as atoms; None for no limit.
     tolerance : float
-        Share of the energy sum k(x, x) that may stay outside of their span.
+        Share of the energy sum k(x, x) that may stay outside the span of the atoms.
     noise_variance : float, "auto" or None
-        The larger, the fewer atoms make the axes; None for all.
+        The larger it is, the fewer atoms are active, that is, used by the axes; None keeps all.
     n_active : int or None
-        Look for the noise variance that leaves so many, instead.
+        Number of active atoms; the noise variance is then chosen to leave this many.
     axes : {"ritz", "likelihood"}
-        The best axes in the span of these atoms, or those of the likelihood's own model.
+        The best axes in the span of the active atoms, or the axes of the likelihood's model.
     center : bool
         Subtract the mean in feature space.
     half_life : float or None
-        Rows after which a row counts half; None for never.
+        Number of rows after which the weight of a row has halved; None for no forgetting.
     block_size : int
-        Rows that are worked off together.
+        Number of rows processed together.
     refit_every : int or "auto"
-        Rows between refits of the axes.
+        Number of rows between refits of the axes.
     reservoir_size : int
-        Rows of the random sample that certificates read.
+        Number of rows in the random sample that serves the certificates.
     on_bad_rows : {"raise", "skip"}
-        What to do about rows with NaN or infinity when learning.
+        How to handle rows with NaN or infinity when learning.
     seed : int or None
-        Of that sample; nothing else is random.
+        Seed of that sample; nothing else is random.
     dtype : {"float64", "float32"}
-        What rows are kept in; "float32" halves the memory.
+        Type in which rows are stored; "float32" halves the memory.
 
     Notes
     -----
-    The first row decides which features there are, and their order is that of their names: what a kernel's ``.on``
-    counts. Features that appear later are ignored; one that is missing counts as 0, its mean behind a StandardScaler.
+    The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
+    that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
 
-    A component is named by its number, from 0. Before anything was learned there are none, and rows become ``{}``.
-    Axes change when they are refitted, `refit_every` rows apart; while the stream is young, after every growth by a
+    Components are named by number, from 0. Before the first row there are none, and a row becomes ``{}``. Axes change
+    when they are refitted: every `refit_every` rows, and earlier while the stream is short, whenever it has grown by a
     quarter. Signs are kept.
 
-    River's ``mutate`` changes parameters while the stream goes on, all but `kernel`, `block_size`, `reservoir_size`,
-    `seed` and `dtype`; what concerns the axes shows at the next refit.
+    River's ``mutate`` changes parameters in the middle of a stream, all but `kernel`, `block_size`, `reservoir_size`,
+    `seed` and `dtype`. Parameters of the axes take effect at the next refit.
 
     See Also
     --------
-    streamkpca.StreamingKernelPCA : The model behind it, with more on the parameters.
+    streamkpca.StreamingKernelPCA : The wrapped model, with more on the parameters.
 
     Examples
     --------
@@ -312,25 +313,7 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         self.on_bad_rows = on_bad_rows
         self.seed = seed
         self.dtype = dtype
-        self._begin(
-            StreamingKernelPCA(
-                n_components,
-                kernel=kernel,
-                max_atoms=max_atoms,
-                tolerance=tolerance,
-                noise_variance=noise_variance,
-                n_active=n_active,
-                axes=axes,
-                center=center,
-                half_life=half_life,
-                block_size=block_size,
-                refit_every=refit_every,
-                reservoir_size=reservoir_size,
-                on_bad_rows=on_bad_rows,
-                random_state=seed,
-                dtype=dtype,
-            )
-        )
+        self._begin(self._get_params())
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Project a row.
@@ -343,12 +326,12 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         Returns
         -------
         dict
-            Coordinates by component, 0 to q - 1; empty before anything was learned.
+            Coordinates by component, 0 to q - 1; empty before the first row is learned.
 
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number.
+            A feature is not a finite number.
 
         Examples
         --------
@@ -369,17 +352,18 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         Parameters
         ----------
         X : DataFrame
-            A column is a feature.
+            Each column is a feature.
 
         Returns
         -------
         DataFrame
-            Of the same library, with the same index: a column is a component. It has none before anything was learned.
+            From the same library, with the same index and a column for each component; without columns before the
+            first row is learned.
 
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number.
+            A feature is not a finite number.
 
         Examples
         --------
@@ -396,74 +380,74 @@ class KernelPCATransformer(Learner, base.MiniBatchTransformer):
         """
         frame = dataframe.into_frame(X)
         if not self._features:
-            # Of a pandas DataFrame the index stays; narwhals would drop it with the last column.
+            # Keep the index of a pandas DataFrame; narwhals would drop it with the last column.
             return X[[]] if frame.implementation.is_pandas_like() else frame[:, []].to_native()
         if not len(frame):
             projections = np.empty((0, len(self._model.eigenvalues_)))
         else:
             projections = self._model.transform(self._rows(frame, self._features, "transform_many"))
-        # By column: libraries whose columns are named by text alone get "0", "1" and so on.
+        # Libraries that name columns by text alone get "0", "1" and so on.
         return dataframe.to_native_frame(dict(enumerate(projections.T)), like=frame)
 
     @property
     def _mutable_attributes(self) -> set[str]:
-        """Axes change with them when they are refitted."""
-        return super()._mutable_attributes | {"n_components", "noise_variance", "n_active", "axes"}
+        """Parameters of the axes may change too; they take effect at the next refit."""
+        return {one.name for one in PARAMETERS if one.can_change}
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"n_components": 3, "max_atoms": 32, "block_size": 64}
 
 
-class KernelPCADetector(Learner, base.AnomalyDetector):
-    """Novelty by kernel PCA: how far a row is, in feature space, from what the stream has taught.
+class KernelPCADetector(_Learner, base.AnomalyDetector):
+    """Novelty by kernel PCA: how far a row is, in feature space, from what the model has learned.
 
     Parameters
     ----------
     n_components : int or None
-        None: measure to the span of all rows that are kept as basis. A number: to the centre and the first so many
-        principal axes, which notices rows between the known ones too.
+        None measures the distance to the span of all atoms. A number measures the distance to the mean plus this many
+        principal axes, which also notices rows between the known ones.
     kernel : Kernel or str
-        A kernel of `streamkpca.kernels`, or the name of one. Scale features before: `preprocessing.StandardScaler`.
+        A kernel of `streamkpca.kernels`, or the name of one. Scale the features first: `preprocessing.StandardScaler`.
     max_atoms : int or None
-        Budget of rows that are kept as basis.
+        Largest number of rows kept as atoms; None for no limit.
     tolerance : float
-        Share of the energy sum k(x, x) that may stay outside of their span.
+        Share of the energy sum k(x, x) that may stay outside the span of the atoms.
     center : bool
-        Subtract the mean in feature space; matters with `n_components` alone.
+        Subtract the mean in feature space; only matters if `n_components` is given.
     half_life : float or None
-        Rows after which a row counts half; None for never.
+        Number of rows after which the weight of a row has halved; None for no forgetting.
     block_size : int
-        Rows that are worked off together.
+        Number of rows processed together.
     refit_every : int or "auto"
-        Rows between the moments when what was learned begins to count for scores.
+        Number of rows between refits; scores take newly learned rows into account at each refit.
     reservoir_size : int
-        Rows of the random sample that `kernel_pca.novelty_threshold` reads.
+        Number of rows in the random sample that serves `kernel_pca.novelty_threshold`.
     on_bad_rows : {"raise", "skip"}
-        What to do about rows with NaN or infinity when learning.
+        How to handle rows with NaN or infinity when learning.
     seed : int or None
-        Of that sample; nothing else is random.
+        Seed of that sample; nothing else is random.
     dtype : {"float64", "float32"}
-        What rows are kept in; "float32" halves the memory.
+        Type in which rows are stored; "float32" halves the memory.
 
     Notes
     -----
-    Scores are squared distances in units of k(x, x): with an RBF kernel 0 for known rows, 1 for rows that resemble
-    nothing. Before anything was learned they are 0.
+    Scores are squared distances in units of k(x, x). With an RBF kernel, they are 0 for known rows and 1 for rows that
+    resemble nothing. Before the first row is learned, they are 0.
 
-    The first row decides which features there are, and their order is that of their names: what a kernel's ``.on``
-    counts. Features that appear later are ignored; one that is missing counts as 0, its mean behind a StandardScaler.
+    The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
+    that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
 
-    River's ``mutate`` changes `max_atoms`, `tolerance`, `center`, `half_life`, `refit_every` and `on_bad_rows` while
-    the stream goes on.
+    River's ``mutate`` changes `max_atoms`, `tolerance`, `center`, `half_life`, `refit_every` and `on_bad_rows` in the
+    middle of a stream.
 
     See Also
     --------
-    streamkpca.StreamingKernelPCA : The model behind it, with more on the parameters.
+    streamkpca.StreamingKernelPCA : The wrapped model, with more on the parameters.
 
     Examples
     --------
-    A threshold comes from River's own filters, which also keep anomalies from being learned:
+    River's own filters give a threshold, and keep anomalies from being learned:
 
     >>> from river import anomaly, preprocessing
     >>> from streamkpca.adapters.for_river import KernelPCADetector
@@ -503,25 +487,10 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         self.on_bad_rows = on_bad_rows
         self.seed = seed
         self.dtype = dtype
-        self._begin(
-            StreamingKernelPCA(
-                # Distances to the span of all atoms need no axes.
-                1 if n_components is None else n_components,
-                kernel=kernel,
-                max_atoms=max_atoms,
-                tolerance=tolerance,
-                # Sparse weights make projections cheap; here all atoms are compared with anyway.
-                noise_variance=None,
-                center=center,
-                half_life=half_life,
-                block_size=block_size,
-                refit_every=refit_every,
-                reservoir_size=reservoir_size,
-                on_bad_rows=on_bad_rows,
-                random_state=seed,
-                dtype=dtype,
-            )
-        )
+        # The distance to the span of all atoms needs no axes. Sparse weights would make projections cheap, but
+        # distances use all atoms anyway.
+        n_axes = 1 if n_components is None else n_components
+        self._begin(self._get_params() | {"n_components": n_axes, "noise_variance": None})
 
     def score_one(self, x: Mapping[Any, Any]) -> float:
         """Score a row: the higher, the more anomalous.
@@ -534,12 +503,12 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         Returns
         -------
         float
-            Squared distance in feature space, in units of k(x, x); 0 before anything was learned.
+            Squared distance in feature space, in units of k(x, x); 0 before the first row is learned.
 
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number.
+            A feature is not a finite number.
 
         Examples
         --------
@@ -562,17 +531,17 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
         Parameters
         ----------
         X : DataFrame
-            A column is a feature.
+            Each column is a feature.
 
         Returns
         -------
         Series
-            Of the same library, with the same index: what `score_one` says of each row.
+            From the same library, with the same index: the `score_one` of each row.
 
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number.
+            A feature is not a finite number.
 
         Examples
         --------
@@ -597,6 +566,3 @@ class KernelPCADetector(Learner, base.AnomalyDetector):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"max_atoms": 32, "block_size": 64}
-
-
-__all__ = ["KernelPCADetector", "KernelPCATransformer"]

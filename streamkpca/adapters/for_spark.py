@@ -1,6 +1,6 @@
-"""Recipe for Spark: summaries of partitions by ``mapInArrow``, merged. Needs pyarrow, as Spark does.
+"""Recipe for Spark: summarise partitions with ``mapInArrow``, then merge. Needs pyarrow, as Spark does.
 
-On the driver, with streamkpca installed there and on the executors::
+On the driver, with streamkpca installed on the driver and the executors::
 
     from pyspark import StorageLevel
     from streamkpca import StreamingKernelPCA
@@ -11,14 +11,15 @@ On the driver, with streamkpca installed there and on the executors::
     first = frame.limit(model.block_size).toPandas()
     template = partitions.template_of(model, first)
 
-    long = frame.coalesce(16)  # as many as cores: each partition is a young stream, which searches for its atoms
+    long = frame.coalesce(16)  # one partition a core: each is a stream of its own with its own search for atoms
     summaries = long.mapInArrow(lambda batches: for_spark.summarise_batches(template, batches), "summary binary")
     parts = [row.summary for row in summaries.collect()]  # in the order of the partitions, megabytes each
     model = partitions.finish(model, template, partitions.merge_summaries(template, parts))
 
     scores = frame.mapInArrow(lambda batches: for_spark.score_batches(model, batches), "novelty double")
 
-Thousands of partitions merge on the executors; Spark does not promise the order, which matters within the bounds only::
+Thousands of partitions are better merged on the executors. Spark does not guarantee the order of these merges; the
+result depends on it only within its error bounds::
 
     merged = summaries.rdd.map(lambda row: bytes(row.summary)).treeReduce(
         lambda a, b: partitions.merge_summaries(template, [a, b])
@@ -43,19 +44,19 @@ __all__ = [
 
 
 def summarise_batches(template: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    """Learn a partition that comes as batches of Arrow.
+    """Learn a partition given as Arrow batches.
 
     Parameters
     ----------
     template : StreamingKernelPCA
         From `partitions.template_of`.
     batches : iterable of RecordBatch
-        Columns of numbers, the features.
+        Each column is a feature, of numbers.
 
     Yields
     ------
     RecordBatch
-        One, of one row, with the column ``summary`` of bytes.
+        One batch of one row, with a binary column ``summary``.
 
     Raises
     ------
@@ -81,19 +82,19 @@ def summarise_batches(template: StreamingKernelPCA, batches: Iterable["pa.Record
 
 
 def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    """Score rows that come as batches of Arrow.
+    """Score rows given as Arrow batches.
 
     Parameters
     ----------
     model : StreamingKernelPCA
-        Fitted.
+        A fitted model.
     batches : iterable of RecordBatch
-        Columns of numbers, the features.
+        Each column is a feature, of numbers.
 
     Yields
     ------
     RecordBatch
-        For each batch one, with the column ``novelty``: `StreamingKernelPCA.reconstruction_error` of its rows.
+        One for each batch, with a column ``novelty``: `StreamingKernelPCA.reconstruction_error` of its rows.
 
     Raises
     ------
@@ -119,7 +120,7 @@ def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]
 
 
 def _rows(batch: "pa.RecordBatch") -> NamedRows:
-    """Copy columns into rows; what is missing becomes NaN."""
+    """Copy columns into rows; missing values become NaN."""
     columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
     return NamedRows(batch.schema.names, np.column_stack(columns) if columns else np.empty((batch.num_rows, 0)))
 
@@ -128,5 +129,5 @@ def _pyarrow() -> "pa":
     try:
         import pyarrow
     except ModuleNotFoundError as error:
-        raise ImportError(f'batches of Arrow need {error.name}; pip install "streamkpca[arrow]"') from error
+        raise ImportError(f'Arrow batches need {error.name}; pip install "streamkpca[arrow]"') from error
     return pyarrow

@@ -1,7 +1,7 @@
-"""A fit in parts: a pure summary of each partition, and merges of summaries. For Dask, Spark, or any other framework.
+"""A distributed fit: a pure summary of each partition, and merges of summaries. For Dask, Spark, or any framework.
 
-Every function here depends on its arguments alone. So a part that is lost is made again, to the byte, and the result
-does not depend on where and when parts are worked off, only on the rows, their partitions and the order of merges.
+Every function here depends on its arguments alone. So a lost part can be computed again, to the byte, and the result
+depends only on the rows, their partitions and the order of merges, not on where and when parts are processed.
 """
 
 import copy
@@ -28,17 +28,17 @@ __all__ = [
 
 Array = npt.NDArray[np.float64]
 
-# Summaries are not asked for axes, so they make few, and seldom.
+# Summaries need no axes, so they compute as few as possible, as rarely as possible.
 _NO_AXES = {"n_components": 1, "noise_variance": None, "n_active": None, "axes": "ritz", "refit_every": 2**31}
 
 
 class NamedRows:
-    """Rows with names for their columns, as a DataFrame has them, where no such library may be installed.
+    """Rows with named columns, like a DataFrame but without a library for it.
 
     Parameters
     ----------
     names : sequence of str
-        Of the columns.
+        Names of the columns.
     rows : ndarray of shape (n, d)
 
     Examples
@@ -59,7 +59,7 @@ class NamedRows:
         return int(self.shape[0])
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """Return the rows without names.
+        """Return the rows without column names.
 
         Returns
         -------
@@ -77,26 +77,27 @@ class NamedRows:
 
 
 def template_of(model: StreamingKernelPCA, first_rows: Any = None, sample_weight: Any = None) -> StreamingKernelPCA:
-    """Make the model that every partition is learned with: one kernel, scale and seed for all.
+    """Make the empty model from which every partition is learned: the same kernel, scale and seed for all.
 
     Parameters
     ----------
     model : StreamingKernelPCA
-        Its parameters count, not what it has learned.
+        Only its parameters are used, not what it has learned.
     first_rows : array-like of shape (n, d), optional
-        Rows that settle the kernel's scale: about `block_size` of the first that count, to get what one stream would.
+        Rows that settle the kernel's scale. The first `block_size` rows of positive weight give the scale that a single
+        stream would have.
     sample_weight : array-like of shape (n,), float or None
-        What each of them counts; 1 by default.
+        Weight of each of these rows; 1 by default.
 
     Returns
     -------
     StreamingKernelPCA
-        Without rows. Send it to all who summarise.
+        A model without rows, to be sent to every worker.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter makes no sense, or the scale is not settled and there are no rows to settle it on.
+        A parameter is not valid, or the scale is not settled and there are no rows to settle it on.
 
     Examples
     --------
@@ -112,10 +113,10 @@ def template_of(model: StreamingKernelPCA, first_rows: Any = None, sample_weight
     if not kernel.is_settled:
         if first_rows is None or len(first_rows) == 0:
             raise ValueError(
-                f"{where} expected rows that settle the scale of {kernel!r} but got none; pass the first rows that "
-                "count, or a kernel with a scale"
+                f"{where} expected rows that settle the scale of {kernel!r} but got none; pass the first rows, or a "
+                "kernel with a given scale"
             )
-        # As a stream keeps them; a DataFrame becomes an array here.
+        # In the type that a stream stores rows in; a DataFrame becomes an array here.
         kernel = kernel.settled(np.asarray(first_rows, dtype=model.dtype), sample_weight)
     seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
     parameters = model.get_params(deep=False) | _NO_AXES | {"kernel": kernel, "random_state": seed}
@@ -128,20 +129,20 @@ def runs_of(n_parts: int, n_streams: int) -> list[range]:
     Parameters
     ----------
     n_parts : int
-        At least 1.
+        Number of partitions, at least 1.
     n_streams : int
-        Runs that are wanted, at least 1.
+        Number of runs wanted, at least 1.
 
     Returns
     -------
     list of range
-        The positions of each run's partitions: in order, at most `n_streams` runs, none empty, none longer than another
-        by more than one.
+        The positions of each run's partitions, in order: min(n_parts, n_streams) runs, whose lengths differ by at most
+        one.
 
     Notes
     -----
-    A stream pays once for its atoms: of 800,000 rows with 128 atoms and 32 features the first 100,000 took 4.1 s, the
-    last 0.14 s. So runs should be long, and as many as cores that are to learn at once.
+    A stream pays for its search for atoms once: of 800,000 rows with 128 atoms and 32 features, the first 100,000 took
+    4.1 s and the last 100,000 took 0.14 s. So runs should be long: no more of them than there are cores.
 
     Examples
     --------
@@ -158,33 +159,34 @@ def runs_of(n_parts: int, n_streams: int) -> list[range]:
 def summarise(
     template: StreamingKernelPCA, batches: Iterable[tuple[Any, Any]], *, before: bytes | None = None
 ) -> bytes:
-    """Learn a partition, the first of a stream or the next one.
+    """Learn a partition and return its summary; with `before`, the summary of all partitions so far.
 
     Parameters
     ----------
     template : StreamingKernelPCA
         From `template_of`.
     batches : iterable of (rows, sample_weight)
-        What `partial_fit` takes, in order, and empty batches. How a partition is cut into batches does not matter.
+        Arguments of `partial_fit`, in order; batches may be empty. The result does not depend on how a partition is cut
+        into batches.
     before : bytes, optional
-        The summary of the partitions before it, which stays as it is; the stream goes on from there.
+        Summary of the partitions before this one, from which the stream continues.
 
     Returns
     -------
     bytes
-        As `StreamingKernelPCA.to_bytes` writes them; a model without rows where there are none.
+        The model as `StreamingKernelPCA.to_bytes` writes it; without rows, an empty model.
 
     Raises
     ------
     CheckpointError
-        What was before is damaged.
+        `before` is damaged.
     TypeError, ValueError
         As `StreamingKernelPCA.partial_fit`.
 
     Notes
     -----
-    Partitions learned one after another give the bytes of all their rows in one. To read and write a summary took 8 ms
-    with 128 atoms and 32 features.
+    Partitions learned one after another give the same bytes as all their rows in one partition. Reading and writing a
+    summary took 8 ms with 128 atoms and 32 features.
 
     Examples
     --------
@@ -205,7 +207,7 @@ def summarise(
 
 
 def merge_summaries(template: StreamingKernelPCA, summaries: Sequence[bytes]) -> bytes:
-    """Merge what neighbouring partitions have taught, in their order.
+    """Merge the summaries of neighbouring partitions, in their order.
 
     Parameters
     ----------
@@ -217,12 +219,13 @@ def merge_summaries(template: StreamingKernelPCA, summaries: Sequence[bytes]) ->
     Returns
     -------
     bytes
-        The summary of all their rows in one stream: with a half-life, rows fade by all that come after them.
+        The summary of all their rows as one stream. With a half-life, the weights of earlier rows decay by the number
+        of all later rows.
 
     Raises
     ------
     CheckpointError
-        One is damaged.
+        A summary is damaged.
 
     Examples
     --------
@@ -237,39 +240,40 @@ def merge_summaries(template: StreamingKernelPCA, summaries: Sequence[bytes]) ->
     if template.half_life is not None:
         n_later = 0
         for model in reversed(models):
-            # What is forgotten beyond all numbers is forgotten as far as numbers go.
+            # The factor may underflow to 0, which `forget` refuses; the smallest normal number takes its place.
             model.forget(max(0.5 ** (n_later / template.half_life), np.finfo(np.float64).tiny))
             n_later += getattr(model, "n_samples_seen_", 0)
-    # Nothing is published for a model alone: of rows that wait for their first block no axes could be read again.
-    taught = [model for model in models if hasattr(model, "n_samples_seen_")]
-    return (merge(*taught) if len(taught) > 1 else (taught or models)[0]).to_bytes()
+    # A single model is not merged: that would publish axes, which cannot be read back while its rows wait for their
+    # first block.
+    fitted = [model for model in models if hasattr(model, "n_samples_seen_")]
+    return (merge(*fitted) if len(fitted) > 1 else (fitted or models)[0]).to_bytes()
 
 
 def finish(model: StreamingKernelPCA, template: StreamingKernelPCA, summary: bytes) -> StreamingKernelPCA:
-    """Make a model of the summary of all rows.
+    """Make a model from the summary of all rows.
 
     Parameters
     ----------
     model : StreamingKernelPCA
-        Its parameters say what is made of the summary; it stays as it is.
+        The new model takes its parameters; it is not changed itself.
     template : StreamingKernelPCA
         From `template_of`.
     summary : bytes
-        Of all partitions, from `merge_summaries`.
+        Summary of all partitions, from `merge_summaries`.
 
     Returns
     -------
     StreamingKernelPCA
-        A new one, its axes published; it goes on from here like any other.
+        A new model with its axes published; it can learn more rows.
 
     Raises
     ------
     ValueError
-        There were no rows, or none that counts.
+        There were no rows, or all of them had weight 0.
 
     Examples
     --------
-    The three steps, as any framework may spread them:
+    The three steps, which any framework can distribute:
 
     >>> from streamkpca import KernelPCA, StreamingKernelPCA
     >>> from streamkpca.adapters.partitions import finish, merge_summaries, summarise, template_of
@@ -286,9 +290,10 @@ def finish(model: StreamingKernelPCA, template: StreamingKernelPCA, summary: byt
     stream = whole._stream
     if stream is None or not whole.total_weight_:
         raise ValueError(
-            f"{type(model).__name__}.fit: found 0 rows that count in all partitions while a minimum of 1 is required"
+            f"{type(model).__name__}.fit: found 0 rows to learn from in all partitions; pass at least 1 finite row of "
+            "positive weight"
         )
-    # The parameter stays what the caller said, and the stream goes on with the scale that was settled.
+    # The parameter stays as the caller gave it, and the stream continues with the settled scale.
     whole.kernel = model.kernel
     stream.kernel = whole._settings("finish").kernel
     return whole
@@ -301,17 +306,17 @@ def rows_of_records(records: Iterable[Any], names: Sequence[str] | None = None) 
     ----------
     records : iterable of dict, or of array-likes of shape (d,) or (n, d)
     names : sequence of str, optional
-        Of the features, where records are dicts; the keys of the first one if None.
+        Names of the features if records are dicts; the keys of the first record by default.
 
     Returns
     -------
     NamedRows, or ndarray of shape (n, d)
-        Features that a dict lacks are NaN.
+        Features missing from a dict are NaN.
 
     Raises
     ------
     ValueError
-        A dict has other features.
+        A dict has a feature that is not among the names.
 
     Examples
     --------
@@ -330,12 +335,13 @@ def rows_of_records(records: Iterable[Any], names: Sequence[str] | None = None) 
         if unexpected := [name for name in record if name not in known]:
             raise ValueError(
                 f"rows_of_records expected the features {', '.join(map(str, names))} (set by the first record) but got "
-                f"{', '.join(map(str, unexpected))} too; drop what is not a feature, or name it in every record"
+                f"{', '.join(map(str, unexpected))} too; drop what is not a feature, or name it in the "
+                "first record"
             )
     return NamedRows(names, np.array([[record.get(name, np.nan) for name in names] for record in given]))
 
 
 def _read(template: StreamingKernelPCA, summary: bytes) -> StreamingKernelPCA:
-    # A summary cannot hold functions of the caller, but the template has the settled kernel.
+    # A summary cannot store a kernel with user functions, but the template has the settled kernel.
     assert isinstance(template.kernel, Kernel)
     return StreamingKernelPCA.from_bytes(summary, kernel=template.kernel)

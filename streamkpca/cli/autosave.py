@@ -1,4 +1,4 @@
-"""A model's file while the model learns: when it is saved, and what is noted beside it."""
+"""Saving a model while it learns: when its file is written, and the command's notes beside it."""
 
 import json
 import os
@@ -6,201 +6,112 @@ import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamkpca._core.files import TEMPORARY
 from streamkpca.cli.console import BadInput, one_line
 from streamkpca.cli.tables import Chunk, Table
+from streamkpca.estimators.streaming import StreamingKernelPCA
 
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
-# Where the command keeps its own notes in a model's `extra_`.
+# Key of the command's own notes in a model's `extra_`.
 NOTES: Final = "command"
-# What places may take as text: a model that learns a file a day must not grow for ever.
+# Length of all offsets as text: a model that learns a file a day must not grow for ever.
 _MOST_LETTERS = 2**19
 
 
-class Pace(NamedTuple):
-    """How often a model is saved while it learns.
-
-    Parameters
-    ----------
-    rows : int or None
-    seconds : float or None
-    """
+class SaveInterval(NamedTuple):
+    """How often a model is saved while it learns, in rows or in seconds."""
 
     rows: int | None = None
     seconds: float | None = None
 
 
-class ModelKeeper:
-    """A model's file while it learns: what is noted beside it, and when to write it.
+class Autosave:
+    """A model's file while the model learns: when to write it, and what to note beside it.
 
-    The file is replaced at once by the next whole one, so that whoever reads it meanwhile finds a model.
-
-    Parameters
-    ----------
-    path : str or None
-        Where the model goes; None for nowhere.
-    pace : Pace
-        How often it is saved before the end.
-    before : object
-        The `extra_` of the model that it goes on from, which is kept.
-
-    Attributes
-    ----------
-    path : str or None
-    pace : Pace
-
-    Raises
-    ------
-    BadInput
-        `before` is no dictionary, so that nothing can be added to it.
+    The next whole file replaces the last one at once, so readers always find a model. A `path` of
+    None saves nothing. `before` is the `extra_` of a model that continues; it is kept, and must be a dictionary.
     """
 
-    def __init__(self, path: str | None, pace: Pace, before: Any = None) -> None:
+    def __init__(self, path: str | None, interval: SaveInterval, before: Any = None) -> None:
         if not isinstance(before, dict | None):
             raise BadInput(
-                f"{path}: expected what was saved beside the model (extra) to be a dictionary, to which columns can be "
-                f"added, but got {before!r}; save it anew from Python with another one"
+                f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes can be "
+                f"added, but got {before!r}; save the model again from Python with a dictionary"
             )
         self.path = path
-        self.pace = pace
+        self.interval = interval
         self._extra: dict[str, Any] = dict(before or {})
         self._notes: dict[str, Any] = dict(own_notes(before))
         self._saved_rows, self._saved_at = 0, time.monotonic()
         if path is not None:
             _remove_leftovers(Path(os.path.realpath(path)))
 
-    @property
-    def columns(self) -> list[str] | None:
-        """Names of the columns that were learned, where a file has named them."""
-        return self._notes.get("columns")
-
     def note(self, table: Table, chunk: Chunk) -> None:
-        """Take down what has been learned.
-
-        Parameters
-        ----------
-        table : Table
-            Where rows come from.
-        chunk : Chunk
-            Its last rows that were learned.
-        """
+        """Note the columns, and up to where the table was learned."""
         names = table.columns.feature_names
-        if self.columns is None and table.columns.named and len(set(names)) == len(names):
+        if "columns" not in self._notes and table.columns.named and len(set(names)) == len(names):
             self._notes["columns"] = list(names)
-        if chunk.place is not None:
-            places = self._notes.setdefault("places", {})
-            # The newest last.
-            places.pop(key := os.path.realpath(table.source), None)
-            places[key] = chunk.place
+        if chunk.offset is not None:
+            offsets = self._notes.setdefault("places", {})
+            # The newest stands last.
+            offsets.pop(key := os.path.realpath(table.source), None)
+            offsets[key] = chunk.offset
 
-    def place_in(self, file: str) -> dict[str, Any] | None:
-        """Find up to where a file was learned.
+    def offset_in(self, file: str) -> dict[str, Any] | None:
+        """Return the offset up to which a file was learned, for `Table.seek`; None for one that never was."""
+        offset: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
+        return offset
 
-        Parameters
-        ----------
-        file : str
-
-        Returns
-        -------
-        dict or None
-            For `Table.go_on`; None for a file that was never learned.
-        """
-        place: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
-        return place
-
-    def save(self, model: "StreamingKernelPCA") -> None:
-        """Save the model, in place of what may be there; its `extra_` is then what is beside it.
-
-        Parameters
-        ----------
-        model : StreamingKernelPCA
-
-        Raises
-        ------
-        BadInput
-            The file cannot be written; what was there is untouched.
-        """
-        self._forget_old_places()
+    def save(self, model: StreamingKernelPCA) -> None:
+        """Save the model in place of its last file, which stays if writing fails, with the notes in its `extra_`."""
+        self._forget_old_offsets()
         model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
         if self.path is not None:
             with one_line(self.path):
                 model.save(self.path, model.extra_)
         self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
 
-    def _forget_old_places(self) -> None:
-        places = self._notes.get("places", {})
-        lengths = {file: len(json.dumps({file: place})) for file, place in places.items()}
+    def _forget_old_offsets(self) -> None:
+        offsets = self._notes.get("places", {})
+        lengths = {file: len(json.dumps({file: offset})) for file, offset in offsets.items()}
         excess = sum(lengths.values()) - _MOST_LETTERS
         for file, length in lengths.items():
             if excess > 0:
-                del places[file]
+                del offsets[file]
                 excess -= length
 
-    def save_if_due(self, model: "StreamingKernelPCA") -> None:
-        """Save the model when so many rows have come since the last time, or any rows and so many seconds.
-
-        Parameters
-        ----------
-        model : StreamingKernelPCA
-
-        Raises
-        ------
-        BadInput
-            As `save`.
-        """
+    def save_if_due(self, model: StreamingKernelPCA) -> None:
+        """Save the model if enough rows have come since the last time, or any rows and enough seconds."""
         new = model.n_samples_seen_ - self._saved_rows
-        many = self.pace.rows is not None and new >= self.pace.rows
-        late = self.pace.seconds is not None and time.monotonic() - self._saved_at >= self.pace.seconds
+        many = self.interval.rows is not None and new >= self.interval.rows
+        late = self.interval.seconds is not None and time.monotonic() - self._saved_at >= self.interval.seconds
         if many or (late and new):
             self.save(model)
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what a process that was killed has left half written; one process writes a model at a time."""
+    """Remove half-written files of killed processes; only one process writes a model at a time."""
     # .<name of the model>.<16 random digits>.tmp
     name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}" + re.escape(TEMPORARY))
-    # A folder that cannot be looked through may still take the model.
+    # A folder that cannot be listed may still take the model.
     with suppress(OSError):
         for file in path.parent.iterdir():
             if name.fullmatch(file.name):
                 file.unlink(missing_ok=True)
 
 
-def n_passed(place: dict[str, Any]) -> int:
-    """Count the lines or rows before a place, which anybody may have written.
-
-    Parameters
-    ----------
-    place : dict
-        As `Chunk.place`.
-
-    Returns
-    -------
-    int
-        0 where it does not say.
-    """
-    # A place's line is the one that comes next.
-    line, row = place.get("line"), place.get("row")
+def n_passed(offset: dict[str, Any]) -> int:
+    """Count the lines or rows before an offset, which others may have written; 0 if it does not tell."""
+    # The line of an offset is the next one to read.
+    line, row = offset.get("line"), offset.get("row")
     return line - 1 if isinstance(line, int) else row if isinstance(row, int) else 0
 
 
 def own_notes(extra: Any) -> dict[str, Any]:
-    """Find the command's notes in what was saved beside a model, which anybody may have written.
+    """Return the command's notes in an `extra_`, which others may have written; only notes of the right form.
 
-    Parameters
-    ----------
-    extra : object
-        A model's `extra_`.
-
-    Returns
-    -------
-    dict
-        ``columns``: names of the columns that were learned; ``places``: up to where files were learned, by their paths.
-        Only what has the right form.
+    ``columns``: names of the learned columns. ``places``: offsets up to which files were learned, by path.
     """
     notes = extra.get(NOTES) if isinstance(extra, dict) else None
     found: dict[str, Any] = {}
@@ -208,7 +119,7 @@ def own_notes(extra: Any) -> dict[str, Any]:
         columns = notes.get("columns")
         if isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns):
             found["columns"] = columns
-        places = notes.get("places")
-        if isinstance(places, dict) and all(isinstance(place, dict) for place in places.values()):
-            found["places"] = dict(places)
+        offsets = notes.get("places")
+        if isinstance(offsets, dict) and all(isinstance(offset, dict) for offset in offsets.values()):
+            found["places"] = dict(offsets)
     return found

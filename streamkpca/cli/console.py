@@ -1,4 +1,4 @@
-"""What the command shows and how it stops: progress, tables, one-line errors, signals at a safe moment."""
+"""Standard output and standard error of the command: tables, JSON, progress, and errors of one line."""
 
 import errno
 import json
@@ -29,25 +29,14 @@ Report = Callable[[int, int, int], None]
 
 
 class BadInput(click.ClickException):
-    """Raised for input that cannot be used; its message names the place and the remedy."""
+    """An error in what the user gave; its message names the place and the remedy."""
 
     exit_code = WRONG_USE
 
 
 @contextmanager
 def one_line(path: str = "") -> Iterator[None]:
-    """Turn bad input, wherever it shows, into the command's one-line error.
-
-    Parameters
-    ----------
-    path : str, optional
-        The file that is at work, where the system's error names none.
-
-    Raises
-    ------
-    BadInput
-        For ValueError, for libraries that are missing and for what the operating system refuses.
-    """
+    """Turn a ValueError, a missing library and the system's errors, which may lack the `path`, into `BadInput`."""
     try:
         yield
     except BrokenPipeError:
@@ -70,11 +59,11 @@ class Ordered(click.Group):
 class OneLineErrors(Ordered):
     """A group of commands whose every failure is one line on standard error and an exit code.
 
-    Exit codes: 0 fine, 2 wrong usage or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 nobody reads the output.
+    0 done, 2 wrong use or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 the reader of standard output has left.
     """
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run the command and leave the process."""
+        """Run the command and exit."""
         extra["standalone_mode"] = False
         try:
             code = super().main(*args, **extra)
@@ -95,7 +84,7 @@ class OneLineErrors(Ordered):
         sys.exit(code if isinstance(code, int) else 0)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the command line, or print the help, which a reader may leave too."""
+        """Read the command line, or print the help, whose pipe may be closed too."""
         try:
             return super().make_context(*args, **extra)
         except BrokenPipeError:
@@ -108,7 +97,7 @@ class OneLineErrors(Ordered):
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 result = super().invoke(ctx)
-            # Without standard output (>&-) Python has none either.
+            # With standard output closed (>&-), Python has none either.
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
@@ -119,21 +108,9 @@ class OneLineErrors(Ordered):
 
 @contextmanager
 def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Iterator[Report]:
-    """Show a progress bar with rows a second on standard error, if that is a terminal.
+    """Show a progress bar on standard error if that is a terminal, and yield the function that moves it.
 
-    Parameters
-    ----------
-    what : str
-        Said in front of the bar.
-    total : int or None
-        Position that is the end; None where it is unknown.
-    quiet : bool, default=False
-        Show nothing.
-
-    Yields
-    ------
-    callable
-        To be called with the position reached, the rows done and the atoms held.
+    It takes the position reached, out of `total` if that is known, the rows done and the atoms held.
     """
     console = Console(stderr=True)
     bar = Progress(
@@ -145,7 +122,7 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
         console=console,
         disable=quiet or not console.is_terminal or console.is_dumb_terminal,
         transient=True,
-        # Or else it takes what is meant for standard output to its own terminal, past a file that was to get it.
+        # Otherwise it writes standard output to its own terminal, even where that was redirected to a file.
         redirect_stdout=False,
     )
     start = time.perf_counter()
@@ -160,36 +137,17 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
 
 
 def print_warning(message: str) -> None:
-    """Print a warning as one line on standard error.
-
-    Parameters
-    ----------
-    message : str
-    """
+    """Print a warning as one line on standard error."""
     click.echo(f"streamkpca: warning: {_printable(' '.join(message.split()))}", err=True)
 
 
 def print_json(found: dict[str, Any]) -> None:
-    """Print an object on one line of standard output.
-
-    Parameters
-    ----------
-    found : dict
-        Of what JSON knows; numbers that it lacks, NaN and infinity, become null.
-    """
+    """Print an object on one line of standard output; NaN and infinity, which JSON lacks, become null."""
     click.echo(json.dumps(_known(found), allow_nan=False))
 
 
 def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
-    """Print pairs of a name and a value on standard output.
-
-    Parameters
-    ----------
-    title : str
-        Heading.
-    facts : sequence of (str, str)
-        The pairs.
-    """
+    """Print a heading and pairs of a name and a value on standard output."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -199,17 +157,7 @@ def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of right-aligned columns on standard output.
-
-    Parameters
-    ----------
-    title : str
-        Heading.
-    header : sequence of str
-        Names of the columns.
-    rows : sequence of sequence of str
-        Their cells.
-    """
+    """Print a heading and a table of right-aligned columns on standard output."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in header:
         table.add_column(name, justify="right")
@@ -221,12 +169,12 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 def _print(title: str, table: Table) -> None:
     console = Console()
     if not console.is_terminal:
-        # There is no edge to fold long lines at.
+        # A file has no edge at which long lines fold.
         console.width = _NO_EDGE
     with console.capture() as capture:
         console.print(f"[bold]{escape(title)}[/]", soft_wrap=True)
         console.print(table)
-    # Through click, not rich: rich answers a closed pipe by leaving the process with a code of its own.
+    # Through click, not rich: rich exits with a code of its own when the pipe is closed.
     click.echo("\n".join(line.rstrip() for line in capture.get().rstrip("\n").splitlines()) + "\n")
 
 
@@ -239,19 +187,19 @@ def _known(value: Any) -> Any:
 
 
 def _forget_output() -> None:
-    """Let go of what cannot be written: without this the interpreter complains as it leaves."""
+    """Redirect standard output to nowhere: otherwise Python complains at exit about what it cannot write."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _printable(text: str) -> str:
-    """Write control characters as such: names in files of strangers must not steer the terminal."""
+    """Escape control characters: names in other people's files must not control the terminal."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _refusal(error: OSError, path: str) -> str:
     where = path if error.filename is None else error.filename
     is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    remedy = "make room, or write elsewhere" if is_full else "check the path and your rights to it"
+    remedy = "make room, or write elsewhere" if is_full else "check the path and your permissions"
     return f"{where}: {error.strerror or error}; {remedy}".removeprefix(": ")
 
 

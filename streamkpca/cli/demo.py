@@ -1,4 +1,4 @@
-"""The demonstration: a model that learns a simulated plant as it runs, and watches it."""
+"""The demonstration: a simulated plant with faults, and a model that learns it while it looks for them."""
 
 import time
 from collections.abc import Iterator
@@ -28,20 +28,23 @@ _N_HIDDEN = 16
 _DAY = 144.0
 _NOISE = 0.02
 _DRIFT_ROWS = 100_000.0
-# The stream begins healthy: whoever learns from it needs a moment to see what is normal.
+# The stream begins healthy, so that a model can learn what is normal.
 _HEALTHY_BLOCKS = 2
 _FAULT_CHANCE = 0.25
+
+_MEMORY_ROWS = 20_000
+# Robust standard deviations above the median, both of the logarithm: a quantile would rise with the faults themselves.
+_ALARM_DEVIATIONS = 4.0
+# A fault counts as found when this share of its rows raises an alarm: a single row may do so by chance.
+_FOUND_SHARE = 0.1
+_PICTURE_ROWS = 4000
 
 
 class PlantBlock(NamedTuple):
     """Consecutive rows of the simulated plant.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n, 24)
-        Sensor readings, each in units of its own nominal range.
-    faults : ndarray of shape (n,), int8
-        Position in `FAULT_KINDS`; 0 is healthy.
+    rows (n, 24): sensor readings, each in units of its own nominal range. faults (n,): positions in `FAULT_KINDS`; 0 is
+    healthy.
     """
 
     rows: Array
@@ -49,34 +52,21 @@ class PlantBlock(NamedTuple):
 
 
 def simulate_plant(n_rows: int, *, seed: int = 0) -> Iterator[PlantBlock]:
-    """Simulate the readings of a plant, one row every ten minutes, a block at a time.
-
-    Parameters
-    ----------
-    n_rows : int
-        How many rows.
-    seed : int
-        Another seed is another plant with other faults.
-
-    Yields
-    ------
-    PlantBlock
-        `BLOCK_ROWS` rows, the last block perhaps fewer.
+    """Simulate `n_rows` readings of a plant, one row every ten minutes, in blocks of `BLOCK_ROWS`.
 
     Notes
     -----
-    Three states (the load, which follows the day; the product; the weather) are sums of waves of unrelated
-    periods. A fixed random network of tanh units maps them to 24 sensors, so the readings lie near a curved
-    sheet of three dimensions, with noise of 0.02. The sheet drifts by tanh(row / 100,000) of a fixed random
-    step. Faults come at random in about a quarter of the blocks and stay inside one block:
+    Three states (the load, which follows the day; the product; the weather) are sums of waves with unrelated periods. A
+    fixed random network of tanh units maps them to 24 sensors, so the readings lie near a curved sheet of three
+    dimensions, with noise of 0.02. The sheet drifts by tanh(row / 100,000) of a fixed random step. Faults come at
+    random in about a quarter of the blocks and stay inside one block:
 
     * stuck: two sensors repeat a reading,
     * spike: two sensors jump, for 3 to 12 rows,
-    * decoupled: four sensors report what they would in another state of the plant; each reading alone is
-      normal.
+    * decoupled: four sensors report what they would in another state of the plant; each reading alone is normal.
 
-    A row depends on the seed and its own position only: a shorter stream is the beginning of a longer one,
-    and no state is carried. O(BLOCK_ROWS) memory.
+    A row depends only on the seed and its own position: a shorter stream is the beginning of a longer one. Another seed
+    is another plant with other faults. O(BLOCK_ROWS) memory.
 
     Examples
     --------
@@ -144,37 +134,17 @@ class _Plant:
         return readings
 
 
-_MEMORY_ROWS = 20_000
-# Robust standard deviations above the median, both of the logarithm: a quantile would rise with the faults themselves.
-_ALARM_DEVIATIONS = 4.0
-# A fault counts as found when this share of its rows raises an alarm: a single row may do so by chance.
-_FOUND_SHARE = 0.1
-_PICTURE_ROWS = 4000
-
-
 class Watch:
-    """A model that scores rows of the plant before it learns them.
+    """An unfitted model that scores rows of the plant before it learns them, and what it found.
 
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Unfitted.
-    n_rows : int
-        How many rows will come: an even selection of them is kept for the picture.
-
-    Attributes
-    ----------
-    novelty, threshold : ndarray of shape (n,)
-        Score of every row before it was learned, and where an alarm began then; NaN for the first block.
-    faults : ndarray of shape (n,) of int8
-        What was wrong, see `FAULT_KINDS`.
-    seconds : float
-        Time spent scoring, projecting and learning.
+    `novelty` and `threshold` (n,) are the scores of all rows and the alarm thresholds at the time, NaN for the first
+    block; `seconds` is the time for scoring, projecting and learning.
 
     Notes
     -----
-    Prequential: every score comes from a model that has not seen the row, so one pass both learns and
-    measures. The scores of all rows are kept for the measure, 17 bytes a row; the model itself stays bounded.
+    Prequential: every score comes from a model that has not seen the row, so one pass both learns and measures. All
+    scores are kept for that, 17 bytes a row, and about 4,000 of `n_rows` rows for the picture, evenly chosen. The model
+    itself stays bounded.
     """
 
     def __init__(self, model: StreamingKernelPCA, *, n_rows: int) -> None:
@@ -203,19 +173,7 @@ class Watch:
         return np.concatenate(self._faults) if self._faults else np.empty(0, dtype=np.int8)
 
     def take(self, block: PlantBlock) -> tuple[Array, Array]:
-        """Score a block, then learn it.
-
-        Parameters
-        ----------
-        block : PlantBlock
-            The next rows.
-
-        Returns
-        -------
-        projections : ndarray of shape (n, q)
-        novelty : ndarray of shape (n,)
-            NaN for the first block, before which nothing is known.
-        """
+        """Score n rows, then learn them; return projections (n, q) and novelty (n,), NaN for the first block."""
         start = time.perf_counter()
         n = len(block.rows)
         if self._n_rows == 0:
@@ -232,23 +190,14 @@ class Watch:
         self._threshold.append(np.full(n, level))
         self._faults.append(block.faults)
         row = self._n_rows + np.arange(n)
-        # Faults are rare and short: a selection of such a step would miss most of them.
+        # Faults are rare and short: with the same step the selection would miss most of them.
         picked = (row % self._step == 0) | ((block.faults > 0) & (row % -(-self._step // 12) == 0))
         self._picked.append((row[picked], block.rows[picked], block.faults[picked]))
         self._n_rows += n
         return projections, novelty
 
     def picture(self) -> "Figure":
-        """Draw novelty over time, projections and spectrum.
-
-        Returns
-        -------
-        Figure
-
-        Notes
-        -----
-        The projections are those of the model as it is now; those of `take` are what it thought at the time.
-        """
+        """Draw novelty over time, the spectrum, and projections on the present axes, not on those in `take`."""
         figure = plots.make_figure(width=11, height=8)
         figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
@@ -267,15 +216,12 @@ class Watch:
             highlight=faults > 0,
             ax=figure.add_subplot(grid[1, 0]),
         )
-        plots.draw_spectrum(
-            self.model.eigenvalues_,
-            explained=self.model.explained_variance_ratio_,
-            ax=figure.add_subplot(grid[1, 1]),
-        )
+        spectrum = figure.add_subplot(grid[1, 1])
+        plots.draw_spectrum(self.model.eigenvalues_, explained=self.model.explained_variance_ratio_, ax=spectrum)
         return figure
 
     def _alarm_level(self) -> float:
-        """Find where alarms begin now, from the scores of the rows just before."""
+        """Set the threshold of alarms from the scores of the rows just before."""
         recent = np.concatenate(self._novelty[-(_MEMORY_ROWS // BLOCK_ROWS) :])
         recent = np.log(recent[recent > 0])
         if not len(recent):
@@ -285,18 +231,12 @@ class Watch:
         return float(np.exp(middle + _ALARM_DEVIATIONS * deviation))
 
     def measure(self) -> list[tuple[str, str]]:
-        """Tell how well the score found the faults.
-
-        Returns
-        -------
-        list of (str, str)
-            Names and values, ready to print.
-        """
+        """Return how well the score found the faults, as names and values to print."""
         novelty, faults, threshold = self.novelty, self.faults, self.threshold
         scored = np.isfinite(novelty)
         novelty, faults, threshold = novelty[scored], faults[scored], threshold[scored]
         if not faults.any():
-            return [("faults", "none yet: the plant runs healthy at first; ask for more --rows")]
+            return [("faults", "none yet: the plant begins healthy; simulate more --rows")]
         with np.errstate(invalid="ignore"):
             alarms = novelty > threshold
         # A fault never crosses a block, and between two faults there is a healthy row.
@@ -305,10 +245,7 @@ class Watch:
         found = n_alarms >= _FOUND_SHARE * np.add.reduceat(faults > 0, starts, dtype=int)
         facts = [
             ("area under ROC curve", f"{auroc(faults, novelty):.3f}"),
-            (
-                "average precision",
-                f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})",
-            ),
+            ("average precision", f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})"),
             ("faults found", f"{found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)"),
         ]
         for kind in range(1, len(FAULT_KINDS)):

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from streamkpca.cli.autosave import ModelKeeper, Pace
+from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
 from streamkpca.cli.models import (
     check_columns,
@@ -24,9 +24,9 @@ from streamkpca.cli.options import (
     Command,
     follow_option,
     format_option,
+    given_options,
     json_option,
     model_options,
-    named_on_the_line,
     option,
     save_option,
     table_options,
@@ -41,29 +41,26 @@ from streamkpca.cli.pipeline import (
     results_form,
     skipped_facts,
     tell_skipped,
-    time_name,
 )
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.results import ResultWriter
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Table, TableError
+from streamkpca.estimators.streaming import StreamingKernelPCA
 
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
-# Followers are killed rather than stopped, sooner or later.
+# A follower is likely to be killed rather than stopped in the end.
 _FOLLOW_SECONDS = 60.0
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @click.command(
     cls=Command,
-    short_help="Watch a simulated plant, and find its faults.",
+    short_help="Learn a simulated plant, and find its faults.",
     examples=[
         ("streamkpca demo", "A picture and a table of 200,000 rows in ./streamkpca-demo."),
         ("streamkpca demo --rows 20000 --seed 7 --json", "Another plant, shorter, for machines."),
     ],
-    streams="Standard output: what was learned and how well faults were found. Standard error: progress, on terminals.",
+    output="what was learned, and how well faults were found.",
 )
 @option("--rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows to simulate.")
 @option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Another seed, another plant.")
@@ -77,13 +74,12 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 )
 @json_option
 def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
-    """Stream a simulated plant, learn it online, and see whether novelty finds its faults.
+    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults.
 
-    24 sensors, one row every ten minutes, a slow drift and labelled faults. Every row is scored before it is learned.
-    Nothing here is real data.
+    The plant has 24 sensors, one row every ten minutes, a slow drift and labelled faults. Every row is scored before it
+    is learned. None of this is real data.
     """
     from streamkpca.cli.demo import N_SENSORS, Watch, simulate_plant
-    from streamkpca.estimators.streaming import StreamingKernelPCA
 
     folder = Path(out)
     with one_line():
@@ -94,14 +90,14 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
             [("sensors", str(N_SENSORS)), ("rows", f"{rows:,} (one every ten minutes)"), ("seed", str(seed))],
         )
     model = StreamingKernelPCA()
-    watch, hands = Watch(model, n_rows=rows), Interruption()
+    watch, signals = Watch(model, n_rows=rows), SignalGuard()
     interrupted = False
     table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
-    with hands.armed(), one_line(), ResultWriter(table_file) as writer:
+    with signals.installed(), one_line(), ResultWriter(table_file) as writer:
         try:
             with show_progress("learning", rows) as report:
                 for block in simulate_plant(rows, seed=seed):
-                    with hands.shielded():
+                    with signals.deferred():
                         projections, novelty = watch.take(block)
                         writer.write(novelty, projections, labels=block.faults)
                     report(writer.n_rows, writer.n_rows, model.n_atoms_)
@@ -119,50 +115,56 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
             print_facts("How well novelty found the faults (each row scored before it was learned)", measures)
             click.echo(f"Projections and scores: {table_file}\nPicture: {picture_file}")
     if interrupted:
-        hands.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
+        signals.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
 
 
-def _pace(context: click.Context, parameter: click.Parameter, value: str | None) -> Pace:
+def _interval(context: click.Context, parameter: click.Parameter, value: str | None) -> SaveInterval:
     if value is None:
-        return Pace()
+        return SaveInterval()
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
     number = float(found[1]) if found else 0.0
     if not found or number <= 0.0 or (not found[2] and number != int(number)):
         raise click.BadParameter(
             f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", context, parameter
         )
-    return Pace(seconds=number * _SECONDS[found[2]]) if found[2] else Pace(rows=int(number))
+    return SaveInterval(seconds=number * _SECONDS[found[2]]) if found[2] else SaveInterval(rows=int(number))
 
 
 @click.command(
     cls=Command,
     short_help="Learn the rows of files or of a pipe.",
     examples=[
-        ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and keep the model."),
-        ("collect | streamkpca fit - --model plant.npz --resume", "Go on with rows of a pipe."),
-        ("streamkpca fit log.csv --follow --model plant.npz --resume --time when", "A log, for ever; can be killed."),
-        ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; projections of all rows."),
+        ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and save the model."),
+        ("collect | streamkpca fit - --model plant.npz --resume", "Continue with rows from a pipe."),
+        (
+            "streamkpca fit log.csv --follow --model plant.npz --resume --time when",
+            "Follow a log; a kill does no harm.",
+        ),
+        (
+            "streamkpca fit wide.parquet --n-active 40 --dtype float32 --model plant.npz",
+            "Few kernels, half the memory.",
+        ),
+        ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; project all rows."),
     ],
-    streams="Standard output: what was learned; results, with --save -. Standard error: progress, on terminals; "
-    "warnings and errors, a line each.",
+    output="what was learned, or the results with --save -.",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@option("--model", type=FILE, metavar="FILE", section=MODEL, help="Save the model there.")
-@option("--resume", is_flag=True, section=MODEL, help="Go on from the model that --model names, if it is there.")
+@option("--model", type=FILE, metavar="FILE", section=MODEL, help="Save the model here.")
+@option("--resume", is_flag=True, section=MODEL, help="Continue the model in --model, if that file exists.")
 @option(
     "--save-every",
-    "pace",
-    callback=_pace,
+    "interval",
+    callback=_interval,
     metavar="ROWS|TIME",
     section=MODEL,
-    help="Save the model in between too: after so many rows (5000), or so much time (30s, 5m, 1h).  "
+    help="Also save the model while it learns, by rows (5000) or by time (30s, 5m, 1h).  "
     "[default: only at the end; 1m with --follow]",
 )
 @option(
     "--from-start",
     is_flag=True,
     section=MODEL,
-    help="With --resume: learn files from their beginning, though the model has learned from them before.",
+    help="With --resume: learn files from their beginning, even if the model has learned from them before.",
 )
 @follow_option
 @table_options
@@ -174,7 +176,7 @@ def fit(
     files: tuple[str, ...],
     model: str | None,
     resume: bool,
-    pace: Pace,
+    interval: SaveInterval,
     as_json: bool,
     chunk_rows: int,
     save: str | None,
@@ -185,54 +187,52 @@ def fit(
 ) -> None:
     """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input).
 
-    Files are read in chunks, never whole. How they are cut makes no difference to what is learned.
+    Files are read in chunks, never whole. The size of the chunks does not change what is learned.
 
-    --model keeps what was learned, also after Ctrl-C or SIGTERM; with --resume a later run goes on from there. The
-    model's file is replaced at once by the next whole one, so others may read it meanwhile. It also keeps up to where
-    each FILE was learned: a file that has grown since is learned from there on, each row once, even after a kill. Rows
-    of standard input are learned as they come.
+    --model saves what was learned, also after Ctrl-C or SIGTERM; with --resume a later run continues there. Each save
+    replaces the whole file at once, so other processes may read it meanwhile. The file also records up to where each
+    FILE was learned: a FILE that has grown is learned from there on, each row once, even after a kill. Rows of standard
+    input are learned as they come.
 
-    The names of columns are kept too: whatever reads a file later chooses the same columns by name, in whatever order
-    they are there.
+    The file keeps the names of the columns too: later commands choose the same columns by name, in any order.
 
-    --save writes row, novelty and projections of every row. Files are read a second time for that, and all
-    rows are projected by the final model. Standard input cannot be read again: its rows are projected as soon
-    as they are learned, by the model of that moment; they are then taken in full chunks of --chunk-rows.
+    --save writes row, novelty and projections of every row. Files are read a second time for that, and the final
+    model projects all rows. Standard input cannot be read again: its rows are projected as soon as they are learned,
+    by the model of that moment, in full chunks of --chunk-rows.
     """
     form = results_form(save, form, as_json=as_json)
-    learner, hands = _learner(model, resume, files, options), Interruption()
+    learner, signals = _learner(model, resume, files, options), SignalGuard()
     learned = learned_columns(learner) if n_learned(learner) else None
     tables = open_tables(files, reading_options(options) | {"follow": follow}, learned=learned)
     replay = not follow and all(table.rereadable for table in tables)
     for table in tables if n_learned(learner) else ():
         check_columns(learner, str(model), table)
     if from_start and not resume:
-        raise BadInput("fit: --from-start is about files that a model goes on with; say --resume and --model too")
-    if pace != Pace() and model is None:
+        raise BadInput("fit: --from-start needs a model to continue; give --resume and --model too")
+    if interval != SaveInterval() and model is None:
         raise BadInput("fit: --save-every saves the model; name a file for it with --model")
-    if follow and pace == Pace():
-        pace = Pace(seconds=_FOLLOW_SECONDS)
-    keeper, projected, before = ModelKeeper(model, pace, learner.extra_), True, n_learned(learner)
+    if follow and interval == SaveInterval():
+        interval = SaveInterval(seconds=_FOLLOW_SECONDS)
+    autosave, projected, before = Autosave(model, interval, learner.extra_), True, n_learned(learner)
     if not from_start:
-        _go_on(tables, keeper, follow=follow)
+        _seek_ends(tables, autosave, follow=follow)
     writer: ResultWriter | None = None
-    with hands.armed(), one_line(), ExitStack() as stack:
+    with signals.installed(), one_line(), ExitStack() as stack:
         if save:
-            named_times = time_name(tables[0], options["time"])
             others = files if model is None else [*files, model]
-            writer = make_writer(save, others, form=form, live=follow, time_name=named_times)
+            writer = make_writer(save, others, tables[0], time=options["time"], form=form, live=follow)
             stack.enter_context(writer)
         seconds, finished = learn(
             learner,
             tables,
             chunk_rows,
-            hands,
-            keeper=keeper,
+            signals,
+            autosave=autosave,
             writer=None if replay else writer,
             exact=save is not None and not replay and not follow,
         )
         if writer and replay and finished:
-            projected = project(learner, tables, chunk_rows, hands, writer=writer)
+            projected = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)
     has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
     if as_json and not quiet:
@@ -245,34 +245,36 @@ def fit(
         if model:
             click.echo(f"Model: {model}")
     if not finished:
-        hands.leave(f"interrupted after {n_learned(learner):,} rows")
+        signals.leave(f"interrupted after {n_learned(learner):,} rows")
     if not projected:
-        hands.leave("interrupted while projecting; all rows were learned")
+        signals.leave("interrupted while projecting; all rows were learned")
 
 
-def _go_on(tables: Sequence[Table], keeper: ModelKeeper, *, follow: bool) -> None:
-    """Let files begin after the rows that were learned of them before."""
+def _seek_ends(tables: Sequence[Table], autosave: Autosave, *, follow: bool) -> None:
+    """Move to where each file was learned before, so that each row is learned once."""
     for table in tables:
-        place = keeper.place_in(table.source) if table.rereadable else None
+        offset = autosave.offset_in(table.source) if table.rereadable else None
         try:
-            table.go_on(place)
+            table.seek(offset)
         except TableError as error:
             if not follow:
                 raise BadInput(f"{error} (--from-start)") from None
-            # A log that was rotated meanwhile must not stop the one who follows it.
-            print_warning(f"{error}; it is learned from its beginning")
+            # A log that was rotated meanwhile must not stop the process that follows it.
+            print_warning(f"{error}; learning it from its beginning")
 
 
-def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> "StreamingKernelPCA":
-    """Make a model, or read the one to go on from."""
+def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> StreamingKernelPCA:
+    """Make a model, or read the saved one to continue."""
     if resume and path is None:
-        raise BadInput("fit: --resume goes on from a saved model; name it with --model FILE")
+        raise BadInput("fit: --resume continues a saved model; name it with --model FILE")
     if path is None:
         return make_model(options)
     check_writable(path, files)
     if not (resume and Path(path).exists()):
         return make_model(options)
-    named = named_on_the_line(MODEL_PARAMETERS)
+    named = given_options(MODEL_PARAMETERS)
     if named:
-        raise BadInput(f"fit: {path} goes on with the parameters that it began with; leave out {', '.join(named)}")
+        raise BadInput(
+            f"fit: the model in {path} keeps the parameters that it began with; leave out {', '.join(named)}"
+        )
     return read_model(path)

@@ -9,28 +9,29 @@ from streamkpca.cli.manage import completion, export, info, merge, warm_up
 from streamkpca.cli.plot import plot
 from streamkpca.cli.query import score, transform
 
-# The control character keeps click from filling the lines up.
+# The control character keeps click from joining the lines.
 _HELP = """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
 
 \b
 streamkpca demo                                       a simulated plant with faults
-streamkpca fit readings.csv --model plant.npz         learn a file, and keep the model
-collect | streamkpca fit - --model plant.npz --resume go on with rows from a pipe
+streamkpca fit readings.csv --model plant.npz         learn a file, and save the model
+collect | streamkpca fit - --model plant.npz --resume continue with rows from a pipe
 streamkpca score new.csv --model plant.npz            find rows unlike those learned
 streamkpca transform new.csv --model plant.npz        project rows, as CSV on standard output
 streamkpca plot novelty new.csv --model plant.npz --save novelty.png
+streamkpca plot spectrum plant.npz --save spectrum.png
 streamkpca info plant.npz                             what a model has learned
 streamkpca merge east.npz west.npz --out both.npz     one model of two
 streamkpca export plant.npz plant.onnx                for ONNX runtimes; plant.c for microcontrollers
 streamkpca warmup                                     compile all loops now, for images
 streamkpca completion bash                            TAB completes commands, options and files
 
-Each command has a --help of its own, with examples, and a --json for machines.
+Each command has its own --help, with examples, and --json for machines.
 
-Environment: NUMBA_CACHE_DIR, the folder of compiled loops; OPENBLAS_NUM_THREADS, how many threads work; NO_COLOR.
+Environment: NUMBA_CACHE_DIR, the folder of compiled loops; OPENBLAS_NUM_THREADS, the number of threads; NO_COLOR.
 
-Exit codes: 0 done; 2 wrong use or bad input (one line says what); 130 stopped by Ctrl-C, 143 by SIGTERM; 141 nobody
-reads the output any more.
+Exit codes: 0 done; 2 wrong use or bad input (one line tells what); 130 stopped by Ctrl-C, 143 by SIGTERM; 141 the
+reader of the output has left.
 """
 
 

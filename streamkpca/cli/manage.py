@@ -1,4 +1,4 @@
-"""The commands that keep models and the package itself in order: info, merge, export, warmup, completion."""
+"""The commands that manage models and the installation: info, merge, export, warmup, completion."""
 
 import os
 from pathlib import Path
@@ -22,24 +22,23 @@ _INSTALL = {
     "zsh": 'eval "$(streamkpca completion zsh)" in ~/.zshrc, after compinit',
     "fish": "streamkpca completion fish > ~/.config/fish/completions/streamkpca.fish",
 }
-_STREAMS = "Standard output: what is asked for. Standard error: errors, a line each."
 
 
 @click.command(
     cls=Command,
-    short_help="Tell what a saved model has learned.",
+    short_help="Show what a saved model has learned.",
     examples=[
-        ("streamkpca info plant.npz", "What it has learned, from which columns."),
+        ("streamkpca info plant.npz", "What it has learned, and from which columns."),
         ("streamkpca info plant.npz --json | jq .rows", "For machines."),
     ],
-    streams=_STREAMS,
+    output="what the model has learned.",
 )
 @click.argument("model", metavar="MODEL", type=FILE)
 @json_option
 def info(model: str, as_json: bool) -> None:
-    """Tell what a saved MODEL has learned, and what was saved beside it.
+    """Show what a saved MODEL has learned, and what was saved beside it.
 
-    The file is not trusted: it is checked as a whole, nothing in it is run, and nothing is ever unpickled.
+    The file is not trusted: it is checked as a whole, and nothing in it is run or unpickled.
     """
     learner = read_model(model)
     is_fitted = learner.__sklearn_is_fitted__()
@@ -59,13 +58,13 @@ def info(model: str, as_json: bool) -> None:
         ("streamkpca merge east.npz west.npz --out both.npz", "Two halves of a stream."),
         (
             "streamkpca fit part.csv --kernel 'RBF(gamma=0.3)' --model part.npz",
-            "One scale for all parts.",
+            "Give all parts one kernel, scale included.",
         ),
     ],
-    streams=_STREAMS,
+    output="what the merged model has learned, and the path of its file.",
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=FILE)
-@option("--out", required=True, type=FILE, metavar="FILE", section=RESULTS, help="Save the merged model there.")
+@option("--out", required=True, type=FILE, metavar="FILE", section=RESULTS, help="Save the merged model here.")
 @json_option
 def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
     """Merge saved MODELs that have learned different rows with one kernel, scale included."""
@@ -88,28 +87,28 @@ def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
         ("streamkpca export plant.npz plant.onnx", "For ONNX runtimes, in single precision."),
         ("streamkpca export plant.npz plant.c --quantile 0.99", "For microcontrollers, with streamkpca_is_novel()."),
     ],
-    streams=_STREAMS,
+    output="the path of the written file.",
 )
 @click.argument("model", metavar="MODEL", type=FILE)
 @click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
-@option("--double", is_flag=True, section=RESULTS, help="Numbers in double precision.  [default: single]")
+@option("--double", is_flag=True, section=RESULTS, help="Write numbers in double precision.  [default: single]")
 @option(
     "--name",
     default="streamkpca",
     show_default=True,
     section=RESULTS,
-    help="C: what the functions' names begin with.",
+    help="C: prefix of the functions' names.",
 )
 @option(
     "--quantile",
     type=float,
     section=RESULTS,
-    help="C: make NAME_is_novel, true above this share of the rows like those learned.",
+    help="C: add NAME_is_novel, true for rows more novel than this share of rows like those learned.",
 )
 @json_option
 def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:
     """Write a saved MODEL as a graph for ONNX runtimes, or as a C99 file without heap for microcontrollers."""
-    check_writable(out, [model])
+    check_writable(out, [model], what="the export")
     export_model(read_fitted(model), out, double=double, name=name, quantile=quantile)
     if as_json:
         print_json({"written": out, "bytes": Path(out).stat().st_size})
@@ -121,15 +120,15 @@ def export(model: str, out: str, double: bool, name: str, quantile: float | None
     "warmup",
     cls=Command,
     short_help="Compile all loops now.",
-    examples=[("NUMBA_CACHE_DIR=/opt/loops streamkpca warmup", "In an image: compile once, for all who start there.")],
-    streams=_STREAMS,
+    examples=[("NUMBA_CACHE_DIR=/opt/loops streamkpca warmup", "In an image: compile once, for every container.")],
+    output="how many loops were compiled, and where they are kept.",
 )
 @json_option
 def warm_up(as_json: bool) -> None:
     """Compile all loops now, so that no later process does: for container images and installers.
 
     Compiled loops are kept beside the package, or else in the user's cache; the environment variable
-    NUMBA_CACHE_DIR names another folder. Whoever runs the package later must be allowed to write there too.
+    NUMBA_CACHE_DIR names another folder. Later users of the package must be allowed to write there too.
     """
     wanted, folder = os.environ.get("NUMBA_CACHE_DIR"), cache_folder()
     remedy = "set NUMBA_CACHE_DIR to a folder that you may write to"
@@ -151,13 +150,13 @@ def warm_up(as_json: bool) -> None:
 
 @click.command(
     cls=Command,
-    short_help="Print the script for completion in a shell.",
+    short_help="Print the script that completes commands in a shell.",
     examples=[
         (_INSTALL["bash"], "Bash 4.4 or later: from the next shell on."),
         (_INSTALL["zsh"], "Zsh."),
         (_INSTALL["fish"], "Fish."),
     ],
-    streams="Standard output: the script, which also says how to install it. Standard error: errors, a line each.",
+    output="the script, which also tells how to install it.",
 )
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(list(_INSTALL)))
 @json_option
@@ -168,7 +167,7 @@ def completion(shell: str, as_json: bool) -> None:
     root = click.get_current_context().find_root()
     kind = get_completion_class(shell)
     assert kind is not None
-    # Not `source()`: that first asks which bash is there, which need not be the one that will read this.
+    # Not `source()`: that first looks for a bash, which need not be the one that will read this.
     maker = kind(root.command, {}, "streamkpca", "_STREAMKPCA_COMPLETE")
     script = f"# To install: {_INSTALL[shell]}\n{maker.source_template % maker.source_vars()}"
     if as_json:

@@ -1,152 +1,76 @@
-"""Models in files: what the commands do with checkpoints."""
+"""Models in files: reading, merging, exporting them, and checks before the work begins."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamkpca._core.files import write_durably
 from streamkpca.cli.autosave import NOTES, n_passed, own_notes
 from streamkpca.cli.console import BadInput, one_line, print_warning
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
 from streamkpca.cli.tables import Table
-
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA, merge
 
 
-def learned_columns(model: "StreamingKernelPCA") -> list[str] | None:
-    """Name the columns that a model has learned.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-
-    Returns
-    -------
-    list of str or None
-        As the command noted them, or else as the first DataFrame named them; None where nothing has.
-    """
+def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
+    """Return the names of the columns that a fitted model has learned, if the command noted or a DataFrame had them."""
     noted = own_notes(model.extra_).get("columns")
     names = getattr(model, "feature_names_in_", noted)
     return None if names is None or len(names) != model.n_features_in_ else list(names)
 
 
-def n_learned(model: "StreamingKernelPCA") -> int:
-    """Count the rows that a model has seen; 0 before the first.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted or not.
-
-    Returns
-    -------
-    int
-    """
+def n_learned(model: StreamingKernelPCA) -> int:
+    """Count the rows that a model has seen; 0 before the first."""
     return int(getattr(model, "n_samples_seen_", 0))
 
 
-def read_model(path: str) -> "StreamingKernelPCA":
-    """Read a model that was saved.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    StreamingKernelPCA
-
-    Raises
-    ------
-    BadInput
-        There is no such file, it is no sound checkpoint, or its kernel has functions, which are never stored.
-    """
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
+def read_model(path: str) -> StreamingKernelPCA:
+    """Read a saved model; its kernel must not have functions, which are never stored."""
     try:
         with one_line(path):
             return StreamingKernelPCA.load(path)
     except BadInput as error:
-        # Whoever has typed a command has called no function.
+        # The user of a command has not called load.
         raise BadInput(error.message.removeprefix("load: ")) from None
 
 
-def read_fitted(path: str) -> "StreamingKernelPCA":
-    """Read a model that has learned rows.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    StreamingKernelPCA
-
-    Raises
-    ------
-    BadInput
-        As `read_model`, or it has seen no row.
-    """
+def read_fitted(path: str) -> StreamingKernelPCA:
+    """Read a saved model that has learned rows."""
     model = read_model(path)
     if not model.__sklearn_is_fitted__():
-        raise BadInput(
-            f"{path}: this model has seen no rows yet; let it learn some: streamkpca fit FILE --model {path}"
-        )
+        raise BadInput(f"{path}: this model has not learned any rows yet; run streamkpca fit FILE --model {path}")
     return model
 
 
 class WatchedModel:
-    """A model that was saved, read again whenever its file is replaced: by one who learns meanwhile.
-
-    Parameters
-    ----------
-    path : str
-
-    Attributes
-    ----------
-    model : StreamingKernelPCA
-        As it was read last.
-
-    Raises
-    ------
-    BadInput
-        As `read_fitted`.
-    """
+    """A saved model that is read again whenever a process that learns replaces its file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        # Before it is read: what replaces it meanwhile is read again rather than never.
-        self._seen = self._look()
+        # Looked up before the file is read: a file that replaces it meanwhile is read again rather than never.
+        self._seen = self._file_state()
         self.model = read_fitted(path)
 
-    def newer(self) -> "StreamingKernelPCA | None":
-        """Read the model if its file is another one by now.
-
-        Returns
-        -------
-        StreamingKernelPCA or None
-            None where it is the same, or cannot take the place of the one before; a warning tells why.
-        """
-        seen = self._look()
+    def newer(self) -> StreamingKernelPCA | None:
+        """Return the model if its file was replaced; warn and return None if it is of no use."""
+        seen = self._file_state()
         if seen is None or seen == self._seen:
             return None
         self._seen = seen
         try:
             model = read_fitted(self._path)
         except BadInput as error:
-            print_warning(f"{error.message}; going on with the model as it was")
+            print_warning(f"{error.message}; keeping the model as it was")
             return None
         before, after = ((one.n_features_in_, learned_columns(one)) for one in (self.model, model))
         if before != after:
-            print_warning(f"{self._path}: is of other columns now; going on with the model as it was")
+            print_warning(f"{self._path}: has other columns now; keeping the model as it was")
             return None
         self.model = model
         return model
 
-    def _look(self) -> tuple[int, int] | None:
+    def _file_state(self) -> tuple[int, int] | None:
         try:
             found = os.stat(self._path)
         except OSError:
@@ -154,45 +78,19 @@ class WatchedModel:
         return found.st_ino, found.st_mtime_ns
 
 
-def check_writable(path: str, inputs: Sequence[str]) -> None:
-    """Refuse a place for a model before the work begins, and not after.
-
-    Parameters
-    ----------
-    path : str
-        Where the model will go.
-    inputs : sequence of str
-        Files that are read meanwhile.
-
-    Raises
-    ------
-    BadInput
-        It is a folder, in no folder, or one of the inputs.
-    """
+def check_writable(path: str, inputs: Sequence[str], *, what: str = "the model") -> None:
+    """Refuse, before the work begins, to write a whole file to standard output, to no folder, or over an input."""
     target = Path(path)
     if path == STANDARD_OUTPUT:
-        raise BadInput("-: standard output takes results and no models, which are replaced as a whole; name a file")
+        raise BadInput(f"-: {what} cannot go to standard output, because its file is replaced as a whole; name a file")
     if target.is_dir() or not target.absolute().parent.is_dir():
-        raise BadInput(f"{path}: expected the name of a file in a folder that is there")
+        raise BadInput(f"{path}: expected the name of a file in an existing folder")
     if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input and cannot take the model; give it another name")
+        raise BadInput(f"{path}: is read as input, so {what} cannot go there; choose another name")
 
 
-def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
-    """Refuse a table whose columns are not those that a model has learned.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-    path : str
-        The model's file.
-    table : Table
-
-    Raises
-    ------
-    BadInput
-        Another number of columns.
-    """
+def check_columns(model: StreamingKernelPCA, path: str, table: Table) -> None:
+    """Refuse a table whose number of columns is not the one that the model in `path` has learned."""
     found = len(table.columns.features)
     if found != model.n_features_in_:
         raise BadInput(
@@ -201,26 +99,11 @@ def check_columns(model: "StreamingKernelPCA", path: str, table: Table) -> None:
         )
 
 
-def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, Any]]:
-    """Read models and merge them.
+def merge_models(paths: Sequence[str]) -> tuple[StreamingKernelPCA, dict[str, Any]]:
+    """Read models and merge them; return the merged model and the notes to save beside it.
 
-    Parameters
-    ----------
-    paths : sequence of str
-
-    Returns
-    -------
-    model : StreamingKernelPCA
-    extra : dict
-        To be saved beside it: the columns, and up to where files were learned, by whichever model got further.
-
-    Raises
-    ------
-    BadInput
-        One cannot be read, they have learned columns of other names or with other kernels, or they do not go together.
+    The notes are the columns, and for each file the offset of the model that got further.
     """
-    from streamkpca.estimators.streaming import merge
-
     models = [read_fitted(path) for path in paths]
     named = [(path, names) for path, model in zip(paths, models, strict=True) if (names := learned_columns(model))]
     for path, names in named[1:]:
@@ -228,47 +111,32 @@ def merge_models(paths: Sequence[str]) -> tuple["StreamingKernelPCA", dict[str, 
         if names != expected and len(names) == len(expected):
             j = next(j for j, (a, b) in enumerate(zip(expected, names, strict=True)) if a != b)
             raise BadInput(
-                f"{path}: expected column {expected[j]!r} in place {j}, as {first} has learned, but got {names[j]!r}; "
-                "merge models of the same columns in the same order"
+                f"{path}: expected column {expected[j]!r} at position {j}, as {first} has learned, but got "
+                f"{names[j]!r}; merge models of the same columns in the same order"
             )
     for path, model in zip(paths[1:], models[1:], strict=True):
-        # What merge says about kernels is advice for Python.
+        # The message of merge gives advice for Python.
         if model.n_features_in_ == models[0].n_features_in_ and model.kernel_ != models[0].kernel_:
             raise BadInput(
                 f"{path}: expected the kernel {models[0].kernel_!r}, as {paths[0]} has learned with, but got "
-                f"{model.kernel_!r}; learn the rows of all with one, scale included: "
+                f"{model.kernel_!r}; learn all rows with one kernel, scale included: "
                 f'fit --kernel "{models[0].kernel_!r}"'
             )
-    places: dict[str, Any] = {}
+    offsets: dict[str, Any] = {}
     for model in models:
-        for file, place in own_notes(model.extra_).get("places", {}).items():
-            places[file] = max(places.get(file, place), place, key=n_passed)
-    notes = ({"columns": named[0][1]} if named else {}) | ({"places": places} if places else {})
+        for file, offset in own_notes(model.extra_).get("places", {}).items():
+            offsets[file] = max(offsets.get(file, offset), offset, key=n_passed)
+    notes = ({"columns": named[0][1]} if named else {}) | ({"places": offsets} if offsets else {})
     with one_line():
         return merge(*models), {NOTES: notes} if notes else {}
 
 
-def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: str, quantile: float | None) -> None:
-    """Write a model in another language.
+def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: str, quantile: float | None) -> None:
+    """Write a fitted model as .onnx or .c, by the ending of `path`, in double or single precision.
 
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-    path : str
-        Ends in ``.onnx`` or ``.c``.
-    double : bool
-        Double precision, else single.
-    name : str
-        For C: what names begin with.
-    quantile : float or None
-        For C: share of rows below the threshold of novelty; None for no threshold.
-
-    Raises
-    ------
-    BadInput
-        Another ending, a model that cannot be exported, or a library is missing.
+    For C: names of functions begin with `name`, and with a `quantile` one of them tells which rows are novel.
     """
+    # Imported here, because the command starts faster without it.
     from streamkpca.export import to_c, to_onnx
 
     suffix = Path(path).suffix.lower()
@@ -280,5 +148,5 @@ def export_model(model: "StreamingKernelPCA", path: str, *, double: bool, name: 
             threshold = None if quantile is None else model.novelty_threshold(quantile)
             contents = to_c(model, name=name, dtype="double" if double else "float", threshold=threshold).encode()
         else:
-            raise BadInput(f"{path}: exports are written as .onnx or .c; end the name so")
+            raise BadInput(f"{path}: expected a name that ends in .onnx or .c")
         write_durably(path, lambda file: file.write(contents))

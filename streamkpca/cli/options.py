@@ -1,6 +1,7 @@
-"""Options that several commands share, and help that shows them in named sections."""
+"""Options that several commands share, and help that lists them in named sections."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
 
@@ -8,37 +9,30 @@ import click
 from click.shell_completion import CompletionItem
 
 from streamkpca.cli.results import FORMATS
+from streamkpca.kernels.registry import KERNELS
+from streamkpca.stream.settings import PARAMETERS, Parameter
 
 Decorated = Callable[..., Any]
 
-# Options that a model begins with, and keeps.
-MODEL_PARAMETERS = {
-    "components", "kernel", "max_atoms", "tolerance", "noise_variance", "block_size", "refit_every", "half_life",
-    "no_center",
-}  # fmt: skip
+# A model keeps these for ever. Bad rows are left out as files are read, before the model sees them.
+MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
+_BAD_ROWS = next(parameter for parameter in PARAMETERS if parameter.name == "on_bad_rows")
 
 INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", "Picture", "Results", "Other"
 FILE = click.Path(allow_dash=True)
 
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER)
+_STANDARD_ERROR = "Standard error: progress, on terminals; warnings and errors, one line each."
 _EXIT_CODES = (
     ("0", "Done."),
-    ("2", "Wrong use or bad input: one line on standard error says where, what, and what to do."),
-    ("130, 143", "Stopped by Ctrl-C or SIGTERM. Neither breaks off in the middle of a chunk; a second one does."),
-    ("141", "Nobody reads standard output any more."),
+    ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
+    ("130, 143", "Stopped by Ctrl-C or SIGTERM at the end of a chunk; a second one stops at once."),
+    ("141", "The reader of standard output has left."),
 )
 
 
 class SectionOption(click.Option):
-    """An option with its place in a section of the help.
-
-    Parameters
-    ----------
-    *args, **more
-        As click has them.
-    section : str
-        Heading that it stands below.
-    """
+    """An option and the section of the help that lists it."""
 
     def __init__(self, *args: Any, section: str = OTHER, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -48,20 +42,13 @@ class SectionOption(click.Option):
 class Command(click.Command):
     """A command whose help is a manual page: options in sections, examples, streams and exit codes.
 
-    Parameters
-    ----------
-    *args, **more
-        As click has them.
-    examples : sequence of (str, str)
-        Command lines without the command's own name, and what each does.
-    streams : str
-        What goes to standard output and standard error.
+    `examples` are pairs of a command line and what it does; `output` tells what goes to standard output.
     """
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), streams: str = "", **more: Any) -> None:
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]], output: str, **more: Any) -> None:
         super().__init__(*args, **more)
         self.examples = examples
-        self.streams = streams
+        self.output = output
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
@@ -78,16 +65,14 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write examples, streams and exit codes."""
-        if self.examples:
-            with formatter.section("Examples"):
-                for line, meaning in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-                    formatter.indent()
-                    formatter.write_text(meaning)
-                    formatter.dedent()
-        if self.streams:
-            with formatter.section("Standard output and error"):
-                formatter.write_text(self.streams)
+        with formatter.section("Examples"):
+            for line, meaning in self.examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+                formatter.indent()
+                formatter.write_text(meaning)
+                formatter.dedent()
+        with formatter.section("Standard output and error"):
+            formatter.write_text(f"Standard output: {self.output} {_STANDARD_ERROR}")
         with formatter.section("Exit codes"):
             formatter.write_dl(_EXIT_CODES)
 
@@ -96,133 +81,74 @@ option = partial(click.option, cls=SectionOption)
 
 
 def grouped(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
-    """Make one decorator of several options.
-
-    Parameters
-    ----------
-    *options : callable
-        Of click.
-
-    Returns
-    -------
-    callable
-    """
+    """Make one decorator of several options."""
     return lambda command: reduce(lambda inner, one: one(inner), reversed(options), command)
 
 
-def named_on_the_line(names: set[str]) -> list[str]:
-    """Pick those of some options that the user has written, not their defaults.
-
-    Parameters
-    ----------
-    names : set of str
-        Parameter names.
-
-    Returns
-    -------
-    list of str
-        As they are written, ``--max-atoms``.
-    """
+def given_options(names: Collection[str]) -> list[str]:
+    """List the options of these parameters that the user has given, as they are written: ``--max-atoms``."""
     context = click.get_current_context()
     return [
-        parameter.opts[0]
+        "/".join([*parameter.opts, *parameter.secondary_opts])
         for parameter in context.command.params
         if parameter.name in names
         and context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
     ]
 
 
-def _atoms(context: click.Context, option: click.Parameter, value: str) -> int | None:
-    if value.lower() == "none":
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a whole number nor 'none'.", context, option) from None
-
-
-def _noise(context: click.Context, option: click.Parameter, value: str) -> float | str | None:
-    if value.lower() in {"none", "auto"}:
-        return None if value.lower() == "none" else "auto"
-    try:
-        return float(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'auto' or 'none'.", context, option) from None
-
-
 def _split(context: click.Context, option: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-def _kernel_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    del context, parameter
-    from streamkpca.kernels.registry import KERNELS
-
-    return [CompletionItem(name) for name in KERNELS if name.startswith(incomplete)]
+def _completed(words: Sequence[str]) -> Callable[..., list[CompletionItem]]:
+    """Make the shell completion of a value from its usual words."""
+    return lambda _context, _parameter, begun: [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
-model_options = grouped(
-    option("--components", default=10, show_default=True, metavar="N", section=LEARNING, help="Principal components."),
-    option(
-        "--kernel",
-        default="rbf",
-        show_default=True,
-        metavar="KERNEL",
-        section=LEARNING,
-        shell_complete=_kernel_names,
-        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()', 'RBF().in_units(std)'.",
-    ),
-    option(
-        "--max-atoms",
-        default="256",
-        show_default=True,
-        callback=_atoms,
-        metavar="N|none",
-        section=LEARNING,
-        help="Most rows kept; 'none' for no limit.",
-    ),
-    option(
-        "--tolerance",
-        default=1e-3,
-        show_default=True,
-        section=LEARNING,
-        help="Share of the energy that may stay unexplained.",
-    ),
-    option(
-        "--noise-variance",
-        default="auto",
-        show_default=True,
-        callback=_noise,
-        metavar="NUMBER|auto|none",
-        section=LEARNING,
-        help="Sparsity of the projections: 'auto', a number (larger: fewer atoms), or 'none' for all atoms.",
-    ),
-    option(
-        "--block-size",
-        default=512,
-        show_default=True,
-        metavar="ROWS",
-        section=LEARNING,
-        help="Rows learned at a time.",
-    ),
-    option(
-        "--refit-every",
-        type=int,
-        metavar="ROWS",
-        section=LEARNING,
-        help="Rows between two refits.  [default: 128 an atom, or 16384]",
-    ),
-    option(
-        "--half-life",
-        type=float,
-        metavar="ROWS",
-        section=LEARNING,
-        help="Rows after which a row counts half.  [default: never]",
-    ),
-    option("--no-center", is_flag=True, section=LEARNING, help="Do not subtract the mean in feature space."),
-)
+def _reader(parameter: Parameter) -> Callable[..., Any]:
+    """Make the callback that reads a number, or one of the parameter's words; `none` stands for None."""
+    words = _written_words(parameter)
+    kind = "a whole number" if parameter.numbers == (int,) else "a number"
+    expected = " or ".join(filter(None, [", ".join([kind, *map(repr, words[:-1])]), *map(repr, words[-1:])]))
+
+    def read(context: click.Context, option: click.Parameter, text: str) -> Any:
+        if text.lower() in words:
+            return None if text.lower() == "none" else text.lower()
+        for number in parameter.numbers:
+            with suppress(ValueError):
+                return number(text)
+        raise click.BadParameter(f"expected {expected} but got {text!r}.", context, option)
+
+    return read
+
+
+def _written_words(parameter: Parameter) -> list[str]:
+    return ["none" if word is None else word for word in parameter.words]
+
+
+def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
+    """Make the option of a model's parameter from its line in the table."""
+    name = "components" if parameter.name == "n_components" else parameter.name.replace("_", "-")
+    make = partial(option, section=LEARNING, show_default=True, help=parameter.help)
+    if isinstance(parameter.default, bool):
+        return make(f"--{name}/--no-{name}", parameter.name, default=parameter.default)
+    if parameter.choices:
+        return make(f"--{name}", parameter.name, default=parameter.default, type=click.Choice(parameter.choices))
+    is_kernel = parameter.name == "kernel"
+    words = _written_words(parameter)
+    return make(
+        f"--{name}",
+        parameter.name,
+        default="none" if parameter.default is None else str(parameter.default),
+        metavar="|".join([parameter.unit, *words]),
+        callback=None if is_kernel else _reader(parameter),
+        shell_complete=_completed(list(KERNELS) if is_kernel else words),
+    )
+
+
+model_options = grouped(*(_parameter_option(parameter) for parameter in MODEL_PARAMETERS.values()))
 json_option = option(
-    "--json", "as_json", is_flag=True, section=RESULTS, help="Standard output is JSON for machines, and nothing else."
+    "--json", "as_json", is_flag=True, section=RESULTS, help="Print JSON for machines, and nothing else."
 )
 model_option = option("--model", required=True, type=FILE, metavar="FILE", section=MODEL, help="A saved model.")
 save_option = option(
@@ -230,8 +156,8 @@ save_option = option(
     type=FILE,
     metavar="FILE",
     section=RESULTS,
-    help="Write a line of results for every row to FILE, whose ending tells the format: "
-    ".csv, .jsonl, .parquet, .arrow (file) or .arrows (stream); - is standard output.",
+    help="Write a line of results for each row to FILE; its ending sets the format: "
+    ".csv, .jsonl, .parquet, .arrow (file) or .arrows (stream). - is standard output.",
 )
 format_option = option(
     "--format",
@@ -244,8 +170,8 @@ follow_option = option(
     "--follow",
     is_flag=True,
     section=INPUT,
-    help="Wait for more at the end of FILE, as tail -F does, through rotation and truncation, until Ctrl-C; "
-    "text files only. Results come row by row. A pipe ends where its writer closes it.",
+    help="Wait for more rows at the end of FILE, as tail -F does, through rotation and truncation, until Ctrl-C; "
+    "text files only. Results come row by row. A pipe ends when its writer closes it.",
 )
 table_options = grouped(
     option("--array", metavar="NAME", section=INPUT, help="Array of an npz file; needed if it holds several tables."),
@@ -269,27 +195,27 @@ table_options = grouped(
         "--time",
         metavar="COLUMN",
         section=INPUT,
-        help="Column that is not learned but kept beside the results, as it stands.",
+        help="Column of times: not learned, but kept beside the results as it is.",
     ),
     option(
         "--on-bad-rows",
-        type=click.Choice(["raise", "skip"]),
-        default="raise",
+        type=click.Choice(_BAD_ROWS.choices),
+        default=_BAD_ROWS.default,
         show_default=True,
         section=INPUT,
-        help="Rows that are no finite numbers: stop there, or leave them out and say at the end how many they were.",
+        help="Rows with text, NaN or infinity: stop there, or skip them and count them at the end.",
     ),
     option(
         "--header/--no-header",
         default=None,
         section=INPUT,
-        help="CSV: whether line one holds names.  [default: look]",
+        help="CSV: whether the first line holds names.  [default: detect]",
     ),
     option(
         "--delimiter",
         metavar="CHAR",
         section=INPUT,
-        help="CSV: what separates fields.  [default: comma; tab for .tsv]",
+        help="CSV: character between fields.  [default: comma; tab for .tsv]",
     ),
     option(
         "--chunk-rows",

@@ -1,48 +1,35 @@
-"""Pictures of saved models and of rows that they are asked about."""
+"""What pictures are made of: rows collected chunk by chunk, axes of times, figures in files."""
 
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import write_durably
 from streamkpca.cli.console import BadInput, one_line
-from streamkpca.cli.results import is_among
+from streamkpca.cli.models import check_writable
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.tables.reader import Time
+from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.plots import make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from streamkpca.estimators.streaming import StreamingKernelPCA
+
+Array = npt.NDArray[np.float64]
+
+_ENDINGS = (".png", ".svg", ".pdf")
+_MOST_ROWS = 2000
 
 
 def time_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
-    """Make an axis of the times of all rows.
-
-    Parameters
-    ----------
-    times : sequence of length n
-        Numbers or dates, as they stand; the first tells which they are.
-    source : str
-        Where they come from, for the error text.
-
-    Returns
-    -------
-    ndarray of shape (n,) of float or datetime64
-        Dates in universal time.
-
-    Raises
-    ------
-    BadInput
-        One is missing, is neither a number nor a date, or comes before the one before it.
-    """
+    """Turn the times of all rows into ascending numbers, or dates in universal time; errors name their `source`."""
     axis = _as_axis(times, source)
     steps = np.diff(axis)
     back = np.flatnonzero(steps < np.zeros(1, dtype=steps.dtype))
@@ -56,12 +43,7 @@ def time_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
 
 
 def label_dates(axes: "Axes") -> None:
-    """Write dates along an axis of times so short that they do not run into each other.
-
-    Parameters
-    ----------
-    axes : Axes
-    """
+    """Write dates along an axis of times so short that they do not overlap."""
     from matplotlib import dates as untyped_dates
 
     dates: Any = untyped_dates
@@ -71,7 +53,7 @@ def label_dates(axes: "Axes") -> None:
 
 
 def _as_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
-    """Turn times into numbers, or into dates in universal time; the first tells which they are."""
+    """Turn times into numbers or dates; the first tells which."""
     numbers = np.array([_as_number(when) for when in times])
     if not np.isnan(numbers[0]):
         bad, axis = np.isnan(numbers), numbers
@@ -82,7 +64,7 @@ def _as_axis(times: Sequence[Any], source: str) -> npt.NDArray[Any]:
         i = int(np.flatnonzero(bad)[0])
         raise BadInput(
             f"{source}: expected times, all numbers or all dates such as 2024-05-01T10:00, but row {i} (from 0) has "
-            f"{times[i]!r}; mend the column, or leave --time out"
+            f"{times[i]!r}; repair the column, or leave --time out"
         )
     return axis
 
@@ -103,35 +85,15 @@ def _as_date(when: Any) -> np.datetime64:
     return np.datetime64(date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None), "us")
 
 
-Array = npt.NDArray[np.float64]
-
-ENDINGS: Final = (".png", ".svg", ".pdf")
-_MOST_ROWS = 2000
-_DOTS_PER_INCH = 150
-
-
 class Collected:
-    """What a picture needs of rows, as chunk after chunk comes.
+    """What a picture needs of rows, collected chunk by chunk.
 
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-    components : (int, int) or None
-        Keep projections on these of every row; None for none.
-    keep_rows : bool, default=False
-        Keep an even selection of 1,000 to 2,000 rows themselves.
-
-    Attributes
-    ----------
-    n_rows : int
-
-    Notes
-    -----
-    8 bytes a row for novelty, 16 for projections, and what labels and times take.
+    Novelty, labels and times of every row, its projections on two `components`, and with `keep_rows` an even selection
+    of 1,000 to 2,000 `rows`: 8 bytes a row for novelty, 16 for projections, and what labels and times take.
     """
 
     def __init__(
-        self, model: "StreamingKernelPCA", *, components: tuple[int, int] | None = None, keep_rows: bool = False
+        self, model: StreamingKernelPCA, *, components: tuple[int, int] | None = None, keep_rows: bool = False
     ) -> None:
         self.n_rows = 0
         self._model = model
@@ -141,8 +103,8 @@ class Collected:
         self._novelty: list[Array] = []
         self._projections: list[Array] = []
         self._labels: list[Array] = []
-        self._times: list[Time] | None = None
-        self._selection: Array = np.empty((0, model.n_features_in_))
+        self.times: list[Time] | None = None
+        self.rows: Array = np.empty((0, model.n_features_in_))
 
     @property
     def novelty(self) -> Array:
@@ -156,156 +118,54 @@ class Collected:
 
     @property
     def labels(self) -> Array | None:
-        """Labels of all rows, where they have some."""
+        """Labels of all rows, if there are any."""
         return np.concatenate(self._labels) if self._labels else None
 
-    @property
-    def rows(self) -> Array:
-        """An even selection of the rows."""
-        return self._selection
-
-    @property
-    def times(self) -> list[Time] | None:
-        """Times of all rows, where they were asked for."""
-        return self._times
-
     def take(self, chunk: Chunk, novelty: Array) -> None:
-        """Take in the next rows.
-
-        Parameters
-        ----------
-        chunk : Chunk
-        novelty : ndarray of shape (n,)
-            Their scores.
-        """
+        """Add the next rows and their scores (n,)."""
         self._novelty.append(novelty)
         if chunk.labels is not None:
             self._labels.append(chunk.labels)
         if chunk.times is not None:
-            self._times = (self._times or []) + chunk.times
+            self.times = (self.times or []) + chunk.times
         if self._components is not None:
             self._projections.append(self._model.transform(chunk.rows)[:, list(self._components)])
         if self._keep_rows:
             first = -self.n_rows % self._step
-            self._selection = np.concatenate([self._selection, chunk.rows[first :: self._step]])
-            while len(self._selection) > _MOST_ROWS:
-                self._selection, self._step = self._selection[::2], 2 * self._step
+            self.rows = np.concatenate([self.rows, chunk.rows[first :: self._step]])
+            while len(self.rows) > _MOST_ROWS:
+                self.rows, self._step = self.rows[::2], 2 * self._step
         self.n_rows += len(chunk.rows)
 
 
 def check_picture(path: str, inputs: Sequence[str]) -> None:
-    """Refuse a place for a picture before the work begins, and not after.
-
-    Parameters
-    ----------
-    path : str
-        Where the picture will go.
-    inputs : sequence of str
-        Files that are read meanwhile.
-
-    Raises
-    ------
-    BadInput
-        Another ending, no folder, or an input's own name; matplotlib is not installed.
-    """
-    from streamkpca.plots import make_figure
-
-    target = Path(path)
-    if target.suffix.lower() not in ENDINGS:
-        raise BadInput(f"{path}: pictures are written as {', '.join(ENDINGS)}; end the name so")
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise BadInput(f"{path}: expected the name of a file in a folder that is there")
-    if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input and cannot take the picture; give it another name")
+    """Refuse, before the work begins, a picture of another format, in no folder, or over an input."""
+    if Path(path).suffix.lower() not in _ENDINGS:
+        raise BadInput(f"{path}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
+    check_writable(path, inputs, what="the picture")
     with one_line():
         make_figure()
 
 
 def make_axes(size: tuple[float, float]) -> tuple["Figure", "Axes"]:
-    """Make a figure and its axes.
-
-    Parameters
-    ----------
-    size : (float, float)
-        Width and height in inches.
-
-    Returns
-    -------
-    Figure
-    Axes
-    """
-    from streamkpca.plots import make_figure
-
+    """Make a figure of a width and height in inches, and its axes."""
     figure = make_figure(width=size[0], height=size[1])
     return figure, figure.add_subplot()
 
 
-def save_picture(figure: "Figure", path: str) -> None:
-    """Write a picture, in place of what may be there.
-
-    Parameters
-    ----------
-    figure : Figure
-    path : str
-        Its ending tells the format.
-
-    Raises
-    ------
-    BadInput
-        The file cannot be written; what was there is untouched.
-    """
-    ending = Path(path).suffix.lower().removeprefix(".")
-    with one_line(path):
-        write_durably(path, lambda file: figure.savefig(file, format=ending, dpi=_DOTS_PER_INCH))
-
-
 def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
-    """Find a feature by its name or position.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of all features.
-    wanted : str
-        A name, or a position from 0; a name wins.
-    path : str
-        The model, for the error text.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    BadInput
-        There is no such feature.
-    """
+    """Find a learned column by its name or else its position; errors name the model's `path`."""
     if wanted in names:
         return list(names).index(wanted)
     if wanted.isdecimal() and int(wanted) < len(names):
         return int(wanted)
-    raise BadInput(f"{path}: expected a column that it has learned but got {wanted!r}; see streamkpca info {path}")
+    raise BadInput(
+        f"{path}: expected a column that the model has learned but got {wanted!r}; see streamkpca info {path}"
+    )
 
 
 def drift_looks(models: Sequence[tuple[str, Any]]) -> tuple[list[int], list[npt.NDArray[np.int64]]]:
-    """Line up what several checkpoints of one stream say of where their atoms come from.
-
-    Parameters
-    ----------
-    models : sequence of (str, StreamingKernelPCA)
-        Paths and models.
-
-    Returns
-    -------
-    counts : list of int
-        Rows seen, ascending.
-    atom_rows : list of ndarray of int
-
-    Raises
-    ------
-    BadInput
-        Two have seen as many rows: they are no two looks at one stream.
-    """
+    """Return the rows seen, ascending, and the atoms' positions of several checkpoints (path, model) of one stream."""
     looks = sorted(((model.n_samples_seen_, path, model.atom_rows_) for path, model in models), key=lambda one: one[:2])
     for (count, path, _), (other, later, _) in pairwise(looks):
         if count == other:

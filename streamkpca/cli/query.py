@@ -1,8 +1,8 @@
-"""The commands that ask a model about rows: score, transform."""
+"""The commands that apply a model to rows: score, transform."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -19,10 +19,10 @@ from streamkpca.cli.options import (
     Command,
     follow_option,
     format_option,
+    given_options,
     json_option,
     model_option,
     model_options,
-    named_on_the_line,
     option,
     save_option,
     table_options,
@@ -38,40 +38,39 @@ from streamkpca.cli.pipeline import (
     results_form,
     skipped_facts,
     tell_skipped,
-    time_name,
 )
 from streamkpca.cli.reports import Scores, model_facts, show_model
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk
-
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA
 
 Array = npt.NDArray[np.float64]
 
 
 @click.command(
     cls=Command,
-    short_help="Tell how novel rows are.",
+    short_help="Measure how novel rows are.",
     examples=[
         ("streamkpca score today.csv --model plant.npz", "The most novel rows, and how many are alarms."),
-        ("streamkpca score new.csv --train old.csv --labels fault", "Learn first; how well novelty finds faults."),
+        (
+            "streamkpca score new.csv --train old.csv --labels fault",
+            "Learn first; measure how well novelty finds faults.",
+        ),
         ("streamkpca score today.csv --model plant.npz --save scores.csv", "A line for every row."),
         ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms, as they come."),
     ],
-    streams="Standard output: what was found; results, with --save -. Standard error: progress, on terminals; "
-    "warnings and errors, a line each.",
+    output="what was found, or the results with --save -.",
 )
 @click.argument("file", metavar="FILE", type=FILE)
-@option("--train", type=FILE, metavar="FILE", section=MODEL, help="What to learn first.")
-@option("--model", type=FILE, metavar="FILE", section=MODEL, help="A saved model, instead.")
+@option("--train", type=FILE, metavar="FILE", section=MODEL, help="Rows to learn first.")
+@option("--model", type=FILE, metavar="FILE", section=MODEL, help="A saved model instead.")
 @option("--train-array", metavar="NAME", section=INPUT, help="Array of an npz --train file.  [default: as --array]")
 @option(
     "--labels",
     metavar="COLUMN",
     section=INPUT,
-    help="Column (or npz array) that is not 0 in anomalous rows of FILE.",
+    help="Column (or npz array) that is not 0 in the anomalous rows of FILE.",
 )
 @option(
     "--quantile",
@@ -112,29 +111,28 @@ def score(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Learn --train, or take a --model that was saved, then tell how novel each row of FILE is.
+    """Learn --train, or read a saved --model, then measure how novel each row of FILE is (- for standard input).
 
-    The novelty of a row is its reconstruction error: the squared distance, in feature space, to what was
-    learned. Alarms are rows above a threshold that a share --quantile of rows like those learned stays below.
-    FILE may be - for standard input.
+    The novelty of a row is its reconstruction error: the squared distance, in feature space, to the span of the
+    atoms. Rows above a threshold are alarms; the share --quantile of rows like those learned stays below it.
 
     With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
-    whenever its file is replaced, as fit --follow does it now and then, unless --save writes its projections.
+    whenever its file is replaced, as by fit --follow, unless --save writes its projections.
 
-    A model chooses the columns that it has learned by name, where FILE has names.
+    The model finds its columns by name if FILE has names.
 
-    With --labels, area under the ROC curve and average precision are reported; the scores of all rows are kept for
-    that, 9 bytes a row.
+    With --labels, the area under the ROC curve and the average precision are reported; for that the scores of all rows
+    are kept, 9 bytes a row.
     """
     if (train is None) == (model is None):
-        raise BadInput("score: give either --train FILE, to learn first, or --model FILE, learned before (see --help)")
-    form, hands = results_form(save, form, as_json=as_json), Interruption()
+        raise BadInput("score: give either --train FILE to learn first, or --model FILE learned before (see --help)")
+    form, signals = results_form(save, form, as_json=as_json), SignalGuard()
     reading, watched = reading_options(options) | {"follow": follow}, None
     if train is not None:
         target, source = open_pair(file, train, labels, train_array, reading)
         learner = make_model(options)
     else:
-        named = named_on_the_line(MODEL_PARAMETERS | {"train_array"})
+        named = given_options({"train_array", *MODEL_PARAMETERS})
         if named:
             raise BadInput(f"score: {model} has its parameters already; leave out {', '.join(named)}")
         watched = WatchedModel(str(model))
@@ -144,13 +142,13 @@ def score(
     result: Scores | None = None
     writer: ResultWriter | None = None
     scored, seconds, learned = False, None, True
-    with hands.armed(), one_line(), ExitStack() as stack:
+    with signals.installed(), one_line(), ExitStack() as stack:
         if save:
-            named_times = time_name(target, options["time"])
-            writer = make_writer(save, [file, str(train or model)], form=form, live=follow, time_name=named_times)
+            inputs = [file, str(train or model)]
+            writer = make_writer(save, inputs, target, time=options["time"], form=form, live=follow)
             stack.enter_context(writer)
         if train is not None:
-            seconds, learned = learn(learner, [source], chunk_rows, hands)
+            seconds, learned = learn(learner, [source], chunk_rows, signals)
         if learned:
             result = Scores(top, threshold=_threshold(learner, quantile))
             shows_alarms = follow and save != STANDARD_OUTPUT
@@ -158,10 +156,10 @@ def score(
                 learner,
                 [target],
                 chunk_rows,
-                hands,
+                signals,
                 writer=writer,
-                takers=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
-                # Axes of several models make no table of projections.
+                callbacks=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
+                # Projections of several models do not belong in one table.
                 newer=_newer(watched, result, quantile) if watched and follow and not save else None,
                 quiet=shows_alarms,
             )
@@ -170,18 +168,18 @@ def score(
     tell_skipped([target])
     if not (writer and writer.is_output):
         if as_json:
-            found = {"model": model_facts(learner) if n_learned(learner) else None}
-            print_json(found | {"scores": result.facts() | skipped_facts([target]) if result else None})
+            found = {"scores": result.facts() | skipped_facts([target]) if result else None}
+            print_json(found | {"model": model_facts(learner) if n_learned(learner) else None})
         else:
-            if n_learned(learner):
-                show_model(learner, seconds)
             if result and result.n_rows:
                 result.show(file)
+            if n_learned(learner):
+                show_model(learner, seconds)
             if writer and writer.n_rows:
                 click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not scored:
         n_scored = result.n_rows if result else 0
-        hands.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
+        signals.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
 
 
 @click.command(
@@ -189,11 +187,10 @@ def score(
     short_help="Project rows.",
     examples=[
         ("streamkpca transform today.csv --model plant.npz | head", "CSV on standard output."),
-        ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one of results."),
-        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every row that comes."),
+        ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one file of results."),
+        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every new row."),
     ],
-    streams="Standard output: results, unless --save names a file; where they went, if it does. Standard error: "
-    "progress, on terminals; warnings and errors, a line each.",
+    output="the results, or with --save the path of their file.",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @model_option
@@ -212,34 +209,33 @@ def transform(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Project the rows of FILE... with a model that was saved: row, novelty and projections of each.
+    """Project the rows of FILE... with a saved model: write row, novelty and projections of each.
 
-    The model chooses the columns that it has learned by name, where a file has names.
+    The model finds its columns by name if a file has names.
     """
     target = save or "-"
-    form, hands = results_form(target, form, as_json=as_json), Interruption()
+    form, signals = results_form(target, form, as_json=as_json), SignalGuard()
     learner = read_fitted(model)
     reading = reading_options(options) | {"follow": follow}
     tables = open_tables(files, reading, learned=learned_columns(learner))
     for table in tables:
         check_columns(learner, model, table)
-    named_times = time_name(tables[0], options["time"])
-    writer = make_writer(target, [*files, model], form=form, live=follow, time_name=named_times)
-    with hands.armed(), one_line(), writer:
-        done = project(learner, tables, chunk_rows, hands, writer=writer)
+    writer = make_writer(target, [*files, model], tables[0], time=options["time"], form=form, live=follow)
+    with signals.installed(), one_line(), writer:
+        done = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)
     if as_json and not writer.is_output:
         print_json({"rows": writer.n_rows, "saved": str(writer.path)} | skipped_facts(tables))
     elif not writer.is_output:
         click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
     if not done:
-        hands.leave(f"interrupted after {writer.n_rows:,} rows")
+        signals.leave(f"interrupted after {writer.n_rows:,} rows")
 
 
-def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], "StreamingKernelPCA | None"]:
-    """Make what asks for a model's newest state, and lets alarms begin where it says."""
+def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], StreamingKernelPCA | None]:
+    """Make the function that returns a replaced model and moves the threshold of alarms to the model's."""
 
-    def newer() -> "StreamingKernelPCA | None":
+    def newer() -> StreamingKernelPCA | None:
         model = watched.newer()
         if model is not None:
             scores.threshold = _threshold(model, quantile)
@@ -249,7 +245,7 @@ def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[
 
 
 def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array], None]:
-    """Make what takes in scores, and prints the alarms among them at once."""
+    """Make the callback that takes scores and prints the alarms among them at once."""
 
     def take(chunk: Chunk, novelty: Array) -> None:
         for alarm in scores.take(chunk, novelty):
@@ -262,8 +258,8 @@ def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array],
     return take
 
 
-def _threshold(model: "StreamingKernelPCA", quantile: float) -> float | None:
-    """Find where alarms begin; a model without a sample of its stream knows none."""
-    asked = bool(named_on_the_line({"quantile"}))
+def _threshold(model: StreamingKernelPCA, quantile: float) -> float | None:
+    """Return the novelty from which a row is an alarm; None for a model without a sample of its stream."""
+    asked = bool(given_options({"quantile"}))
     with one_line():
         return model.novelty_threshold(quantile) if asked or model.reservoir_size else None

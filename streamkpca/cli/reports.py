@@ -1,8 +1,8 @@
-"""What the commands tell at the end: what was learned, and how novel rows were."""
+"""What the commands report: what a model has learned, how novel rows are, and how well novelty finds anomalies."""
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,29 +11,19 @@ from streamkpca.cli.autosave import NOTES, n_passed, own_notes
 from streamkpca.cli.console import print_facts, print_table
 from streamkpca.cli.models import learned_columns
 from streamkpca.cli.tables import Chunk
+from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
-
-if TYPE_CHECKING:
-    from streamkpca.estimators.streaming import StreamingKernelPCA
-
 
 Array = npt.NDArray[np.float64]
 
+_SHOWN_NAMES = 8
+_SHOWN_OFFSETS = 3
+
 
 def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Measure how often an anomalous row scores above a healthy one.
+    """Return the area under the ROC curve: how often an anomalous row scores above a healthy one.
 
-    Parameters
-    ----------
-    labels : array-like of shape (n,)
-        Anything but zero is anomalous.
-    scores : array-like of shape (n,)
-        The higher, the more novel; none may be NaN.
-
-    Returns
-    -------
-    float
-        Area under the ROC curve: 1 is perfect, 0.5 is chance. NaN without both kinds of rows.
+    Labels (n,), anomalous where not 0; scores (n,), not NaN. 1 is perfect, 0.5 is chance; NaN unless both kinds occur.
 
     Notes
     -----
@@ -54,24 +44,15 @@ def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Measure the mean precision over all anomalous rows, each at the threshold that just finds it.
+    """Return the mean precision over all anomalous rows, each at the threshold that just finds it.
 
-    Parameters
-    ----------
-    labels : array-like of shape (n,)
-        Anything but zero is anomalous.
-    scores : array-like of shape (n,)
-        The higher, the more novel; none may be NaN.
-
-    Returns
-    -------
-    float
-        1 is perfect, the share of anomalous rows is chance. NaN without an anomalous row.
+    Labels (n,), anomalous where not 0; scores (n,), not NaN. 1 is perfect, the share of anomalous rows is chance; NaN
+    without any.
 
     Notes
     -----
-    sum_t (recall_t - recall_{t-1}) precision_t over the distinct scores t, from the highest down: rows of
-    equal score are found together. O(n log n).
+    sum_t (recall_t - recall_{t-1}) precision_t over the distinct scores t, from the highest down: rows of equal score
+    are found together. O(n log n).
 
     Examples
     --------
@@ -93,31 +74,17 @@ def _counts(labels: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[Array, Array]
             f"{anomalous.shape} and {values.shape}; pass two vectors of the same length"
         )
     if np.isnan(values).any():
-        raise ValueError("scores hold NaN, which has no place in an order; leave rows without a score out")
+        raise ValueError("scores hold NaN, which cannot be ordered; leave out rows without a score")
     order = np.argsort(-values, kind="stable")
     last = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
     hits = np.cumsum(anomalous[order])[last].astype(np.float64)
     return hits, last + 1 - hits
 
 
-_SHOWN_NAMES = 8
-_SHOWN_PLACES = 3
-
-
 class Scores:
-    """Novelty scores of a stream: the highest of them, alarms and, with labels, how well they find anomalies.
+    """Novelty scores of a stream: the `top` highest, alarms above `threshold`, and how well they find anomalies.
 
-    Parameters
-    ----------
-    top : int
-        How many of the most novel rows to remember. Where rows have labels, all scores are kept.
-    threshold : float or None
-        Scores above it are alarms.
-
-    Attributes
-    ----------
-    n_rows, n_alarms : int
-        Rows taken, and those above the threshold.
+    All scores are kept where rows have labels.
     """
 
     def __init__(self, top: int, *, threshold: float | None = None) -> None:
@@ -130,20 +97,7 @@ class Scores:
         self._sum = 0.0
 
     def take(self, chunk: Chunk, novelty: Array) -> list[dict[str, Any]]:
-        """Take in the next rows' scores.
-
-        Parameters
-        ----------
-        chunk : Chunk
-            The rows, with their times and labels; any label but 0 is anomalous.
-        novelty : ndarray of shape (n,)
-            Scores.
-
-        Returns
-        -------
-        list of dict
-            The alarms among them: row, time where known, and novelty.
-        """
+        """Add the scores (n,) of the next rows, and return the alarms among them; any label but 0 is anomalous."""
         when = [None] * len(novelty) if chunk.times is None else chunk.times
         best = np.argsort(-novelty, kind="stable")[: self._top].tolist()
         self._highest += [(float(novelty[i]), self.n_rows + i, when[i]) for i in best]
@@ -159,12 +113,7 @@ class Scores:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """Gather what was found, of what JSON knows.
-
-        Returns
-        -------
-        dict
-        """
+        """Return what was found as JSON has it."""
         found: dict[str, Any] = {
             "rows": self.n_rows,
             "mean_novelty": self._sum / self.n_rows if self.n_rows else None,
@@ -181,13 +130,7 @@ class Scores:
         return found
 
     def show(self, source: str) -> None:
-        """Print what was found.
-
-        Parameters
-        ----------
-        source : str
-            What was scored.
-        """
+        """Print what was found in the rows of `source`."""
         found = self.facts()
         shown = [("rows scored", f"{self.n_rows:,}")]
         if self.n_rows:
@@ -213,18 +156,8 @@ def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
     return {"row": row} | ({} if when is None else {"time": when}) | {"novelty": novelty}
 
 
-def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_new: int | None = None) -> None:
-    """Print what a model has learned.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-    seconds : float, optional
-        How long that took.
-    n_new : int, optional
-        How many of its rows it has learned just now; all if None.
-    """
+def show_model(model: StreamingKernelPCA, seconds: float | None = None, *, n_new: int | None = None) -> None:
+    """Print what a fitted model has learned; `seconds` for the `n_new` rows learned now, by default all."""
     facts = model_facts(model)
     shares = facts["explained_variance_ratio"]
     limit = model.max_atoms
@@ -234,10 +167,13 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         rows += f", {n_new:,} of them new"
     if facts["rows_rejected"]:
         rows += f", {facts['rows_rejected']:,} rejected"
+    names = ", ".join((facts["column_names"] or [])[:_SHOWN_NAMES])
+    if len(facts["column_names"] or []) > _SHOWN_NAMES:
+        names += ", ..."
     shown = [
         ("rows", rows),
         ("columns", f"{facts['columns']}"),
-        *([("column names", _shortened(facts["column_names"]))] if facts["column_names"] else []),
+        *([("column names", names)] if names else []),
         ("kernel", facts["kernel"]),
         ("atoms", f"{facts['atoms']}" + ("" if limit is None else f" of at most {limit}")),
         ("active atoms", f"{facts['active_atoms']}"),
@@ -247,10 +183,10 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         shown.append(("half-life", f"{model.half_life:,.0f} rows"))
     if facts["last_drift_row"] is not None:
         shown.append(("last drift", f"after {facts['last_drift_row']:,} rows"))
-    places = own_notes(model.extra_).get("places", {})
-    for file, place in list(places.items())[-_SHOWN_PLACES:]:
-        unit = "line" if "line" in place else "row"
-        shown.append(("learned from", f"{file}, up to {unit} {n_passed(place):,}"))
+    offsets = own_notes(model.extra_).get("places", {})
+    for file, offset in list(offsets.items())[-_SHOWN_OFFSETS:]:
+        unit = "line" if "line" in offset else "row"
+        shown.append(("learned from", f"{file}, up to {unit} {n_passed(offset):,}"))
     beside = facts["extra"]
     if isinstance(beside, dict):
         beside = {name: value for name, value in beside.items() if name != NOTES} or None
@@ -264,25 +200,11 @@ def show_model(model: "StreamingKernelPCA", seconds: float | None = None, *, n_n
         for i, (value, share, total) in enumerate(zip(facts["eigenvalues"], shares, np.cumsum(shares), strict=True))
         if not math.isclose(value, 0.0, abs_tol=1e-300)
     ]
-    print_table("Components", ("component", "variance", "explained", "together"), cells)
+    print_table("Components", ("component", "variance", "explained", "cumulative"), cells)
 
 
-def _shortened(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
-
-
-def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
-    """Gather what a model has learned, of what JSON knows.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted.
-
-    Returns
-    -------
-    dict
-    """
+def model_facts(model: StreamingKernelPCA) -> dict[str, Any]:
+    """Return what a fitted model has learned as JSON has it."""
     return {
         "rows": model.n_samples_seen_,
         "rows_rejected": model.n_rows_rejected_,
@@ -304,17 +226,7 @@ def model_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
     }
 
 
-def parameter_facts(model: "StreamingKernelPCA") -> dict[str, Any]:
-    """Gather a model's parameters, of what JSON knows.
-
-    Parameters
-    ----------
-    model : StreamingKernelPCA
-        Fitted or not.
-
-    Returns
-    -------
-    dict
-    """
+def parameter_facts(model: StreamingKernelPCA) -> dict[str, Any]:
+    """Return a model's parameters as JSON has them."""
     parameters = model.get_params(deep=False)
     return {name: repr(value) if isinstance(value, Kernel) else value for name, value in parameters.items()}

@@ -1,4 +1,4 @@
-"""Projections and scores, written row by row as they come: to a file or to standard output."""
+"""Results of each row, written as rows come: to a file or to standard output."""
 
 import json
 import sys
@@ -16,23 +16,12 @@ Array = npt.NDArray[np.float64]
 FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
 STANDARD_OUTPUT: Final = "-"
 
-# These can be read before they are complete, and so may grow for ever.
-_ENDLESS = ("csv", "jsonl", "arrows")
+# These can be read before they are complete, so they may grow for ever.
+_LIVE_FORMATS = ("csv", "jsonl", "arrows")
 
 
 def is_among(path: str | Path, files: Sequence[str]) -> bool:
-    """Tell whether a file is one of some others, by whatever name.
-
-    Parameters
-    ----------
-    path : str or Path
-        It need not exist yet.
-    files : sequence of str
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a file, which need not exist yet, is one of some others under whatever name."""
     target = Path(path)
     # Hard links have names of their own, and a file that does not exist yet has only a name.
     return any(
@@ -44,36 +33,25 @@ def is_among(path: str | Path, files: Sequence[str]) -> bool:
 class ResultWriter:
     """One row of results for every row of input: position, time, label, novelty, projections.
 
-    A file appears under its name when it is complete; until then it has ``.part`` appended, and an error in
-    between removes it. With `live`, and on standard output, rows can be read as soon as they are written. Memory is
-    one chunk.
+    A file appears under its name when it is complete. Until then it is called `part`, its name with ``.part`` appended,
+    and an error removes it. With `live`, and on standard output, each chunk can be read as soon as it is written.
+    Memory is one chunk.
 
     Parameters
     ----------
     path : str or Path
         ``-`` is standard output.
     form : str, optional
-        One of `FORMATS`; None goes by the ending, and is CSV on standard output.
+        One of `FORMATS`; by default the file's ending, and CSV on standard output.
     live : bool, default=False
-        Write under the file's own name from the start, and push out every chunk.
+        Write under the file's own name from the start, and flush every chunk.
     time_name : str, optional
-        What the column of times is called; None for none.
-
-    Attributes
-    ----------
-    path : Path
-    part : Path
-        What is written until the file is complete.
-    is_output : bool
-        Whether it is standard output.
-    form : str
-    n_rows : int
-        Rows written so far.
+        Name of the column of times.
 
     Raises
     ------
     ValueError
-        Another ending, or a format that can only be read when it is complete where somebody reads meanwhile.
+        Another ending, or a live format that can be read only when it is complete.
 
     Examples
     --------
@@ -96,12 +74,12 @@ class ResultWriter:
         self.form = form or suffix
         if self.form not in FORMATS:
             known = ", ".join(f".{name}" for name in FORMATS)
-            raise ValueError(f"{path}: results are written as {known}; end the name so, or say --format")
+            raise ValueError(f"{path}: results are written as {known}; end the name in one of these, or give --format")
         self._is_live = live or self.is_output
-        if self._is_live and self.form not in _ENDLESS:
+        if self._is_live and self.form not in _LIVE_FORMATS:
             raise ValueError(
-                f"{path}: {self.form} can only be read when it is complete; rows that are read as they come are "
-                f"written as {', '.join(_ENDLESS)}"
+                f"{path}: {self.form} can only be read when it is complete; choose {', '.join(_LIVE_FORMATS)} "
+                "where rows are read as they come"
             )
         self.n_rows = 0
         self._time_name = time_name
@@ -111,11 +89,11 @@ class ResultWriter:
         self._time_type: type | None = None
 
     def __enter__(self) -> Self:
-        # Opened before anything is learned: a folder that cannot be written must not cost an hour first.
+        # Opened before anything is learned, so that a folder without write access does not cost an hour first.
         if not self.is_output:
             self._file = self.part.open("wb")
         elif sys.stdout is None:
-            raise ValueError("-: standard output is closed; name a file to --save")
+            raise ValueError("-: standard output is closed; give --save a file")
         else:
             self._file = sys.stdout.buffer
         return self
@@ -128,17 +106,9 @@ class ResultWriter:
         times: Sequence[Any] | None = None,
         labels: npt.ArrayLike | None = None,
     ) -> None:
-        """Append rows.
+        """Append n rows: novelty (n,), projections (n, q), n times and labels.
 
-        Parameters
-        ----------
-        novelty : ndarray of shape (n,)
-            Scores.
-        projections : ndarray of shape (n, q), optional
-            q is the same in every call.
-        times : sequence of length n, optional
-            When the rows came. Times, projections and labels are given in every call or in none.
-        labels : array-like of shape (n,), optional
+        Projections, times and labels are given in every call or in none; q stays the same.
         """
         import pyarrow
 
@@ -169,7 +139,7 @@ class ResultWriter:
         try:
             with self._named():
                 try:
-                    # What ends a file that nobody can write to would only fail again.
+                    # Writing the end of a file that cannot be written would only fail again.
                     if self._writer is not None and not (self.is_output and kind is not None):
                         self._writer.close()
                 finally:
@@ -185,7 +155,7 @@ class ResultWriter:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Name the file where the system only says that it is full."""
+        """Name the file in errors where the system does not."""
         try:
             yield
         except OSError as error:
@@ -201,7 +171,7 @@ class _JsonLines:
 
     def write_table(self, table: Any) -> None:
         for row in table.to_pylist():
-            # Times of other kinds than text and numbers are written as text; numbers that JSON lacks as null.
+            # Times that are neither text nor numbers become text; numbers that JSON lacks become null.
             known = {
                 name: None if isinstance(value, float) and not np.isfinite(value) else value
                 for name, value in row.items()
@@ -209,11 +179,11 @@ class _JsonLines:
             self._file.write(json.dumps(known, default=str, allow_nan=False).encode() + b"\n")
 
     def close(self) -> None:
-        """Leave the file to its owner."""
+        """Do nothing: the file belongs to the caller."""
 
 
 def _type_of(times: Sequence[Any]) -> type:
-    """Choose how a file of one type a column keeps times: whole numbers, numbers, or text."""
+    """Choose the one type of a column of times: int, float or str."""
     kinds = {type(when) for when in times if when is not None}
     if any(isinstance(when, int) and not -(2**63) <= when < 2**63 for when in times):
         return str
@@ -229,7 +199,7 @@ def _as_type(times: Sequence[Any], kind: type) -> Any:
         return pyarrow.array(values, type=known[kind])
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
         reason = f"times were {kind.__name__} at first but are not any more ({error})"
-        raise ValueError(f"{reason}; mend the column, or leave --time out") from None
+        raise ValueError(f"{reason}; repair the column, or leave --time out") from None
 
 
 def _make_writer(form: str, file: IO[bytes], schema: Any) -> Any:

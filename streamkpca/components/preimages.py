@@ -97,7 +97,7 @@ class PreImages:
     @cached_property
     def _ridge(self) -> "_Ridge":
         d = self.rows.shape[1]
-        seen = _columns_and_units([plane.view for plane in self.kernel.program.planes], d)
+        seen = _columns_and_units([matrix.view for matrix in self.kernel.program.base_matrices], d)
         return _Ridge(self.projections, self.rows, _finest_units(seen, d))
 
 
@@ -152,7 +152,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
     the squared distance, summed over the sets of columns that f is in, each as 1 / u_f^2 with the unit u_f there.
     """
     found, reached, moving = start.copy(), np.empty(len(start)), np.arange(len(start))
-    seen = _columns_and_units([plane.view for plane in kernel.program.planes], atoms.shape[1])
+    seen = _columns_and_units([matrix.view for matrix in kernel.program.base_matrices], atoms.shape[1])
     finest = _finest_units(seen, atoms.shape[1])
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]

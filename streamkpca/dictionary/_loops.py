@@ -1,41 +1,28 @@
-"""Jitted loops of the search for atoms."""
+"""Jitted loops of the dictionary."""
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.jit import jit
 
+Array = npt.NDArray[np.float64]
+
 
 @jit
-def gram_schmidt(
-    gram: npt.NDArray[np.float64],
-    floor: npt.NDArray[np.float64],
-    factor: npt.NDArray[np.float64],
-    accepted: npt.NDArray[np.int64],
-) -> int:
-    """Orthonormalise rows that are known by their inner products alone.
+def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: npt.NDArray[np.int64]) -> int:
+    """Orthonormalise s rows known by their inner products alone; return the number of independent rows.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (s, s)
-        Inner products of the rows.
-    floor : ndarray of shape (s,)
-        A row counts as dependent when its squared distance to the rows before it is at most this.
-    factor : ndarray of shape (s, s)
-        Output. Row a holds the coordinates of the a-th independent row; zero above the diagonal.
-    accepted : ndarray of shape (s,) of int64
-        Output. Positions of the independent rows, in order.
-
-    Returns
-    -------
-    int
-        Number of independent rows.
+    Notation:
+        G = gram (s, s): inner products of the rows.
+        threshold (s,): a row is dependent if its squared distance to the rows before it is at most this.
+        L = factor (s, s), output: row a holds the coordinates of the a-th independent row; zeros above the diagonal.
+        accepted (s,), output: positions of the independent rows, in order.
 
     Notes
     -----
-    Notation: G = gram, L = factor. L[j, l] = (G[j, l] - sum_{t<l} L[j, t] L[l, t]) / L[l, l] and
-    L[j, j]^2 = G[j, j] - sum_{t<j} L[j, t]^2: classical Gram-Schmidt carried out on inner products, which is the
-    Cholesky factorisation taken row by row. O(s^3 / 3).
+    L[j, l] = (G[j, l] - sum_{t<l} L[j, t] L[l, t]) / L[l, l] and
+    L[j, j]^2 = G[j, j] - sum_{t<j} L[j, t]^2: classical Gram-Schmidt on inner products, which is the Cholesky
+    factorisation row by row. O(s^3 / 3).
 
     References
     ----------
@@ -51,8 +38,8 @@ def gram_schmidt(
             inner /= factor[a, a]
             factor[count, a] = inner
             pivot -= inner * inner
-        # Written so that a NaN pivot is refused too.
-        if pivot > floor[j]:
+        # A NaN pivot fails this comparison too.
+        if pivot > threshold[j]:
             factor[count, count] = np.sqrt(pivot)
             for t in range(count + 1, gram.shape[0]):
                 factor[count, t] = 0.0
@@ -61,33 +48,23 @@ def gram_schmidt(
     return count
 
 
-Array = npt.NDArray[np.float64]
-
-
 @jit
 def add_rank_one(
     gram: Array, left: Array, right: Array, scale: float, weights: Array, squares: Array, fourths: Array
 ) -> None:
-    """Change residual inner products by one direction and sum their powers anew.
+    """Replace residual inner products R by R + l r^T, and sum their powers.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (s, n)
-        Residual inner products R of s candidates with n rows; overwritten by R + l r^T.
-    left : ndarray of shape (s,)
-        l: the candidates' coordinates along the direction, negated when it joins the span.
-    right : ndarray of shape (n,)
-        r: the rows' coordinates along the direction.
-    scale : float
-        Factor that keeps powers of R in range.
-    weights : ndarray of shape (n,)
-        Row weights a.
-    squares, fourths : ndarray of shape (s,)
-        Output: sum_i a_i (scale R_ji)^2 and sum_i a_i (scale R_ji)^4 for each candidate j.
+    Notation:
+        R = gram (s, n): inner products of s candidates with n rows, overwritten.
+        l = left (s,): coordinates of the candidates along a direction, negated if it joins the span.
+        r = right (n,): coordinates of the rows along it.
+        scale: keeps powers of R in range.
+        a = weights (n,): row weights.
+        squares, fourths (s,), output: sum_i a_i (scale R_ji)^2 and sum_i a_i (scale R_ji)^4 for each candidate j.
 
     Notes
     -----
-    One pass over R, O(s n): the update is bound by memory, so the sums that the next choice needs come free.
+    One pass over R, O(s n). The update is bound by memory, so the sums that the next choice needs take no extra time.
     """
     for j in range(gram.shape[0]):
         multiple = left[j]
@@ -105,15 +82,7 @@ def add_rank_one(
 
 @jit
 def subtract_outer(matrix: Array, left: Array, right: Array) -> None:
-    """Subtract l r^T from a matrix in place.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, m)
-        Overwritten.
-    left : ndarray of shape (n,)
-    right : ndarray of shape (m,)
-    """
+    """Subtract l r^T from a matrix (n, m) in place, l = left (n,) and r = right (m,)."""
     for i in range(matrix.shape[0]):
         multiple = left[i]
         if multiple != 0.0:
@@ -123,76 +92,59 @@ def subtract_outer(matrix: Array, left: Array, right: Array) -> None:
 
 @jit
 def add_column(products: Array, column: Array, square: float, multiples: Array) -> None:
-    """Change the Gram matrix of some columns by adding multiples of one vector to them.
+    """Turn inner products of columns a_i into those of a_i + g_i c, in place.
 
-    Parameters
-    ----------
-    products : ndarray of shape (k, k)
-        Inner products of columns a_i; overwritten by those of a_i + g_i c.
-    column : ndarray of shape (k,)
-        (a_i, c) before the change.
-    square : float
-        (c, c).
-    multiples : ndarray of shape (k,)
-        g.
+    Notation:
+        products (k, k): (a_i, a_j), overwritten.
+        column (k,): (a_i, c) before the change.
+        square: (c, c).
+        g = multiples (k,).
     """
     k = len(products)
     for i in range(k):
         multiple = multiples[i]
-        # (a_i + g_i c, c): with it the row takes one pass.
+        # With (a_i + g_i c, c), one pass over the row is enough.
         shifted = column[i] + multiple * square
         for j in range(k):
             products[i, j] += shifted * multiples[j] + multiple * column[j]
 
 
 @jit
-def remove_direction(place: int, share: Array, precision: Array, recorded: Array) -> None:
-    """Take an atom out of the dual quantities of all others.
+def remove_direction(atom: int, share: Array, precision: Array, recorded: Array) -> None:
+    """Remove atom j from the inner products and moments of the dual vectors w_i, in place.
 
-    Parameters
-    ----------
-    place : int
-        Of the atom j that goes.
-    share : ndarray of shape (m,)
-        P_i = P_ij / P_jj.
-    precision : ndarray of shape (m, m)
-        P = K^-1, the inner products of the dual vectors w_i; overwritten.
-    recorded : ndarray of shape (m, m)
-        Q, the recorded second moment between dual vectors; overwritten.
+    Notation:
+        share (m,): P_ij / P_jj.
+        P = precision (m, m): K^-1, the inner products of the dual vectors, overwritten.
+        Q = recorded (m, m): the recorded second moment between dual vectors, overwritten.
 
     Notes
     -----
-    The dual vectors of the others become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of
-    both end as zeros. O(m^2).
+    The dual vectors of the other atoms become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of
+    P and Q end as zeros. O(m^2).
     """
     m = precision.shape[0]
-    pivot = precision[place, place]
-    moment = recorded[place, place]
-    cross = recorded[place].copy()
+    pivot = precision[atom, atom]
+    moment = recorded[atom, atom]
+    cross = recorded[atom].copy()
     for i in range(m):
         for j in range(m):
             precision[i, j] -= pivot * share[i] * share[j]
             recorded[i, j] += share[i] * share[j] * moment - share[i] * cross[j] - cross[i] * share[j]
     for i in range(m):
-        # Zero but for rounding, which would come back as the moment of a direction that no longer exists.
-        precision[place, i] = precision[i, place] = 0.0
-        recorded[place, i] = recorded[i, place] = 0.0
+        # Zero except for rounding, which would otherwise return as the moment of a direction that no longer exists.
+        precision[atom, i] = precision[i, atom] = 0.0
+        recorded[atom, i] = recorded[i, atom] = 0.0
 
 
 @jit
-def insert_direction(place: int, share: Array, inverse_pivot: float, precision: Array) -> None:
-    """Put a new atom into the inner products of the dual vectors.
+def insert_direction(atom: int, share: Array, inverse_pivot: float, precision: Array) -> None:
+    """Insert atom p, whose row and column are zero, into the inner products of the dual vectors w_i, in place.
 
-    Parameters
-    ----------
-    place : int
-        Free place for the new atom p; its row and column are zero.
-    share : ndarray of shape (m,)
-        (phi_p, w_i) over the length of the new direction r.
-    inverse_pivot : float
-        1 over that length.
-    precision : ndarray of shape (m, m)
-        P; overwritten.
+    Notation:
+        share (m,): (phi_p, w_i) / |r|, where r is what phi_p has outside the span.
+        inverse_pivot: 1 / |r|.
+        P = precision (m, m): inner products of the dual vectors, overwritten.
 
     Notes
     -----
@@ -200,7 +152,7 @@ def insert_direction(place: int, share: Array, inverse_pivot: float, precision: 
     """
     m = precision.shape[0]
     change = -share
-    change[place] = inverse_pivot
+    change[atom] = inverse_pivot
     for i in range(m):
         for j in range(m):
             precision[i, j] += change[i] * change[j]

@@ -1,4 +1,4 @@
-"""The basis: rows of the stream kept as atoms, and the factor that makes them orthonormal."""
+"""The basis: rows of the stream kept as atoms, and the factor that makes them orthonormal in feature space."""
 
 import warnings
 from dataclasses import dataclass
@@ -26,21 +26,23 @@ from streamkpca.kernels import Kernel
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Products of kernel values of other atoms would leave the range of numbers.
+# Products of kernel values of atoms below this energy, or above its inverse, would leave the range of float64.
 _LEAST_ENERGY = 1e-50
 
-# Squares and sums of larger numbers would overflow; four times as much is the most that the likelihood takes.
+# Squares and sums of larger numbers would overflow; the likelihood takes at most four times this limit.
 _LARGEST_ENERGY = 1e139
+
+# Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
+_LARGEST_NEGATIVE_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
 class Projected:
-    """Rows seen from the basis.
+    """Rows and their projections onto the span of the atoms.
 
     Parameters
     ----------
     rows : ndarray of shape (B, d)
-        The rows.
     energy : ndarray of shape (B,)
         k(x, x).
     coordinates : ndarray of shape (B, m)
@@ -58,19 +60,12 @@ class Projected:
 
 
 class Basis:
-    """Atoms and the lower Cholesky factor L of their kernel matrix.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        A settled kernel.
-    n_features : int
-        Width d of the rows.
+    """Atoms, and the lower Cholesky factor L of their matrix of a settled kernel.
 
     Attributes
     ----------
     atoms : ndarray of shape (m, d)
-        Z, in the order in which they came.
+        Z, in the order in which they were admitted.
     factor : ndarray of shape (m, m)
         L with L L^T = k(Z, Z); row j holds the Gram-Schmidt coordinates of atom j.
     energy : ndarray of shape (m,)
@@ -78,7 +73,7 @@ class Basis:
 
     Notes
     -----
-    Arrays are replaced, never written to: whoever holds one holds a constant.
+    Arrays are replaced, never written to, so an array once read stays constant.
 
     References
     ----------
@@ -92,7 +87,7 @@ class Basis:
         self.energy: Array = np.empty(0)
         self._inverse: Array | None = None
         self._precision: Array | None = None
-        self._distortion: float | None = None
+        self._rounding_amplification: float | None = None
 
     @property
     def size(self) -> int:
@@ -101,14 +96,14 @@ class Basis:
 
     @property
     def inverse(self) -> Array:
-        """L^-1, shape (m, m): c(x) = L^-1 k_Z(x), and column j is the dual vector of atom j. O(m^3) when it is new."""
+        """L^-1, shape (m, m), O(m^3) once: c(x) = L^-1 k_Z(x), and column j is the dual vector of atom j."""
         if self._inverse is None:
             self._inverse = inverse_factor(self.factor)
         return self._inverse
 
     @property
     def precision(self) -> Array:
-        """K^-1 = L^-T L^-1, shape (m, m): inner products of the dual vectors. O(m^3) when it is new."""
+        """K^-1 = L^-T L^-1, shape (m, m), O(m^3) once: inner products of the dual vectors."""
         if self._precision is None:
             self._precision = self.inverse.T @ self.inverse
         return self._precision
@@ -116,97 +111,49 @@ class Basis:
     @property
     def rounding_amplification(self) -> float:
         """Share of a row's energy that rounding in kernel values may move between directions."""
-        if self._distortion is None:
-            self._distortion = rounding_amplification(self.inverse, self.factor)
-        return self._distortion
+        if self._rounding_amplification is None:
+            self._rounding_amplification = rounding_amplification(self.inverse, self.factor)
+        return self._rounding_amplification
 
     @property
     def is_well_conditioned(self) -> bool:
-        """Whether kernel values may be summed before L^-1 is applied, and that applied instead of solving with L."""
+        """Whether kernel values may be summed before L^-1 is applied, and L^-1 used instead of solving with L."""
         in_range = (self.energy >= _LEAST_ENERGY) & (self.energy <= 1.0 / _LEAST_ENERGY)
         return bool(in_range.all()) and self.rounding_amplification <= LARGEST_AMPLIFICATION
 
     def copy(self) -> Self:
-        """Return a basis that goes its own way from here."""
+        """Return a basis that can change independently of this one."""
         twin = type(self)(self.kernel, self.atoms.shape[1])
         twin.__dict__.update(self.__dict__)
         return twin
 
     def project(self, rows: Array) -> Projected:
-        """Project rows onto the span of the atoms, O(B m (d + m)).
-
-        Parameters
-        ----------
-        rows : ndarray of shape (B, d)
-
-        Returns
-        -------
-        Projected
-        """
+        """Project rows onto the span of the atoms, O(B m (d + m))."""
         energy, kernel_rows = self.compare(rows)
         return Projected(rows, energy, self.coordinates(kernel_rows))
 
     def compare(self, rows: Array) -> tuple[Array, Array]:
-        """Evaluate the kernel for rows with themselves and with the atoms, O(B m d).
-
-        Parameters
-        ----------
-        rows : ndarray of shape (B, d)
-
-        Returns
-        -------
-        energy : ndarray of shape (B,)
-            k(x, x).
-        kernel_rows : ndarray of shape (B, m)
-            k(x, Z).
-        """
+        """Evaluate the kernel for rows with themselves, (B,), and with the atoms, (B, m); O(B m d)."""
         program = self.kernel.program
         energy = program.diagonal(rows)
         check_energy(energy)
         return energy, program.matrix(rows, self.atoms)
 
     def coordinates(self, kernel_rows: Array) -> Array:
-        """Turn kernel values against the atoms into coordinates, O(B m^2).
-
-        Parameters
-        ----------
-        kernel_rows : ndarray of shape (B, m)
-            k(x, Z), C-contiguous; overwritten.
-
-        Returns
-        -------
-        ndarray of shape (B, m)
-            Row by row L^-1 k_Z(x).
-        """
+        """Turn kernel values against the atoms (B, m), C-contiguous, into coordinates in place, O(B m^2)."""
         if self.is_well_conditioned:
             return apply_inverse(self.inverse, kernel_rows)
         return solve_factor(self.factor, kernel_rows)
 
     def interpolation(self, coordinates: Array) -> Array:
-        """Express the projections of rows by the atoms themselves, O(B m^2).
+        """Return coefficients beta = L^-T c(x), shape (B, m), of projections over the atoms; O(B m^2).
 
-        Parameters
-        ----------
-        coordinates : ndarray of shape (B, m)
-
-        Returns
-        -------
-        ndarray of shape (B, m)
-            Coefficients beta = L^-T c(x): the projection of phi(x) is sum_i beta_i phi(z_i).
+        The projection of phi(x) is sum_i beta_i phi(z_i).
         """
         return solve_transposed(self.factor, coordinates)
 
     def extend(self, rows: Array) -> Positions:
-        """Append those rows that are independent of the atoms and of the rows before them.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (s, d)
-
-        Returns
-        -------
-        ndarray of int64
-            Positions among `rows` of those that became atoms, in order.
+        """Append the rows (s, d) that are independent of the atoms and of the rows before them; return their positions.
 
         Notes
         -----
@@ -214,10 +161,11 @@ class Basis:
         rows in the old basis and L22 L22^T = k(rows, rows) - L21 L21^T.
         """
         seen = self.project(rows)
-        floor = rounding_error(seen.energy, self.interpolation(seen.coordinates), self.energy)
+        rounding = rounding_error(seen.energy, self.interpolation(seen.coordinates), self.energy)
+        thresholds = np.maximum(rounding, LEAST_PIVOT * np.abs(seen.energy))
         schur = self.kernel.program.gram(rows) - seen.coordinates @ seen.coordinates.T
         local, accepted = np.empty_like(schur), np.empty(len(rows), dtype=np.int64)
-        count = gram_schmidt(schur, np.maximum(floor, LEAST_PIVOT * np.abs(seen.energy)), local, accepted)
+        count = gram_schmidt(schur, thresholds, local, accepted)
         accepted = accepted[:count]
 
         m = self.size
@@ -232,12 +180,7 @@ class Basis:
         return accepted
 
     def warn_if_indefinite(self, block: Projected) -> None:
-        """Say so when a row is at a negative squared distance to the span, beyond rounding.
-
-        Parameters
-        ----------
-        block : Projected
-        """
+        """Warn if a row has a negative squared distance to the span, beyond rounding."""
         suspects = np.flatnonzero(block.residual < -LEAST_PIVOT * np.abs(block.energy))
         if len(suspects):
             interpolation = self.interpolation(block.coordinates[suspects])
@@ -247,22 +190,12 @@ class Basis:
                 warn_indefinite(float(block.residual[suspects].min()))
 
     def remove(self, positions: Positions) -> Array:
-        """Remove atoms.
-
-        Parameters
-        ----------
-        positions : ndarray of int64
-            Which atoms go.
-
-        Returns
-        -------
-        ndarray of shape (m - s, m)
-            G with orthonormal rows: the new basis vectors in the old basis. Old coordinates c become G c.
+        """Remove s atoms; return G (m - s, m), the new basis vectors in the old basis, with orthonormal rows.
 
         Notes
         -----
-        The remaining rows of L are factored as L' G (LQ with a positive diagonal). Rows above the first removed one
-        keep their coordinates, so only what follows is factored: O((m - first)^3).
+        Old coordinates c become G c. The remaining rows of L are factored as L' G (LQ with a positive diagonal). Rows
+        above the first removed one keep their coordinates, so only the rows below it are factored: O((m - first)^3).
         """
         keep = np.setdiff1d(np.arange(self.size), positions)
         self.factor, rotation = restrict_factor(self.factor, keep)
@@ -271,29 +204,17 @@ class Basis:
         return rotation
 
     def _forget_derived(self) -> None:
-        self._inverse = self._precision = self._distortion = None
+        self._inverse = self._precision = self._rounding_amplification = None
 
 
 def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> Array:
-    """Bound what rounding in the kernel values does to squared distances to the span.
-
-    Parameters
-    ----------
-    energy : ndarray of shape (B,)
-        k(x, x).
-    interpolation : ndarray of shape (B, m)
-        Coefficients beta of the rows' projections over the atoms.
-    atom_energy : ndarray of shape (m,)
-        k(z, z).
-
-    Returns
-    -------
-    ndarray of shape (B,)
+    """Bound the effect of rounding in kernel values on squared distances to the span, shape (B,).
 
     Notes
     -----
-    The residual is phi(x) - sum_i beta_i phi(z_i), so errors eps sqrt(k(x,x) k(y,y)) in the kernel values add up to at
-    most eps (sqrt k(x,x) + sum_i |beta_i| sqrt k(z_i,z_i))^2 in its squared length.
+    `interpolation` holds the coefficients beta of the rows' projections over the atoms. The residual is
+    phi(x) - sum_i beta_i phi(z_i), so errors eps sqrt(k(x,x) k(y,y)) in the kernel values add up to at most
+    eps (sqrt k(x,x) + sum_i |beta_i| sqrt k(z_i,z_i))^2 in its squared length.
     """
     reach = np.sqrt(np.abs(energy)) + np.abs(interpolation) @ np.sqrt(np.abs(atom_energy))
     bound: Array = KERNEL_ROUNDING * reach**2
@@ -301,34 +222,38 @@ def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> A
 
 
 def warn_indefinite(squared_distance: float) -> None:
-    """Warn that a kernel gave a negative squared distance.
-
-    Parameters
-    ----------
-    squared_distance : float
-    """
+    """Warn that a kernel gave a negative squared distance."""
     warnings.warn(
         f"the kernel is not positive definite on these rows: a squared distance in feature space is "
-        f"{squared_distance:.3g}. The model goes on with directions along which all lengths are positive, but "
-        "tolerances and bounds no longer hold; a kernel such as RBF or Polynomial keeps them",
+        f"{squared_distance:.3g}. The model continues with directions along which all lengths are positive, but "
+        "tolerances and bounds no longer hold; choose a kernel such as RBF or Polynomial to keep them",
         IndefiniteKernelWarning,
         stacklevel=2,
     )
 
 
-def check_energy(energy: Array) -> None:
-    """Refuse rows that the kernel takes out of the range in which squares and sums are numbers.
+def reveals_indefinite_kernel(
+    residual: Array, products: Array, pivots: Array, energy: Array, unit: float = 1.0
+) -> npt.NDArray[np.bool_]:
+    """Return which of s candidates would leave a row a negative squared distance to the span, and warn of that.
 
-    Parameters
-    ----------
-    energy : ndarray of shape (B,)
-        k(x, x).
+    `residual` and `energy` (n,) are squared distances and |k(x, x)| of the rows, `products` (s, n) and `pivots` (s,)
+    residual inner products of the candidates with the rows and with themselves; all are multiples of `unit`.
 
-    Raises
-    ------
-    ValueError
-        One is too large, infinite or NaN.
+    Notes
+    -----
+    Inner products cannot do that (Cauchy and Schwarz). A kernel that is not positive definite can, and coordinates
+    would then grow without bound.
     """
+    left = residual - products**2 / pivots[:, None]
+    negative = left < -_LARGEST_NEGATIVE_SHARE * energy
+    if negative.any():
+        warn_indefinite(float(left[negative].min()) * unit)
+    return np.asarray(negative.any(axis=1))
+
+
+def check_energy(energy: Array) -> None:
+    """Refuse rows whose k(x, x), shape (B,), is NaN, or too large for sums of its squares."""
     too_large = ~(np.abs(energy) <= _LARGEST_ENERGY)
     if too_large.any():
         row = int(np.flatnonzero(too_large)[0])

@@ -1,4 +1,4 @@
-"""Greedy pursuit of rows that capture the most energy of a whole data set."""
+"""Greedy selection from a whole data set: the rows that explain the most energy of all rows."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -15,8 +15,9 @@ Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Criterion = Literal["residual", "original"]
 
-# Atoms chosen from one pool of candidates before a new one is drawn. On 7,291 USPS digits (100 atoms, pools of 1,024)
-# ten atoms a pool left .1076 of the energy unexplained in 2.5 s, a pool an atom .1067 in 25 s, all rows .1057 in 190 s.
+# Atoms chosen from one pool of candidates before a new one is drawn. On 7,291 USPS digits (100 atoms, pools of 1,024),
+# ten atoms from each pool left .1076 of the energy unexplained in 2.5 s, one atom from each .1067 in 25 s, and all rows
+# as candidates .1057 in 190 s.
 _ATOMS_PER_POOL = 10
 
 # Rows of a kernel matrix computed at a time.
@@ -34,10 +35,10 @@ class Pursuit:
     weights : ndarray of shape (n,)
         Row weights a.
     max_atoms : int
-        Most atoms m to choose.
+        Largest number of atoms m to choose.
     criterion : {"residual", "original"}
-        What the energy that a candidate's residual shares with all rows is divided by: its residual's squared
-        length, or that of the candidate itself.
+        Divisor of the energy that a candidate's residual shares with all rows: the squared length of the residual, or
+        of the candidate itself.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class Pursuit:
 
     Notes
     -----
-    A candidate j gains g_j = sum_i a_i R_ij^2 / R_jj, R being the residual Gram matrix; the source divides by
+    Candidate j gains g_j = sum_i a_i R_ij^2 / R_jj, where R is the residual Gram matrix; the reference divides by
     k(x_j, x_j) instead.
 
     References
@@ -63,11 +64,11 @@ class Pursuit:
     def __init__(self, kernel: Kernel, rows: Array, weights: Array, max_atoms: int, criterion: Criterion) -> None:
         self._program = kernel.program
         self._rows = rows
-        self._weights = weights
+        self.weights = weights
         self._criterion = criterion
         self._energy = self._program.diagonal(rows)
         check_energy(self._energy)
-        # Squares of inner products are taken relative to this, so that no scale of the kernel under- or overflows.
+        # Squares of inner products are taken in multiples of this, so that no scale of the kernel under- or overflows.
         self.unit = float(np.abs(self._energy).max()) or 1.0
         self.atoms: list[int] = []
         self.residual: Array = self._energy.copy()
@@ -77,7 +78,7 @@ class Pursuit:
     @property
     def unexplained(self) -> float:
         """Weighted sum of the residuals."""
-        return float(self._weights @ self.residual)
+        return float(self.weights @ self.residual)
 
     def run(
         self,
@@ -86,17 +87,10 @@ class Pursuit:
         random: np.random.Generator,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """Choose atoms until the budget is spent, the target is reached, or all rows are dependent.
+        """Choose atoms until the budget is used up, at most `target` is unexplained, or all rows are dependent.
 
-        Parameters
-        ----------
-        target : float
-            Unexplained energy to stop at.
-        n_candidates : int or None
-            Size of the pools that candidates are drawn into; None or at least n: every row is one.
-        random : numpy.random.Generator
-        progress : callable, optional
-            Called with the number of atoms chosen and the most there will be.
+        Candidates are drawn into pools of `n_candidates`; with None, or n or more, every row is a candidate. `progress`
+        is called after each choice with the number of atoms chosen and the largest number possible.
         """
         pool: _EveryRow | _Pool | None = None
         most = self.coordinates.shape[1]
@@ -104,10 +98,10 @@ class Pursuit:
             if n_candidates is None:
                 pool = pool or _EveryRow(self)
             elif pool is None or len(self.atoms) % _ATOMS_PER_POOL == 0 or pool.best() is None:
-                # The candidates of a pool may also be used up, or dependent by now, while other rows are not.
-                # The old one goes first: at 60,000 rows a pool takes 0.5 GiB.
+                # A pool may also have no independent candidates left while other rows are independent.
+                # The old pool is freed first: at 60,000 rows a pool takes 0.5 GiB.
                 pool = None
-                pool = _Pool(self, self._drawn(n_candidates, random))
+                pool = _Pool(self, self._draw_candidates(n_candidates, random))
             best = pool.best()
             if best is None:
                 break
@@ -124,27 +118,22 @@ class Pursuit:
         return residual
 
     def gains(self, shared: Array, positions: Positions | slice) -> Array:
-        """Divide the energy that candidates share with all rows; -inf for dependent and weightless ones."""
+        """Divide the energy that candidates share with all rows; -inf for rows dependent or without weight."""
         divisor = (self.residual if self._criterion == "residual" else self._energy)[positions] / self.unit
         usable = self._usable()[positions]
         return np.where(usable, shared / np.where(usable, divisor, 1.0), -np.inf)
 
-    @property
-    def weights(self) -> Array:
-        """Row weights, shape (n,)."""
-        return self._weights
-
-    def _drawn(self, count: int, random: np.random.Generator) -> Positions:
-        """Draw candidates, rows that are explained badly more likely than others."""
-        energy = np.where(self._usable(), self._weights * (self.residual / self.unit), 0.0)
+    def _draw_candidates(self, count: int, random: np.random.Generator) -> Positions:
+        """Draw candidates, with probabilities in proportion to weighted residuals."""
+        energy = np.where(self._usable(), self.weights * (self.residual / self.unit), 0.0)
         possible = int(np.count_nonzero(energy))
         if possible <= count:
             return np.flatnonzero(energy)
         return np.sort(random.choice(len(energy), size=count, replace=False, p=energy / energy.sum()))
 
     def _usable(self) -> npt.NDArray[np.bool_]:
-        """Say which rows are independent of the atoms and weigh something, shape (n,)."""
-        usable: npt.NDArray[np.bool_] = (self.residual > LEAST_PIVOT * np.abs(self._energy)) & (self._weights > 0.0)
+        """Return which rows are independent of the atoms and have weight, shape (n,)."""
+        usable: npt.NDArray[np.bool_] = (self.residual > LEAST_PIVOT * np.abs(self._energy)) & (self.weights > 0.0)
         return usable
 
     def _admit(self, row: int) -> Array:
@@ -160,7 +149,7 @@ class Pursuit:
 
 
 class _Pool:
-    """Some candidates, with their residual inner products with all rows held: O(s n) memory and an atom."""
+    """Some candidates and their residual inner products with all rows: O(s n) memory, and O(s n) time for each atom."""
 
     def __init__(self, pursuit: Pursuit, positions: Positions) -> None:
         self._pursuit = pursuit
@@ -184,9 +173,9 @@ class _Pool:
 
 
 class _EveryRow:
-    """All rows as candidates. Their sums are computed anew for every atom: O(n^2 (d + m)) each, O(n) memory.
+    """All rows as candidates, with sums computed anew for every atom: O(n^2 (d + m)) time each, O(n) memory.
 
-    Updating the sums by column instead would need as many kernel values, and lose their digits as the residuals fall.
+    Updating the sums by column instead would need as many kernel values, and lose digits as the residuals fall.
     """
 
     def __init__(self, pursuit: Pursuit) -> None:

@@ -1,4 +1,9 @@
-"""The moments of the stream in the basis, and the account of its energy."""
+"""What is recorded of a stream's rows in the basis of the atoms.
+
+RowSums : weighted sums over rows, given as vectors in any coordinates.
+Moments : such sums over all rows seen, in the coordinates of the basis, with the account of their energy.
+ProjectionLoss : the part of that account that projections onto the span have lost.
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -11,30 +16,32 @@ from streamkpca._core.blas import lower_self_product
 from streamkpca._core.triangular import apply_inverse
 from streamkpca.kernels._loops import mirror_lower
 
+Array = npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class ProjectionLoss:
-    """Energy outside the span, kept apart by what it says of the eigenvalues.
+    """Energy outside the span, split by what it implies for the eigenvalues.
 
     Parameters
     ----------
     orthogonal_arrival, orthogonal_removal : float
-        Energy that rows had outside the span when they came, and that went with removed atoms, since the span last
+        Energy that rows had outside the span on arrival, and that was lost with removed atoms, since the span last
         grew. All of it is orthogonal to the present span.
     other_arrival, other_removal : float
-        The same from before the span last grew: directions that came later need not be orthogonal to it.
+        The same from before the span last grew: later directions need not be orthogonal to it.
     other_length : float
-        Bound of the Frobenius norm of what went with removed atoms before the span last grew.
+        Bound on the Frobenius norm of what was lost with removed atoms before the span last grew.
     rounding : float
-        Bound of what rounding may have moved from one direction to another, besides.
+        Bound on what rounding may have moved from one direction to another in addition.
 
     Notes
     -----
-    With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, fresh
-    losses, are orthogonal to the span that the rows of A^ lie in; those of S, stale losses, need not be. |F|^2 is
-    `orthogonal`. Stale arrivals are of different rows, so their squares add up; stale removals may be of the same rows,
-    so only their lengths add up, one for each time that the span grew after atoms were removed: |S| <=
-    `other_distance`.
+    With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, the
+    orthogonal losses, are orthogonal to the span that holds the rows of A^; the rows of S, the other losses, need not
+    be. |F|^2 is `orthogonal`, and |S| <= `other_distance`. Other arrivals belong to different rows, so their squares
+    add up. Other removals may belong to the same rows, so only their lengths add up, one for each time that the span
+    grew after atoms were removed.
     """
 
     orthogonal_arrival: float = 0.0
@@ -46,17 +53,17 @@ class ProjectionLoss:
 
     @property
     def on_arrival(self) -> float:
-        """Energy of what rows had outside the span when they came."""
+        """Energy that rows had outside the span when they arrived."""
         return self.orthogonal_arrival + self.other_arrival
 
     @property
     def by_removal(self) -> float:
-        """Energy that the recorded rows had along directions that went with removed atoms."""
+        """Energy of the recorded rows along directions that were removed with atoms."""
         return self.orthogonal_removal + self.other_removal
 
     @property
     def total(self) -> float:
-        """Energy that projections gave up."""
+        """Energy that projections have lost."""
         return self.on_arrival + self.by_removal
 
     @property
@@ -66,23 +73,23 @@ class ProjectionLoss:
 
     @property
     def other_distance(self) -> float:
-        """Bound of the Frobenius norm of the stale losses."""
+        """Bound on the Frobenius norm of the other losses."""
         return math.sqrt(max(self.other_arrival, 0.0)) + self.other_length
 
     def arrived(self, energy: float, rounding: float = 0.0) -> Self:
-        """Enter what rows have outside the span when they come."""
+        """Add what rows have outside the span when they arrive."""
         return replace(self, orthogonal_arrival=self.orthogonal_arrival + energy, rounding=self.rounding + rounding)
 
     def rounded(self, energy: float) -> Self:
-        """Enter what rounding may have moved."""
+        """Add what rounding may have moved."""
         return replace(self, rounding=self.rounding + energy)
 
     def removed(self, energy: float) -> Self:
-        """Enter what goes with removed atoms."""
+        """Add what is lost with removed atoms."""
         return replace(self, orthogonal_removal=self.orthogonal_removal + energy)
 
     def span_grown(self) -> Self:
-        """Call all losses stale: the new directions need not be orthogonal to them."""
+        """Count all losses as other: the new directions need not be orthogonal to them."""
         return type(self)(
             other_arrival=self.on_arrival,
             other_removal=self.by_removal,
@@ -91,7 +98,7 @@ class ProjectionLoss:
         )
 
     def decayed(self, factor: float) -> Self:
-        """Let all rows count `factor` times what they did."""
+        """Multiply the weights of all rows by `factor`."""
         return type(self)(
             self.orthogonal_arrival * factor,
             self.orthogonal_removal * factor,
@@ -102,7 +109,7 @@ class ProjectionLoss:
         )
 
     def merged(self, other: Self) -> Self:
-        """Add the losses of other rows, both seen from a span that may be larger than either's own."""
+        """Add the losses of other rows; the common span may be larger than the span of either."""
         own, others = self.span_grown(), other.span_grown()
         return type(self)(
             other_arrival=own.other_arrival + others.other_arrival,
@@ -112,48 +119,16 @@ class ProjectionLoss:
         )
 
 
-Array = npt.NDArray[np.float64]
-
-
 def gram_of(vectors: Array) -> Array:
-    """Sum the products of vectors with themselves, sum v_n v_n^T; O(B m^2).
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (B, m)
-        C-contiguous.
-
-    Returns
-    -------
-    ndarray of shape (m, m)
-        Symmetric to the bit.
-    """
+    """Return sum v_n v_n^T over C-contiguous vectors (B, m), symmetric to the bit; O(B m^2)."""
     gram = lower_self_product(vectors)
     mirror_lower(gram, 0, 0, *gram.shape)
     return gram
 
 
-def weighted_gram(vectors: Array, weights: Array) -> Array:
-    """Sum the products of vectors with themselves, sum a_n v_n v_n^T; O(B m^2).
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (B, m)
-    weights : ndarray of shape (B,)
-
-    Returns
-    -------
-    ndarray of shape (m, m)
-        Symmetric to the bit.
-    """
-    # The usual case, all weights 1, costs no scaled copy.
-    even = bool(np.all(weights == 1.0))
-    return gram_of(np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None])
-
-
 @dataclass(frozen=True)
 class RowSums:
-    """Weighted sums over rows x_n that are given as vectors v_n of m numbers.
+    """Weighted sums over rows x_n, each given as a vector v_n of m numbers.
 
     Parameters
     ----------
@@ -164,7 +139,7 @@ class RowSums:
     energy : float
         E = sum a_n k(x_n, x_n).
     largest_energy : float
-        Largest k(x, x) of a row that counted when it came.
+        Largest k(x, x) of a row that had weight on arrival.
     first : ndarray of shape (m,)
         sum a_n v_n.
     second : ndarray of shape (m, m)
@@ -180,31 +155,22 @@ class RowSums:
 
     @classmethod
     def zero(cls, m: int = 0) -> Self:
-        """Return the sums over no row at all."""
+        """Return the sums over no rows."""
         return cls(0.0, 0.0, 0.0, 0.0, np.zeros(m), np.zeros((m, m)))
 
     @classmethod
     def of(cls, vectors: Array, energy: Array, weights: Array) -> Self:
-        """Sum over a block, O(B m^2).
-
-        Parameters
-        ----------
-        vectors : ndarray of shape (B, m)
-        energy : ndarray of shape (B,)
-            k(x, x).
-        weights : ndarray of shape (B,)
-
-        Returns
-        -------
-        RowSums
-        """
+        """Sum over a block: vectors (B, m), k(x, x) as energy (B,), weights (B,); O(B m^2)."""
+        # The usual case, all weights 1, costs no scaled copy.
+        even = bool(np.all(weights == 1.0))
+        scaled = np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None]
         return cls(
             total_weight=float(weights.sum()),
             total_squared_weight=float(weights @ weights),
             energy=float(weights @ energy),
             largest_energy=float(energy.max(where=weights > 0.0, initial=0.0)),
             first=weights @ vectors,
-            second=weighted_gram(vectors, weights),
+            second=gram_of(scaled),
         )
 
     def plus(self, other: "RowSums") -> Self:
@@ -221,30 +187,20 @@ class RowSums:
 
     @property
     def mean_energy(self) -> float:
-        """Energy a unit of weight; zero where all weights are zero."""
+        """Energy per unit of weight; zero if all weights are zero."""
         return self.energy / self.total_weight if self.total_weight else 0.0
 
     def along_nothing(self) -> "RowSums":
-        """Return the totals alone, without the moments."""
+        """Return the totals alone, as sums of vectors of length 0."""
         totals = self.total_weight, self.total_squared_weight, self.energy, self.largest_energy
         return RowSums(*totals, np.empty(0), np.empty((0, 0)))
 
     def decayed(self, factor: float) -> Self:
-        """Let all rows count `factor` times what they did.
-
-        Parameters
-        ----------
-        factor : float
-            From 0 to 1.
-
-        Returns
-        -------
-        RowSums
-        """
+        """Multiply the weights of all rows by `factor`, from 0 to 1."""
         return replace(
             self,
             total_weight=self.total_weight * factor,
-            # One after the other: the square of a small factor is below all numbers.
+            # Two multiplications, because the square of a small factor underflows.
             total_squared_weight=self.total_squared_weight * factor * factor,
             energy=self.energy * factor,
             first=self.first * factor,
@@ -252,45 +208,20 @@ class RowSums:
         )
 
     def solved(self, inverse: Array) -> Self:
-        """Sum over the same rows, given as L^-1 v_n; O(m^3), at half the price of `mapped`.
-
-        Parameters
-        ----------
-        inverse : ndarray of shape (m, m)
-            Lower triangular L^-1.
-
-        Returns
-        -------
-        RowSums
-        """
+        """Return the sums for vectors L^-1 v_n, given L^-1; O(m^3), at half the cost of `mapped`."""
         half = apply_inverse(inverse, self.second.copy())
         second = apply_inverse(inverse, np.ascontiguousarray(half.T))
         return replace(self, first=inverse @ self.first, second=0.5 * (second + second.T))
 
     def mapped(self, matrix: Array) -> Self:
-        """Sum over the same rows, given as A v_n; O(m^3).
-
-        Parameters
-        ----------
-        matrix : ndarray of shape (k, m)
-            A.
-
-        Returns
-        -------
-        RowSums
-        """
+        """Return the sums for vectors A v_n, given A (k, m); O(m^3)."""
         second = matrix @ self.second @ matrix.T
         return replace(self, first=matrix @ self.first, second=0.5 * (second + second.T))
 
 
 @dataclass(frozen=True)
 class Moments(RowSums):
-    """Sums over all rows seen, in the coordinates c(x) of the basis, and the account of the energy.
-
-    Parameters
-    ----------
-    losses : ProjectionLoss
-        What projections gave up.
+    """Sums over all rows seen, in the coordinates c(x) of the basis, and the energy that projections lost.
 
     Notes
     -----
@@ -301,41 +232,21 @@ class Moments(RowSums):
 
     @property
     def mean(self) -> Array:
-        """Mean of the rows in the basis, shape (m,); zeros where all weights are zero."""
+        """Mean of the rows in the basis, shape (m,); zeros if all weights are zero."""
         return self.first / self.total_weight if self.total_weight else self.first
 
     def centre(self, *, center: bool) -> Array:
-        """Return the point that axes go through: the mean, or the origin without centring; shape (m,)."""
+        """Return the point that the axes pass through, the mean or the origin; shape (m,)."""
         return self.mean if center else np.zeros_like(self.first)
 
     def add(self, coordinates: Array, energy: Array, weights: Array) -> Self:
-        """Take in a block, O(B m^2).
-
-        Parameters
-        ----------
-        coordinates : ndarray of shape (B, m)
-        energy : ndarray of shape (B,)
-            k(x, x).
-        weights : ndarray of shape (B,)
-
-        Returns
-        -------
-        Moments
-        """
+        """Take in a block: coordinates (B, m), k(x, x) as energy (B,), weights (B,); O(B m^2)."""
         return self.recorded(RowSums.of(coordinates, energy, weights))
 
     def recorded(self, sums: RowSums, rounding_amplification: float = 0.0) -> Self:
-        """Take in sums over rows that are new, in coordinates.
+        """Take in sums over new rows, in coordinates.
 
-        Parameters
-        ----------
-        sums : RowSums
-        rounding_amplification : float
-            Share of the energy that rounding may have moved, see `Basis.rounding_amplification`.
-
-        Returns
-        -------
-        Moments
+        `rounding_amplification` is the share of their energy that rounding may have moved, see `Basis`.
         """
         arrived = self.losses.arrived(
             sums.energy - float(np.trace(sums.second)), rounding_amplification * abs(sums.energy)
@@ -343,7 +254,7 @@ class Moments(RowSums):
         return replace(self.plus(sums), losses=arrived)
 
     def grown(self, count: int) -> Self:
-        """Make room for new atoms: nothing is recorded along their directions yet."""
+        """Add `count` directions of new atoms, with nothing recorded along them yet."""
         if count == 0:
             return self
         return replace(
@@ -354,53 +265,23 @@ class Moments(RowSums):
         )
 
     def rotated(self, rotation: Array) -> Self:
-        """Move to the basis that is left after atoms were removed, O(m^3).
-
-        Parameters
-        ----------
-        rotation : ndarray of shape (k, m)
-            New basis vectors in the old basis, orthonormal rows.
-
-        Returns
-        -------
-        Moments
-        """
+        """Change to the basis that is left after a removal, given its vectors in the old basis (k, m); O(m^3)."""
         rotated = self.mapped(rotation)
         lost = float(np.trace(self.second)) - float(np.trace(rotated.second))
         return replace(rotated, losses=self.losses.removed(lost))
 
     def decayed(self, factor: float) -> Self:
-        """Let all rows count `factor` times what they did.
-
-        Parameters
-        ----------
-        factor : float
-            From 0 to 1.
-
-        Returns
-        -------
-        Moments
-        """
+        """Multiply the weights of all rows by `factor`, from 0 to 1."""
         return replace(super().decayed(factor), losses=self.losses.decayed(factor))
 
     def merged(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
-        """Add the moments of other rows, recorded in another basis, O(m^2 m2).
+        """Add the moments of other rows, recorded in another basis of m2 vectors, O(m^2 m2).
 
-        Parameters
-        ----------
-        other : Moments
-            In a basis of m2 vectors.
-        coordinates : ndarray of shape (m2, m)
-            That basis' vectors, projected onto this one.
-        rounding_amplification : float
-            Share of the other's energy that rounding in these may move.
-
-        Returns
-        -------
-        Moments
+        `coordinates` (m2, m) are the projections of that basis' vectors onto this one, and `rounding_amplification` is
+        the share of the other's energy that rounding in them may move.
         """
         theirs = other.mapped(coordinates.T)
-        # Vectors that were dependent but for rounding are not in the union to their last digit.
-        beyond = float(np.trace(other.second)) - float(np.trace(theirs.second))
-        given_up = other.losses.removed(beyond).rounded(rounding_amplification * abs(other.energy))
-        return replace(self.plus(theirs), losses=self.losses.merged(given_up))
+        # Vectors that were independent only by rounding are not wholly in the span of the union.
+        lost = float(np.trace(other.second)) - float(np.trace(theirs.second))
+        losses = other.losses.removed(lost).rounded(rounding_amplification * abs(other.energy))
+        return replace(self.plus(theirs), losses=self.losses.merged(losses))

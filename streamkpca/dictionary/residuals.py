@@ -1,20 +1,17 @@
-"""What the rows of a block have outside the span of the atoms, and what the block would win from each."""
+"""Residuals of the rows of a block: what they have outside the span of the atoms, and what each would explain."""
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.triangular import LEAST_PIVOT
 from streamkpca.dictionary._loops import add_rank_one, subtract_outer
-from streamkpca.dictionary.basis import Basis, Projected, rounding_error, warn_indefinite
+from streamkpca.dictionary.basis import Basis, Projected, reveals_indefinite_kernel, rounding_error
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Of the largest k(x, x) of a block: squares of smaller residuals would vanish.
+# Squares of residuals below this share of the largest k(x, x) of a block would underflow.
 _LEAST_SHARE = 1e-150
-
-# Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
-_LEAST_LENGTH = 1e-3
 
 
 class ResidualGram:
@@ -23,34 +20,33 @@ class ResidualGram:
     Parameters
     ----------
     basis : Basis
-        The atoms.
     block : Projected
-        The block's rows seen from the basis.
+        The block's rows, projected onto the basis.
     weights : ndarray of shape (B,)
         Row weights a.
-    places : int
-        The most atoms that there may be at once, at least the basis' size.
+    capacity : int
+        The largest number of atoms, at least the basis' size.
 
     Attributes
     ----------
-    interpolation : ndarray of shape (B, places)
-        V, the coefficients of the rows' projections over the atoms, which hold the first places.
+    interpolation : ndarray of shape (B, capacity)
+        V, the coefficients of the rows' projections over the atoms; those of the basis come first.
 
     Notes
     -----
-    O(B^2 (d + m)) to make, O(B (B + places)) for each direction added.
+    O(B^2 (d + m)) to make, O(B (B + capacity)) for each row admitted.
     """
 
-    def __init__(self, basis: Basis, block: Projected, weights: Array, places: int) -> None:
+    def __init__(self, basis: Basis, block: Projected, weights: Array, capacity: int) -> None:
         self._weights = weights
         self._energy = block.energy
-        # Powers of the residuals are taken relative to this, so that no scale of the kernel under- or overflows.
+        # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
         self._unit = float(np.abs(block.energy).max()) or 1.0
         self._gram: Array = basis.kernel.program.gram(block.rows) - block.coordinates @ block.coordinates.T
-        self.interpolation: Array = np.zeros((len(weights), places))
+        self.interpolation: Array = np.zeros((len(weights), capacity))
         self.interpolation[:, : basis.size] = basis.interpolation(block.coordinates)
-        self._place_energy = np.zeros(places)
-        self._place_energy[: basis.size] = basis.energy
+        self._atom_energy = np.zeros(capacity)
+        self._atom_energy[: basis.size] = basis.energy
         self._squares, self._fourths = np.empty((2, len(weights)))
         self._free = weights > 0.0
         self._change(np.zeros(len(weights)), 1.0)
@@ -67,12 +63,12 @@ class ResidualGram:
         return float(self._weights @ self.residual)
 
     def gains(self) -> Array:
-        """Energy that the block would win from each row, shape (B,).
+        """Energy of the block that each row would explain, shape (B,).
 
         Notes
         -----
-        g_j = sum_i a_i R_ij^2 / R_jj [1]_, the criterion of Martin on the residuals; -inf for rows that are dependent,
-        are atoms already, or weigh nothing.
+        g_j = sum_i a_i R_ij^2 / R_jj [1]_, Martin's criterion on the residuals; -inf for rows that are dependent, are
+        atoms already, or have no weight.
 
         References
         ----------
@@ -82,19 +78,14 @@ class ResidualGram:
         return np.where(independent, self._squares / relative * self._unit, -np.inf)
 
     def cautious_gains(self, total_weight: float) -> Array:
-        """Energy a unit of weight that the stream would win from each row, less one standard error, shape (B,).
-
-        Parameters
-        ----------
-        total_weight : float
-            Weight N of the stream, this block included.
+        """Energy per unit of weight of the stream that each row would explain, less one standard error, shape (B,).
 
         Notes
         -----
-        The block's other rows speak for the stream, the row itself only for its own share a_j / N of it: an outlier
-        explains itself and nothing else, and is worth no more than that. With x_i = R_ij^2 / R_jj the others' part is
-        the weighted mean of x over i != j, and its standard error is sqrt(var(x) sum a_i^2) / sum a_i, which is
-        sd / sqrt(B - 1) for equal weights.
+        The block's other rows represent the stream; the row itself counts only with its own share a_j / N of the
+        stream's weight N, this block included. So an outlier, which explains nothing but itself, gains no more than
+        that. With x_i = R_ij^2 / R_jj, the part of the others is the weighted mean of x over i != j, and its standard
+        error is sqrt(var(x) sum a_i^2) / sum a_i, which is sd / sqrt(B - 1) for equal weights.
         """
         independent, relative = self._candidates()
         others = self._weights.sum() - self._weights
@@ -108,41 +99,19 @@ class ResidualGram:
         return np.where(independent, (mean - error + share) * self._unit, -np.inf)
 
     def best(self, gains: Array) -> tuple[int, float]:
-        """Find the row of the largest gain that is independent beyond rounding.
+        """Find the row of the largest gain that is independent beyond rounding; the gain is -inf if no row is left.
 
-        Parameters
-        ----------
-        gains : ndarray of shape (B,)
-            From `gains` or `cautious_gains`; rows found dependent are struck out.
-
-        Returns
-        -------
-        row : int
-        gain : float
-            -inf where no row is left.
+        Rows found dependent are struck out of `gains` (B,).
         """
         while True:
             row = int(np.argmax(gains))
-            if gains[row] == -np.inf or (self.residual[row] > self._rounding(row) and self._leaves_lengths(row)):
+            if gains[row] == -np.inf or self._is_independent(row):
                 return row, float(gains[row])
             self._free[row] = False
             gains[row] = -np.inf
 
     def leading(self, gains: Array, count: int) -> Positions:
-        """Find the rows of the largest positive gains that are independent beyond rounding.
-
-        Parameters
-        ----------
-        gains : ndarray of shape (B,)
-            From `gains` or `cautious_gains`; overwritten.
-        count : int
-            How many, at the most.
-
-        Returns
-        -------
-        ndarray of int64
-            Their positions, the largest gain first.
-        """
+        """Find up to `count` independent rows of the largest positive gains, largest first; overwrites `gains`."""
         rows: list[int] = []
         while len(rows) < count:
             row, gain = self.best(gains)
@@ -152,45 +121,28 @@ class ResidualGram:
             gains[row] = -np.inf
         return np.array(rows, dtype=np.int64)
 
-    def admit(self, row: int, place: int) -> None:
-        """Let a row's direction join the span.
-
-        Parameters
-        ----------
-        row : int
-            Position p.
-        place : int
-            A free place for it.
-        """
+    def admit(self, row: int, atom: int) -> None:
+        """Admit a row as the atom at an unused position: its direction joins the span."""
         along: Array = self._gram[row] / np.sqrt(self._gram[row, row])
         share = along / along[row]
         subtract_outer(self.interpolation, share, self.interpolation[row].copy())
-        self.interpolation[:, place] = share
-        self._place_energy[place] = self._energy[row]
+        self.interpolation[:, atom] = share
+        self._atom_energy[atom] = self._energy[row]
         self._free[row] = False
         self._change(along, -1.0)
 
-    def _leaves_lengths(self, row: int) -> bool:
-        """Say whether no row would get a negative squared distance to the span, beyond rounding, by admitting one.
-
-        Inner products cannot do that (Cauchy and Schwarz); a kernel that is not positive definite can, and coordinates
-        would grow without bound.
-        """
-        left = self.residual - self._gram[row] ** 2 / self._gram[row, row]
-        impossible = left < -_LEAST_LENGTH * np.abs(self._energy)
-        if impossible.any():
-            warn_indefinite(float(left[impossible].min()))
-        return not impossible.any()
+    def _is_independent(self, row: int) -> bool:
+        """Return whether a row is independent of the atoms beyond rounding, and leaves no row a negative distance."""
+        one, residual = slice(row, row + 1), self.residual
+        if not residual[row] > rounding_error(self._energy[one], self.interpolation[one], self._atom_energy)[0]:
+            return False
+        return not reveals_indefinite_kernel(residual, self._gram[one], residual[one], np.abs(self._energy))[0]
 
     def _change(self, along: Array, sign: float) -> None:
         add_rank_one(self._gram, sign * along, along, 1.0 / self._unit, self._weights, self._squares, self._fourths)
 
     def _candidates(self) -> tuple[npt.NDArray[np.bool_], Array]:
-        """Say which rows may be chosen, and give their residuals relative to the unit (1 for the others)."""
+        """Return which rows may be chosen, and their residuals in multiples of the unit (1 for other rows)."""
         independent = self._free & (self.residual > LEAST_PIVOT * np.abs(self._energy))
         independent &= self.residual > _LEAST_SHARE * self._unit
         return independent, np.where(independent, self.residual / self._unit, 1.0)
-
-    def _rounding(self, rows: int | Positions) -> Array:
-        rows = np.atleast_1d(rows)
-        return rounding_error(self._energy[rows], self.interpolation[rows], self._place_energy)

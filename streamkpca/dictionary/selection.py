@@ -1,6 +1,6 @@
-"""Who comes and who goes: the search for atoms in a block.
+"""Selection: which rows of a block to admit as atoms, and which atoms to remove.
 
-All searches return a `Choice` and change nothing; the summary carries it out.
+All searches return a `Choice` and change nothing; the summary applies it.
 """
 
 import math
@@ -19,25 +19,27 @@ from streamkpca.dictionary.swaps import AtomStats, SwapSearch, normalised_weight
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Rows of a block that come before the sample at a time.
+# The largest number of rows of a block that the sample judges in one search.
 _MOST_PRESCREENED = 64
 
-# ProjectionLoss that differ by less than this share of k(x, x) are equal.
+# Losses that differ by less than this share of k(x, x) are equal.
 _TIE = 1e-12
+
+_NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a search found.
+    """The result of a search.
 
     Parameters
     ----------
     admitted : ndarray of int64
-        Positions of rows of the block that become atoms, in the order of their choice.
+        Positions in the block of the rows that become atoms, in the order of their choice.
     removed : ndarray of int64
-        Positions of atoms that go, ascending.
+        Positions of the atoms to remove, ascending.
     profit : float
-        What exchanges win, in energy a unit of weight; infinite where places were free.
+        What swaps gain, in energy per unit of weight; infinite if the budget was not used up.
     """
 
     admitted: Positions
@@ -45,25 +47,14 @@ class Choice:
     profit: float = math.inf
 
     def __bool__(self) -> bool:
-        """Whether anything changes."""
+        """Return whether anything changes."""
         return len(self.admitted) + len(self.removed) > 0
 
 
 def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerance: float) -> Choice:
-    """Choose the fewest rows, greedily, that leave at most `tolerance` of the block's energy unexplained.
+    """Choose few rows, greedily, so that at most `tolerance` of the block's energy stays unexplained.
 
-    Parameters
-    ----------
-    basis : Basis
-    block : Projected
-        The block's rows seen from the basis.
-    weights : ndarray of shape (B,)
-    tolerance : float
-        Share of the block's energy; 0 admits every row that is independent to working precision.
-
-    Returns
-    -------
-    Choice
+    `weights` are the row weights (B,). A tolerance of 0 admits every row that is independent to working precision.
     """
     residual = ResidualGram(basis, block, weights, basis.size + len(weights))
     target = tolerance * float(weights @ block.energy)
@@ -71,17 +62,17 @@ def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, toleranc
     while tolerance == 0.0 or residual.unexplained > target:
         gains = residual.gains()
         if tolerance == 0.0:
-            # All independent rows enter, and the order decides about rounding alone: the largest pivot first.
+            # All independent rows are admitted, so their order matters for rounding only: the largest pivot first.
             gains = np.where(gains > 0.0, residual.residual, -np.inf)
         best, gain = residual.best(gains)
         if gain <= 0.0:
             break
         residual.admit(best, basis.size + len(admitted))
         admitted.append(best)
-    return Choice(np.array(admitted, dtype=np.int64), np.empty(0, dtype=np.int64))
+    return Choice(np.array(admitted, dtype=np.int64), _NO_POSITIONS)
 
 
-def choose_for_free_places(
+def choose_below_budget(
     basis: Basis,
     block: Projected,
     weights: Array,
@@ -91,37 +82,23 @@ def choose_for_free_places(
     total_weight: float,
     mean_energy: float,
 ) -> Choice:
-    """Choose rows that are worth a free place.
+    """Choose rows that are worth an atom while the basis has fewer than `max_atoms`.
 
-    Parameters
-    ----------
-    basis : Basis
-    block : Projected
-        The block's rows seen from the basis.
-    weights : ndarray of shape (B,)
-    max_atoms : int
-        The budget, more than the basis' size.
-    tolerance : float
-        A row enters while its gain times `max_atoms` exceeds this share of the mean energy.
-    total_weight, mean_energy : float
-        Of the stream, this block included.
-
-    Returns
-    -------
-    Choice
+    A row of the block, with weights (B,), is admitted while its gain times `max_atoms` exceeds the share `tolerance` of
+    `mean_energy`. `total_weight` and `mean_energy` are those of the stream, this block included.
     """
-    # No more can be admitted than the block has rows: a generous budget costs nothing before it is used.
-    places = min(max_atoms, basis.size + len(weights))
-    residual = ResidualGram(basis, block, weights, places)
+    # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
+    capacity = min(max_atoms, basis.size + len(weights))
+    residual = ResidualGram(basis, block, weights, capacity)
     admitted: list[int] = []
-    for place in range(basis.size, places):
-        # The first atom may explain itself alone: without any there would be no model.
-        best, gain = residual.best(residual.cautious_gains(total_weight) if place else residual.gains())
-        if gain <= 0.0 or (place and gain * max_atoms <= tolerance * mean_energy):
+    for atom in range(basis.size, capacity):
+        # The first atom may explain itself alone: without any atom there would be no model.
+        best, gain = residual.best(residual.cautious_gains(total_weight) if atom else residual.gains())
+        if gain <= 0.0 or (atom and gain * max_atoms <= tolerance * mean_energy):
             break
-        residual.admit(best, place)
+        residual.admit(best, atom)
         admitted.append(best)
-    return Choice(np.array(admitted, dtype=np.int64), np.empty(0, dtype=np.int64))
+    return Choice(np.array(admitted, dtype=np.int64), _NO_POSITIONS)
 
 
 def choose_swaps(
@@ -134,29 +111,14 @@ def choose_swaps(
     *,
     start: int,
 ) -> Choice:
-    """Choose rows that take the places of atoms.
+    """Choose rows of a block that replace atoms.
 
-    Parameters
-    ----------
-    basis : Basis
-    stats : AtomStats
-    moments : Moments
-        Of the stream before this block.
-    sample : Reservoir
-        A sample of the stream, this block included.
-    block : Projected
-        The block's rows seen from the basis.
-    weights : ndarray of shape (B,)
-    start : int
-        Position of the block in the stream.
-
-    Returns
-    -------
-    Choice
+    `moments` are those of the stream before the block, `sample` is a sample of the stream that includes it, `weights`
+    (B,) are the row weights, and `start` is the block's position in the stream.
 
     Notes
     -----
-    The block screens its rows by what they explain of each other; the sample judges the best of them.
+    Rows are prescreened by what they explain of the rest of the block; the sample judges the best of them.
     """
     total_weight = moments.total_weight + float(weights.sum())
     residual = ResidualGram(basis, block, weights, basis.size)
@@ -167,57 +129,43 @@ def choose_swaps(
     search = SwapSearch(
         basis, stats, moments, sample, candidates, start + prescreened, weights[prescreened], total_weight
     )
-    held: dict[int, int] = {}
+    swaps: dict[int, int] = {}
     total_profit = 0.0
     for _ in prescreened:
-        candidate, place, profit = search.best()
+        candidate, atom, profit = search.best()
         if profit <= 0.0:
             break
         total_profit += profit
-        search.apply(candidate, place)
-        # Who came and goes again within one search never was an atom.
-        held.pop(place, None)
-        held[place] = candidate
-    return Choice(prescreened[list(held.values())], np.array(sorted(held), dtype=np.int64), total_profit)
+        search.apply(candidate, atom)
+        # A candidate admitted and swapped out within one search is not recorded.
+        swaps.pop(atom, None)
+        swaps[atom] = candidate
+    return Choice(prescreened[list(swaps.values())], np.array(sorted(swaps), dtype=np.int64), total_profit)
 
 
 def choose_to_shrink(
     basis: Basis, stats: AtomStats, sample: Reservoir, max_atoms: int, *, total_weight: float
 ) -> Choice:
-    """Choose the weakest atoms, by a sample of the stream, until the rest fits a budget.
-
-    Parameters
-    ----------
-    basis : Basis
-    stats : AtomStats
-    sample : Reservoir
-        A sample of the stream.
-    max_atoms : int
-        The budget, at least 1.
-    total_weight : float
-        Of the stream.
-
-    Returns
-    -------
-    Choice
+    """Choose the weakest atoms, judged by a sample of the stream, until at most `max_atoms` (1 or more) are left.
 
     Notes
     -----
-    The dual vector w_j of atom j is the one in the span with (phi_i, w_j) = delta_ij; it points along what only atom j
-    spans. Without the atom the rows lose the energy that they have along it, Q_jj / P_jj with P the inner products of
-    the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom.
+    The dual vector w_j of atom j is the vector in the span with (phi_i, w_j) = delta_ij; it points along what only atom
+    j spans. Without the atom, the rows lose the energy that they have along it, Q_jj / P_jj with P the inner products
+    of the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom
+    removed.
     """
-    nobody = basis.project(basis.atoms[:0])
-    precision, recorded = basis.precision.copy(), sample_gram(basis, sample, nobody, 1.0)
-    # A row is no witness in its own case: what it counts in the stream is known.
+    no_candidates = basis.project(basis.atoms[:0])
+    precision, recorded = basis.precision.copy(), sample_gram(basis, sample, no_candidates, 1.0)
+    # An atom's own row counts with its share of the stream, which is known, instead of its share of the sample.
     own = stats.weights / total_weight - normalised_weights_of(sample, stats.positions)
     rounding = _TIE * float(np.abs(basis.energy).max())
     left = np.arange(basis.size)
     while len(left) > max_atoms:
         loss = (np.diagonal(recorded)[left] + own[left]) / np.diagonal(precision)[left]
-        # Of equals the latest goes, so that rounding does not decide.
-        equals = left[loss <= loss.min() + rounding]
-        weakest = int(equals[np.argmax(stats.positions[equals])])
+        # Ties go to the latest atom, so that rounding cannot decide.
+        tied = left[loss <= loss.min() + rounding]
+        weakest = int(tied[np.argmax(stats.positions[tied])])
         remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
         left = left[left != weakest]
-    return Choice(np.empty(0, dtype=np.int64), np.setdiff1d(np.arange(basis.size), left))
+    return Choice(_NO_POSITIONS, np.setdiff1d(np.arange(basis.size), left))

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 _LOOPS = (core_loops, kernel_loops, dictionary_loops, component_loops)
 
 # Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
-# numpy takes a column for a row; and several pairwise matrices at once. The rest of a kernel is a program, and all
+# numpy takes a column for a row; and several base matrices at once. The rest of a kernel is a program, and all
 # programs run in one loop.
 _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),

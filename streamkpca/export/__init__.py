@@ -1,4 +1,4 @@
-"""Models that answer without Python.
+"""Exports: models that answer without Python.
 
 Functions
 ---------

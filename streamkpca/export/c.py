@@ -1,4 +1,4 @@
-"""A model as one C file."""
+"""A model as one C file: the functions of the model, and a header that states size, cost and accuracy."""
 
 import json
 import math
@@ -12,12 +12,12 @@ import numpy as np
 from streamkpca._core.blas import one_blas_thread
 from streamkpca._core.params import check_choice, check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import KernelCalls, Source, write_kernel
+from streamkpca.export.c_kernel import WIDTH, KernelCalls, Source, write_kernel
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.program import Rounding, measure_rounding
+from streamkpca.export.rounding import Rounding, measure_rounding
 
-_WIDTH = 110
-# What answers keep to where atoms do not nearly depend on each other. Less is luck: 32 roundings of single precision.
+# How exact answers are unless atoms nearly depend on each other. The header never states less than this, which is 32
+# roundings of single precision: smaller measurements are luck.
 _TOLERANCE = 1e-12
 _SINGLE_TOLERANCE = 4e-6
 
@@ -30,41 +30,40 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     model : estimator
         Fitted: StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA.
     name : str
-        What the names of the functions begin with.
+        Prefix of the names of all functions.
     dtype : {"double", "float"}
         Type of all numbers, and of all arithmetic.
     threshold : float, optional
-        Reconstruction error above which a row is novel, such as a stream's ``novelty_threshold()``. Without it the
-        function that tells so is left out.
+        Reconstruction error above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
+        file has no function ``<name>_is_novel``.
 
     Returns
     -------
     str
         The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
         ``double <name>_reconstruction_error(const double x[d])`` and, with a threshold,
-        ``int <name>_is_novel(const double x[d])``. The same model makes the same text.
+        ``int <name>_is_novel(const double x[d])``. The same model gives the same text.
 
     Raises
     ------
     TypeError, ValueError
-        Not an estimator of this library, its kernel asks functions of the caller, it keeps no row, its numbers are
-        beyond single precision and `dtype` is "float", or another argument makes no sense.
+        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or its
+        numbers are beyond single precision and `dtype` is "float"; or another argument is not as described.
     NotFittedError
         No row was seen yet.
 
     Notes
     -----
     The file includes <math.h> and nothing else, allocates nothing, has constant tables, and compiles without warnings
-    as C99 and as C++. Its header tells size, cost and accuracy. With s rows that errors are measured to, k that
-    projections are made of, d features and q axes: tables of s d + s (s + 1) / 2 + (k + 1) q numbers, s numbers on the
-    stack, O(k (d + q)) time for a projection and O(s (d + s)) for an error.
+    as C99 and as C++. Its header states size, cost and accuracy. With s rows that errors are measured to, k rows that
+    projections are computed from, d features and q axes, it has tables of s d + s (s + 1) / 2 + (k + 1) q numbers and
+    s numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error.
 
-    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root), where the atoms
-    do not nearly depend on each other. "float" loses as much as the header tells, by a measurement at export: from
-    1e-6 to 1e-3.
+    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root), unless atoms
+    nearly depend on each other. The header states the error of "float", measured at export: from 1e-6 to 1e-3.
 
-    A row with NaN gives NaN and counts as novel; the compiler's -ffast-math takes that away. On AVR, whose double is
-    single and whose constants live in RAM, choose "float" and few atoms.
+    A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math. On AVR, where double has
+    single precision and constants are kept in RAM, choose "float" and few atoms.
 
     Examples
     --------
@@ -126,7 +125,7 @@ def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> s
 
 def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
     c, s, zero = source.dtype, formula.n_span, source.number(0.0)
-    # Row after row up to the diagonal, and there the reciprocal: solving divides by nothing.
+    # The rows are packed up to the diagonal, which is inverted, so that solving needs no division.
     rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
     factor = source.table("factor", np.concatenate(rows))
     head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
@@ -186,7 +185,7 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
         "Atoms": atoms,
         "Features": features,
     }
-    # One thread: sums in another sequence could end in another digit of the header.
+    # With several threads, sums in another order could change a digit of the header.
     with one_blas_thread():
         rounding = measure_rounding(formula)
     stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number
@@ -212,7 +211,7 @@ def _listed(facts: dict[str, str]) -> list[str]:
         for what, fact in facts.items()
         for line in textwrap.wrap(
             f"{what:<10}{fact}",
-            _WIDTH,
+            WIDTH,
             subsequent_indent=" " * 10,
             break_long_words=False,
             break_on_hyphens=False,
@@ -232,7 +231,7 @@ def _accuracy(rounding: Rounding, *, single: bool) -> str:
     if not math.isfinite(rounding.projection + rounding.error):
         return "not measured: values are beyond single precision."
     expected, least = (rounding, _SINGLE_TOLERANCE) if single else (rounding.in_double(), _TOLERANCE)
-    # Fresh rows showed up to three times what was measured.
+    # The errors of fresh rows were up to three times as large as measured.
     projection, error = (_rounded_up(max(4.0 * value, least)) for value in (expected.projection, expected.error))
     return (
         f"equal to Python's answers to about {error:g} of k(x, x) (errors) and {projection:g} of its root "

@@ -1,4 +1,4 @@
-"""A kernel written as C functions."""
+"""A kernel as C functions, and the C file that takes their tables and text."""
 
 import textwrap
 from collections import Counter
@@ -9,32 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.export.model import Formula
-from streamkpca.export.program import evaluate, single_centre, single_units
+from streamkpca.export.rounding import single_centre, single_units
 from streamkpca.kernels.features import FeatureView
 from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-_WIDTH = 110
+WIDTH = 110
 
 
 class Source:
-    """A C file being written.
+    """A C file being written, in which all names begin with `name` and all numbers are "double" or "float".
 
-    Parameters
-    ----------
-    name : str
-        What all names in it begin with.
-    dtype : {"double", "float"}
-        Type of all numbers in it.
-
-    Attributes
-    ----------
-    tables, functions : list of str
-        What was written so far.
-    n_bytes : int
-        What the tables take.
+    `tables` and `functions` hold the text written so far, and `n_bytes` the size of the tables.
     """
 
     def __init__(self, name: str, dtype: str) -> None:
@@ -47,7 +36,7 @@ class Source:
 
     @property
     def is_single(self) -> bool:
-        """Whether numbers are of single precision."""
+        """Whether all numbers are of single precision."""
         return self.dtype == "float"
 
     @property
@@ -56,59 +45,17 @@ class Source:
         return 4 if self.is_single else 8
 
     def number(self, value: float) -> str:
-        """Spell a constant so that the compiler reads the same number.
-
-        Parameters
-        ----------
-        value : float
-
-        Returns
-        -------
-        str
-
-        Raises
-        ------
-        ValueError
-            It is beyond single precision, or lost in it.
-        """
+        """Spell a constant so that the compiler reads the same number; refuse it if single precision loses it."""
         if self.is_single and not np.array_equal(_singles(np.array([value])) == 0.0, [value == 0.0]):
             raise _beyond_single(value)
         return self._spelled(np.array([value]))[0]
 
     def call(self, function: str, argument: str) -> str:
-        """Spell a call of a function of <math.h>.
-
-        Parameters
-        ----------
-        function : str
-            What it is called for double.
-        argument : str
-
-        Returns
-        -------
-        str
-        """
+        """Spell a call of a function of <math.h>, given by its name for double."""
         return f"{function}f({argument})" if self.is_single else f"{function}({argument})"
 
     def table(self, what: str, values: Array) -> str:
-        """Write a table of numbers, or find an equal one.
-
-        Parameters
-        ----------
-        what : str
-            What it holds: the last part of its name.
-        values : ndarray of shape (n,) or (n, c)
-
-        Returns
-        -------
-        str
-            Its name.
-
-        Raises
-        ------
-        ValueError
-            A number is beyond single precision.
-        """
+        """Write a table of numbers, unless an equal one is there; return its name, which ends in `what`."""
         key = values.shape, values.tobytes()
         if key not in self._known:
             rows = [self._spelled(row) for row in np.atleast_2d(values)]
@@ -117,64 +64,25 @@ class Source:
         return self._known[key]
 
     def divisors(self, what: str, values: Array) -> str:
-        """Write a table of numbers to divide by.
-
-        Parameters
-        ----------
-        what : str
-            What it holds: the last part of its name.
-        values : ndarray of shape (n,)
-            Not zero.
-
-        Returns
-        -------
-        str
-            Its name.
-
-        Raises
-        ------
-        ValueError
-            A number is beyond single precision, or lost in it.
-        """
+        """Write a table of numbers to divide by, which must not be zero in single precision; return its name."""
         for value in values.tolist():
             self.number(value)
         return self.table(what, values)
 
     def positions(self, what: str, values: Positions) -> str:
-        """Write a table of positions.
-
-        Parameters
-        ----------
-        what : str
-            What it holds: the last part of its name.
-        values : ndarray of shape (n,)
-
-        Returns
-        -------
-        str
-            Its name.
-        """
+        """Write a table of positions; return its name, which ends in `what`."""
         dtype, n_bytes = ("unsigned short", 2) if int(values.max()) < 2**16 else ("unsigned long", 4)
         self.n_bytes += values.size * n_bytes
         return self._write(what, dtype, values.shape, [[str(value) for value in values.tolist()]])
 
     def function(self, comment: str, head: str, lines: Sequence[str]) -> None:
-        """Write a function.
-
-        Parameters
-        ----------
-        comment : str
-        head : str
-            From its type to its arguments.
-        lines : sequence of str
-            What it does.
-        """
+        """Write a function: a comment, its head from the type to the arguments, and the lines of its body."""
         body = "".join(f"    {line}\n" for line in lines)
-        note = textwrap.fill(f"/* {comment} */", _WIDTH, subsequent_indent="   ")
+        note = textwrap.fill(f"/* {comment} */", WIDTH, subsequent_indent="   ")
         self.functions.append(f"{note}\n{head}\n{{\n{body}}}\n")
 
     def _spelled(self, values: Array) -> list[str]:
-        # The shortest decimals that name the number: hexadecimal ones are no C++ before 2017.
+        # These are the shortest decimals that give the number. C++ has hexadecimal ones only since 2017.
         if not self.is_single:
             return [repr(value) for value in values.tolist()]
         return [f"{single!s}f" for single in _singles(values)]
@@ -182,7 +90,7 @@ class Source:
     def _write(self, what: str, dtype: str, shape: tuple[int, ...], rows: list[list[str]]) -> str:
         name, sizes = f"{self.name}_{what}", "".join(f"[{size}]" for size in shape)
         ends = ("{", "}") if len(shape) > 1 else ("", "")
-        texts = [textwrap.fill(ends[0] + ", ".join(row) + ends[1], _WIDTH, break_on_hyphens=False) for row in rows]
+        texts = [textwrap.fill(ends[0] + ", ".join(row) + ends[1], WIDTH, break_on_hyphens=False) for row in rows]
         listed = textwrap.indent(",\n".join(texts), "    ")
         self.tables.append(f"static const {dtype} {name}{sizes} = {{\n{listed}\n}};\n")
         return name
@@ -205,143 +113,116 @@ def _beyond_single(value: float) -> ValueError:
 
 @dataclass(frozen=True)
 class KernelCalls:
-    """How the functions of a file get kernel values.
+    """How the functions of a file get kernel values, and what these cost."""
 
-    Parameters
-    ----------
-    prepared : tuple of (str, str, str)
-        What must come first, once a row: the declaration of an array, the call that fills it, and the name of what
-        that returns, empty where it is nothing.
-    of_atom : str
-        k(x, atom i), with ``{i}`` for i.
-    of_itself : str
-        k(x, x).
-    n_numbers : int
-        Size of those arrays together.
-    n_multiplications : int
-        Of one k(x, atom i).
-    calls : Counter of str
-        Divisions and functions of <math.h> of one k(x, atom i).
-    n_divisions : int
-        Of what comes first, once a row.
-    """
-
+    # What comes first, once a row: the declaration of an array, the call that fills it, and the name of the number that
+    # the call returns, empty if it returns none.
     prepared: tuple[tuple[str, str, str], ...]
+    # Size of these arrays together, and number of divisions that fill them.
+    n_numbers: int
+    n_divisions: int
+    # k(x, atom i), with ``{i}`` for i, and k(x, x).
     of_atom: str
     of_itself: str
-    n_numbers: int
+    # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
-    n_divisions: int
 
 
 def write_kernel(source: Source, formula: Formula) -> KernelCalls:
-    """Write the kernel between a row and the rows of a formula.
-
-    Parameters
-    ----------
-    source : Source
-        Takes tables and functions.
-    formula : Formula
-
-    Returns
-    -------
-    KernelCalls
-    """
+    """Write the kernel between a row and the rows of a formula."""
     c, name = source.dtype, source.name
-    planes = [_PlaneText(source, formula, plane, p) for p, plane in enumerate(formula.kernel.program.planes)]
-    sums = [plane.sum for plane in planes]
+    program = formula.kernel.program
+    bases = [_BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
+    sums = [base.sum for base in bases]
 
-    steps = _Statements(source)
-    result = evaluate(formula.kernel.program, sums, steps)
-    meanings = ", ".join(f"{plane.sum} ({plane.plane.base.value})" for plane in planes)
+    steps = _StatementArithmetic(source)
+    result = program.evaluate(sums, steps)
+    meanings = ", ".join(f"{base.sum} ({base.matrix.base.value})" for base in bases)
     parameters = ", ".join(f"{c} {value}" for value in sums)
     source.function(
         f"The kernel as a function of {meanings}.",
         f"static {c} {name}_value({parameters})",
         [*steps.lines, f"return {result};"],
     )
-    prepared = [plane for plane in planes if plane.is_prepared]
-    for plane in prepared:
-        plane.write_preparation()
-    takes = ([] if len(prepared) == len(planes) else ["x"]) + [plane.used for plane in prepared]
+    prepared = [base for base in bases if base.is_prepared]
+    for base in prepared:
+        base.write_preparation()
+    takes = ([] if len(prepared) == len(bases) else ["x"]) + [base.used for base in prepared]
     source.function(
         "The kernel between a row and atom i.",
         f"static {c} {name}_kernel({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
         [
             "int k;",
             *(f"{c} {value} = {source.number(0.0)};" for value in sums),
-            *(line for plane in planes for line in plane.loop()),
+            *(line for base in bases for line in base.loop()),
             f"return {name}_value({', '.join(sums)});",
         ],
     )
     constant = formula.own_value()
     return KernelCalls(
-        prepared=tuple((f"{c} {plane.used}[{plane.width}];", plane.preparing_call, plane.own) for plane in prepared),
+        prepared=tuple((f"{c} {base.used}[{base.width}];", base.preparing_call, base.own) for base in prepared),
         of_atom=f"{name}_kernel({', '.join(takes)}, {{i}})",
         of_itself=source.number(constant)
         if constant is not None
-        else f"{name}_value({', '.join(plane.write_own() for plane in planes)})",
-        n_numbers=sum(plane.width for plane in prepared),
-        n_multiplications=steps.n_multiplications + sum(plane.n_multiplications for plane in planes),
+        else f"{name}_value({', '.join(base.write_own() for base in bases)})",
+        n_numbers=sum(base.width for base in prepared),
+        n_multiplications=steps.n_multiplications + sum(base.n_multiplications for base in bases),
         calls=steps.calls,
-        n_divisions=sum(plane.n_divisions for plane in planes),
+        n_divisions=sum(base.n_divisions for base in bases),
     )
 
 
-class _PlaneText:
-    """What one plane of a program looks like in C."""
+class _BaseText:
+    """One base matrix of a program in C."""
 
-    def __init__(self, source: Source, formula: Formula, plane: PairwiseMatrix, p: int) -> None:
+    def __init__(self, source: Source, formula: Formula, matrix: PairwiseMatrix, p: int) -> None:
         self.source = source
-        self.plane = plane
+        self.matrix = matrix
         self.sum, self.used, self._number = f"p{p}", f"u{p}", p
-        # Between a row and itself, the distance is 0.
-        self.own = f"own{p}" if plane.base in (Base.INNER, Base.COSINE) else ""
-        self.is_cosine = plane.base is Base.COSINE
-        rows = np.ascontiguousarray(FeatureView(plane.view.columns).of(formula.rows))
+        # A distance between a row and itself is 0 and needs no name.
+        self.own = f"own{p}" if matrix.base in (Base.INNER, Base.COSINE) else ""
+        self.is_cosine = matrix.base is Base.COSINE
+        rows = np.ascontiguousarray(FeatureView(matrix.view.columns).of(formula.rows))
         self.width = rows.shape[1]
         entry = self._entry()
-        if plane.base in (Base.SQUARED, Base.ABSOLUTE) and source.is_single:
-            # What rounding takes of atoms far from the origin, a distance between them would miss.
+        if matrix.base in (Base.SQUARED, Base.ABSOLUTE) and source.is_single:
+            # Rounding atoms far from the origin would spoil the distances between them.
             centre = single_centre(rows)
             if centre.any():
                 entry = f"({entry} - {source.table(f'centre{p}', centre)}[k])"
                 rows = rows - centre
-        units = plane.view.divisors
+        units = matrix.view.divisors
         if units is not None:
             entry = f"{entry} / {source.divisors(f'units{p}', units)}[k]"
             rows = rows / (single_units(units) if source.is_single else units)
         if self.is_cosine:
             rows = unit_rows(rows)
-        # Once a row, and not for each atom.
+        # Prepared entries are computed once a row, and not for each atom.
         self.is_prepared = self.is_cosine or units is not None
+        self._preparation = f"{source.name}_{'unit' if self.is_cosine else 'divided'}{p}"
         self._entry_of_x = entry
         self._row_entry = f"{self.used}[k]" if self.is_prepared else entry
         self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
 
     @property
-    def _verb(self) -> str:
-        return "unit" if self.is_cosine else "divided"
-
-    @property
     def n_multiplications(self) -> int:
-        """Multiplications of the plane's value between a row and one atom."""
-        return 0 if self.plane.base is Base.ABSOLUTE else self.width
+        """Number of multiplications for a row and one atom."""
+        return 0 if self.matrix.base is Base.ABSOLUTE else self.width
 
     @property
     def n_divisions(self) -> int:
-        """Divisions of a row, before any atom."""
-        return int(self.width) * ((self.plane.view.units is not None) + self.is_cosine)
+        """Number of divisions for a row, before any atom."""
+        return int(self.width) * ((self.matrix.view.units is not None) + self.is_cosine)
 
     @property
     def preparing_call(self) -> str:
-        """The call that writes what is used of the row."""
-        return f"{self.source.name}_{self._verb}{self._number}(x, {self.used})"
+        """The call that prepares a row."""
+        return f"{self._preparation}(x, {self.used})"
 
     def loop(self) -> list[str]:
-        """Give the statements that sum the plane up between a row and atom i."""
-        source, base = self.source, self.plane.base
+        """Return the statements that compute the value for a row and atom i."""
+        source, base = self.source, self.matrix.base
         loop = f"for (k = 0; k < {self.width}; ++k)"
         difference = f"{self._row_entry} - {self._atom_entry}"
         if base is Base.SQUARED:
@@ -352,7 +233,7 @@ class _PlaneText:
         return [f"{loop} {self.sum} += {self._row_entry} * {self._atom_entry};"]
 
     def write_preparation(self) -> None:
-        """Write the function that puts a row into its units, and scales it to length 1 for cosines."""
+        """Write the function that divides a row by its units, and for cosines scales it to length 1."""
         if self.is_cosine:
             self._write_unit_row()
         else:
@@ -360,7 +241,7 @@ class _PlaneText:
 
     def _write_division(self) -> None:
         source, c = self.source, self.source.dtype
-        head, loop = f"{source.name}_divided{self._number}(const {c} *x, {c} *u)", f"for (k = 0; k < {self.width}; ++k)"
+        head, loop = f"{self._preparation}(const {c} *x, {c} *u)", f"for (k = 0; k < {self.width}; ++k)"
         if not self.own:
             lines = ["int k;", f"{loop} u[k] = {self._entry_of_x};"]
             source.function("Divide a row by its units.", f"static void {head}", lines)
@@ -378,7 +259,7 @@ class _PlaneText:
         zero, one, entry, loop = source.number(0.0), source.number(1.0), self._entry_of_x, f"k < {self.width}; ++k"
         source.function(
             "Scale a row to length 1, without overflow; return its new squared length, 0 for a row of zeros.",
-            f"static {c} {source.name}_unit{self._number}(const {c} *x, {c} *u)",
+            f"static {c} {self._preparation}(const {c} *x, {c} *u)",
             [
                 "int k;",
                 f"{c} largest = {zero}, sum = {zero}, scale = {zero};",
@@ -398,7 +279,7 @@ class _PlaneText:
         )
 
     def write_own(self) -> str:
-        """Give the plane's value between a row and itself; write a function where one is needed."""
+        """Return the value between a row and itself, and write a function if it needs one."""
         source, c = self.source, self.source.dtype
         if not self.own:
             return source.number(0.0)
@@ -418,7 +299,7 @@ class _PlaneText:
         return f"{head}(x)"
 
     def _entry(self) -> str:
-        columns = self.plane.view.columns
+        columns = self.matrix.view.columns
         if columns is None or columns == tuple(range(self.width)):
             return "x[k]"
         if columns == tuple(range(columns[0], columns[0] + self.width)):
@@ -426,7 +307,7 @@ class _PlaneText:
         return f"x[{self.source.positions(f'columns{self._number}', np.array(columns))}[k]]"
 
 
-class _Statements:
+class _StatementArithmetic(Arithmetic[str]):
     """Steps as C statements, each of which names its result."""
 
     def __init__(self, source: Source) -> None:
@@ -455,11 +336,10 @@ class _Statements:
         self.n_multiplications += 1
         return self._named(f"{x} * {y}")
 
-    def reciprocal(self, x: str) -> str:
-        self.calls["division"] += 1
-        return self._named(f"{self._source.number(1.0)} / {x}")
-
     def apply(self, function: str, x: str) -> str:
+        if function == "reciprocal":
+            self.calls["division"] += 1
+            return self._named(f"{self._source.number(1.0)} / {x}")
         self.calls[function] += 1
         return self._named(self._source.call(function, x))
 

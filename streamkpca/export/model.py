@@ -1,4 +1,4 @@
-"""What an export writes down: a kernel, and the few tables that a model's answers are made of."""
+"""The part of a model that an export writes: its kernel, and the few tables that its answers are computed from."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,31 +15,31 @@ from streamkpca.kernels import Kernel
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-# Answers, rows of the axes, coefficients over them, offset, rows of the span, its factor.
+# Fitted model, rows of the axes, coefficients over them, offset, rows of the span, its factor.
 _Parts = tuple[FittedModel, Array, Array, Array, Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """A fitted model without its past: all that answers rows.
+    """A fitted model without its past: everything that answers rows.
 
-    Parameters
+    Attributes
     ----------
     estimator : str
         Name of the model's class.
     kernel : Kernel
-        Settled, and made of formulas alone.
+        Settled, and without functions of the user.
     rows : ndarray of shape (m, d)
-        All rows that kernel values are needed with; the first s of them span what errors are measured to.
+        All rows that kernel values are needed with. The first s of them span the space that errors are measured to.
     axis_rows : ndarray of shape (k,)
-        Positions of the rows that projections are made of, ascending.
+        Positions of the rows that projections are computed from, ascending.
     projection : ndarray of shape (k, q)
         A projection is k(x, rows[axis_rows]) projection - offset.
     offset : ndarray of shape (q,)
     factor : ndarray of shape (s, s)
         Lower Cholesky factor L of k(rows[:s], rows[:s]): the error is k(x, x) - abs(L^-1 k(rows[:s], x))^2.
     facts : dict of str to str
-        What else is worth telling: the number of atoms, what the model was learned from.
+        The number of atoms, and what the model was learned from.
     feature_names : list of str or None
         None where the first rows came without names.
     """
@@ -61,38 +61,20 @@ class Formula:
 
     @property
     def n_span(self) -> int:
-        """Number of rows that span what errors are measured to."""
+        """Number of rows that span the space that errors are measured to."""
         return len(self.factor)
 
     def own_value(self) -> float | None:
-        """Return k(x, x) where it is the same for all rows, and None where it is not."""
+        """Return k(x, x) if it is the same for all rows, and None if not."""
         return float(self.kernel.diagonal(np.zeros((1, self.n_features)))[0]) if self.kernel.is_stationary else None
 
     def transform(self, rows: Array) -> Array:
-        """Project rows, as the model does.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, q)
-        """
+        """Project rows (n, d), as the model does."""
         projected: Array = self.kernel.program.matrix(rows, self.rows[self.axis_rows]) @ self.projection - self.offset
         return projected
 
     def reconstruction_error(self, rows: Array) -> Array:
-        """Measure squared distances to the span, as the model does.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
-        """
+        """Measure squared distances of rows (n, d) to the span, as the model does."""
         coordinates = solve_factor(self.factor, self.kernel.program.matrix(rows, self.rows[: self.n_span]))
         errors = self.kernel.program.diagonal(rows) - np.einsum("ij,ij->i", coordinates, coordinates)
         clipped: Array = np.maximum(errors, 0.0)
@@ -100,61 +82,46 @@ class Formula:
 
 
 def formula_of(model: Any, *, where: str, language: str) -> Formula:
-    """Take from a model what its answers are made of.
+    """Take from a fitted model of this library what its answers are computed from, or say why it cannot be exported.
 
-    Parameters
-    ----------
-    model : estimator
-        Of this library, fitted.
-    where : str
-        Who asks, for the error text.
-    language : str
-        What the answers shall be written in, for the error text.
-
-    Returns
-    -------
-    Formula
-
-    Raises
-    ------
-    TypeError
-        Not an estimator of this library.
-    NotFittedError
-        No row was seen yet.
-    ValueError
-        The kernel asks functions of the caller, or no row was kept.
+    `where` (the caller) and `language` (of the export) are for the error texts.
     """
     if not isinstance(model, SnapshotEstimator | KernelPCA):
+        got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(
             f"{where}: expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
-            f"ApproximateKernelPCA) but got {_described(model)}; of a pipeline, pass the step that is the model"
+            f"ApproximateKernelPCA) but got {got}; from a pipeline, pass the step that is the model"
         )
     parts = _exact_parts(model) if isinstance(model, KernelPCA) else _snapshot_parts(model)
     if parts is None:
         raise not_fitted(type(model).__name__, where)
-    answers, axis_atoms, coefficients, offset, span, factor = parts
-    _check_exportable(answers.kernel, where, language)
+    fitted, axis_atoms, coefficients, offset, span, factor = parts
+    if not fitted.kernel.is_compiled:
+        raise ValueError(
+            f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
+            f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom and scaled_by"
+        )
     if not len(span):
         raise ValueError(
             f"{where}: expected a model that keeps at least one row but this one keeps none: k(x, x) was 0 for all "
-            "rows so far; let it learn from rows that differ from zero"
+            "rows so far; fit it to rows that differ from zero"
         )
     rows, (_, axis_rows) = _united(span, axis_atoms)
-    # Equal rows, of which KernelPCA may keep several, become one with the sum of their coefficients.
-    axis_rows, places = np.unique(axis_rows, return_inverse=True)
+    # KernelPCA may keep equal rows several times: they become one row with the sum of their coefficients.
+    axis_rows, sums = np.unique(axis_rows, return_inverse=True)
     projection = np.zeros((len(axis_rows), len(offset)))
-    np.add.at(projection, places, coefficients)
+    np.add.at(projection, sums, coefficients)
     if not len(axis_rows):
         axis_rows, projection = np.zeros(1, dtype=np.int64), np.zeros((1, len(offset)))
     return Formula(
         estimator=type(model).__name__,
-        kernel=answers.kernel,
+        kernel=fitted.kernel,
         rows=rows,
         axis_rows=axis_rows,
         projection=projection,
         offset=offset,
         factor=factor,
-        facts=_facts(model, answers),
+        facts=_facts(model, fitted),
         feature_names=_feature_names(model),
     )
 
@@ -169,28 +136,19 @@ def _exact_parts(model: KernelPCA) -> _Parts | None:
     return None if e is None else (e, e.atoms, e.projection, e.offset, e.independent_rows, e.factor)
 
 
-def _check_exportable(kernel: Kernel, where: str, language: str) -> None:
-    if not kernel.is_compiled:
-        raise ValueError(
-            f"{where}: expected a kernel made of formulas but {kernel!r} asks a function of yours, which cannot be "
-            f"written in {language}; combine the kernels of streamkpca.kernels without Custom and scaled_by"
-        )
-
-
 def _united(*parts: Array) -> tuple[Array, list[Positions]]:
-    """Put rows of several tables into one, each row once, in the order of its first appearance."""
-    places: dict[bytes, int] = {}
+    """Join tables into one that holds each row once, in the order of first appearance; return the positions of each."""
+    known: dict[bytes, int] = {}
     positions = [
-        np.array([places.setdefault(row.tobytes(), len(places)) for row in part], dtype=np.int64) for part in parts
+        np.array([known.setdefault(row.tobytes(), len(known)) for row in part], dtype=np.int64) for part in parts
     ]
-    rows = np.frombuffer(b"".join(places)).reshape(len(places), -1)
-    # Compiled loops are compiled anew for arrays that nobody can write to.
-    return rows.copy(), positions
+    # A copy, because compiled loops would be compiled again for read-only arrays.
+    return np.frombuffer(b"".join(known)).reshape(len(known), -1).copy(), positions
 
 
-def _facts(model: Estimator, answers: FittedModel) -> dict[str, str]:
-    facts = {"n_atoms": str(len(answers.atoms)), "total_weight": repr(float(answers.total_weight))}
-    # Only streams count rows; batch estimators know the sum of their weights.
+def _facts(model: Estimator, fitted: FittedModel) -> dict[str, str]:
+    facts = {"n_atoms": str(len(fitted.atoms)), "total_weight": repr(float(fitted.total_weight))}
+    # Only streams count rows; batch estimators have the sum of their weights alone.
     n_seen = getattr(model, "n_samples_seen_", None)
     return facts if n_seen is None else {**facts, "n_samples_seen": str(n_seen)}
 
@@ -198,7 +156,3 @@ def _facts(model: Estimator, answers: FittedModel) -> dict[str, str]:
 def _feature_names(model: Estimator) -> list[str] | None:
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
-
-
-def _described(model: Any) -> str:
-    return f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"

@@ -1,7 +1,7 @@
 """Kernels: small immutable values that combine, print as code, and evaluate fast.
 
-They compare features as they come; ``kernel.in_units(units)`` divides each by a unit first, a known one, or the range
-or standard deviation of the first rows.
+A kernel compares features as they are. ``kernel.in_units(units)`` first divides each by a unit: a known number, or the
+range or standard deviation of the first rows.
 """
 
 from streamkpca.kernels.base import Kernel

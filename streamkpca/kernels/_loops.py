@@ -1,7 +1,8 @@
-"""Compiled loops for distances between rows.
+"""Compiled loops of kernels: programs over blocks and single rows, and distances.
 
-Notation: n left rows and m right rows of d features; a block is the part of an (n, m) result that starts at
-``(row, column)``.
+Notation: n left rows and m right rows of d features. A block is the part of an (n, m) result that starts at
+``(row, column)`` and extends over ``rows`` and ``columns``. A base matrix holds what a program starts from, such as
+squared distances.
 """
 
 import math
@@ -11,10 +12,14 @@ import numpy as np
 
 from streamkpca._core.jit import jit
 
+# Numbers of a program's stack, and of a row of distances, that are worked on at once.
 TILE = 1024
+_DISTANCE_TILE = 256
 
-PLANE, FACTOR, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
+# The steps of a program. LOAD pushes a base matrix; SCALE multiplies by a function of each row.
+LOAD, SCALE, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
 
+# The kinds of base matrices.
 INNER, COSINE, SQUARED, ABSOLUTE = range(4)
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -22,35 +27,34 @@ _LOG2_E = 1.4426950408889634
 # ln 2 in two parts (Cody and Waite 1980): the first has 21 trailing zero bits, so whole multiples are exact.
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
-# Adding it to a whole number leaves that number in the low bits of the sum.
+# Added to a whole number, it leaves that number in the low bits of the sum.
 _SHIFTER = 6755399441055744.0
 _EXP_LEAST = -708.3964185322641
 _EXP_MOST = 709.782712893384
 
+# Below this share of |x|^2 + |y|^2 a squared distance from inner products has lost too many digits. Rounding
+# leaves an error of a few 1e-16 of that sum, so what is kept is right to about 1e-13.
+_CANCELLED = 1e-2
+
 
 @jit
 def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> None:
-    """Replace the first `size` values x of a row by exp(x), in loops that compile to vector instructions.
+    """Replace the first `size` values x of row `top` of a stack by exp(x), in loops that become vector instructions.
 
-    Parameters
-    ----------
-    stack : ndarray of shape (h, w)
-        Its row `top` holds any values: NaN stays NaN, results below 2.2e-308 (subnormal) become 0. The rows
-        `scratch` and ``scratch + 1`` are overwritten.
-    bits : ndarray of int64 of shape (h, w)
-        The same memory as `stack`.
-    top, scratch, size : int
-        The rows, and how many values of them.
+    NaN stays NaN; results below 2.2e-308 (subnormal) become 0.
+
+    Notation: stack (h, w); bits (h, w), the same memory as int64. The rows `scratch` and ``scratch + 1`` are
+    overwritten.
 
     Notes
     -----
     exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2, so that abs(r) <= ln(2)/2, where the Taylor
-    polynomial of degree 13 is exact to 4e-18. The error is at most about one unit in the last place. math.exp is a
-    call for every value and takes six times as long.
+    polynomial of degree 13 is exact to 4e-18. The error is at most about one unit in the last place. math.exp is one
+    call for each value and takes six times as long.
 
-    Several short loops and not one: reassociation, which the decorator allows, would merge the two parts of
-    ln 2 into one product. Values that pass through memory are out of its reach. The last loop sees integers
-    alone, because memory that is read as one type and written as another keeps loops from being vectorised.
+    There are several short loops, not one, because reassociation, which the decorator allows, would merge the two parts
+    of ln 2 into one product; values that pass through memory are out of its reach. The last loop handles integers
+    alone: loops that read memory as one type and write it as another are not vectorised.
     """
     whole, rest = scratch, scratch + 1
     for j in range(size):
@@ -92,7 +96,7 @@ def run_program(
     operands: Any,
     constants: Any,
     depth: Any,
-    planes: Any,
+    others: Any,
     left: Any,
     right: Any,
     target: Any,
@@ -103,28 +107,20 @@ def run_program(
 ) -> None:
     """Evaluate a kernel program over a block, one tile of a row at a time.
 
-    Parameters
-    ----------
-    codes, operands : ndarray of int64 of shape (s,)
-        The steps: what to do, and with which plane, factor or integer.
-    constants : ndarray of shape (s, 2)
-        Their numbers.
-    depth : int
-        The most values that the stack holds at once.
-    planes : ndarray of shape (planes - 1, >= rows, >= columns)
-        Planes 1, 2, ... of this block; plane 0 is in the target.
-    left, right : ndarray of shape (factors, n), (factors, m)
-        Row factors of both sides.
-    target : ndarray of shape (n, m)
-        Its block holds plane 0 and takes the results.
-    row, column, rows, columns : int
-        Where the block starts, and its extent.
+    Notation:
+
+    * codes, operands (s,): the steps, and the base matrix, row scaling or integer of each
+    * constants (s, 2): the numbers of each step
+    * depth: largest number of values on the stack
+    * others (b - 1, >= rows, >= columns): base matrices 1, 2, ... of the block
+    * left (r, n), right (r, m): row scalings of both sides
+    * target (n, m): its block holds base matrix 0 and takes the results
 
     Notes
     -----
     A tile is part of a row, or several rows where they are short. The stack is one tile wide and stays in the
-    first-level cache; choosing an operation is paid once a tile. A tile's plane 0 is read before its result is
-    written, so both may share memory.
+    first-level cache, and an operation is chosen once for each tile. A tile of base matrix 0 is read before its result
+    is written, so both may share memory.
     """
     steps = codes.size
     stack = np.empty((depth + 2, TILE))
@@ -139,12 +135,12 @@ def run_program(
             for step in range(steps):
                 code, operand = codes[step], operands[step]
                 a, b = constants[step, 0], constants[step, 1]
-                if code == PLANE:
+                if code == LOAD:
                     top += 1
                     if operand == 0:
                         _load(stack, top, target, row + i, column + start, count, width)
                     else:
-                        _load(stack, top, planes[operand - 1], i, start, count, width)
+                        _load(stack, top, others[operand - 1], i, start, count, width)
                 elif code == AFFINE:
                     for j in range(size):
                         stack[top, j] = a * stack[top, j] + b
@@ -158,13 +154,13 @@ def run_program(
                     top -= 1
                     for j in range(size):
                         stack[top, j] *= stack[top + 1, j]
-                elif code == FACTOR:
+                elif code == SCALE:
                     for t in range(count):
                         own = left[operand, row + i + t]
-                        factors = right[operand, column + start : column + start + width]
+                        scales = right[operand, column + start : column + start + width]
                         values = stack[top, t * width : (t + 1) * width]
                         for j in range(width):
-                            values[j] *= own * factors[j]
+                            values[j] *= own * scales[j]
                 elif code == POWER:
                     _raise_to(stack, top, depth, operand, size)
                 elif code == COPY:
@@ -195,10 +191,10 @@ def run_program(
 
 @jit
 def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, width: Any) -> None:
-    """Copy a tile of several rows to one row of the stack."""
+    """Copy a tile of `count` rows of a matrix to one row of the stack."""
     for t in range(count):
-        # Slices, although they cost a reference count each: a sum of offsets as an index would be tested for
-        # being negative, at every entry.
+        # Slices cost a reference count each, but an index that is a sum of offsets would be tested for being negative
+        # at every entry.
         block = source[row + t, column : column + width]
         values = stack[top, t * width : (t + 1) * width]
         for j in range(width):
@@ -207,7 +203,7 @@ def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, 
 
 @jit
 def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> None:
-    """Raise to a whole power, not zero, by squaring."""
+    """Raise row `top` of the stack to a whole power other than zero, by squaring."""
     remaining = abs(exponent) - 1
     for j in range(size):
         stack[scratch, j] = stack[top, j]
@@ -225,9 +221,12 @@ def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> N
 
 
 @jit
-def _scale_to_one(base: Any, row: Any, columns: Any, start: Any, stop: Any) -> Any:
-    """Return what a row is multiplied by for a plane: one over its length for cosines, without overflow."""
-    if base != COSINE:
+def _scale_to_one(kind: Any, row: Any, columns: Any, start: Any, stop: Any) -> Any:
+    """Return what scales a row for a base matrix, as a factor and a divisor.
+
+    For cosines these are one over the length and the largest number, which avoids overflow; else both are 1.
+    """
+    if kind != COSINE:
         return 1.0, 1.0
     largest = 0.0
     for k in range(start, stop):
@@ -242,8 +241,8 @@ def _scale_to_one(base: Any, row: Any, columns: Any, start: Any, stop: Any) -> A
 
 @jit
 def _add_squares(columns: Any, parts: Any, row: Any, start: Any, stop: Any, sums: Any) -> Any:
-    """Add up squared differences, four columns at once; return the first of the columns that are left."""
-    # One column at a time reads and writes the sums for each, which takes 1.7 times as long.
+    """Add squared differences to `sums`, four columns at a time; return the first column that is left."""
+    # Reading and writing the sums for every single column takes 1.7 times as long.
     m, whole = parts.shape[1], stop - (stop - start) % 4
     for k in range(start, whole, 4):
         a, b, c, d = row[columns[k]], row[columns[k + 1]], row[columns[k + 2]], row[columns[k + 3]]
@@ -254,24 +253,24 @@ def _add_squares(columns: Any, parts: Any, row: Any, start: Any, stop: Any, sums
 
 
 @jit
-def _fill_planes(bases: Any, bounds: Any, columns: Any, parts: Any, row: Any, first: Any, others: Any) -> None:
-    """Write all planes between one row and the targets; plane 0 to `first`, the others to `others`."""
+def _fill_base_matrices(kinds: Any, bounds: Any, columns: Any, parts: Any, row: Any, first: Any, others: Any) -> None:
+    """Write all base matrices between one row and the targets: number 0 to `first`, the rest to `others`."""
     m = parts.shape[1]
-    for p in range(bases.size):
-        base, start, stop = bases[p], bounds[p], bounds[p + 1]
+    for p in range(kinds.size):
+        kind, start, stop = kinds[p], bounds[p], bounds[p + 1]
         sums = first[0] if p == 0 else others[p - 1, 0]
         for j in range(m):
             sums[j] = 0.0
-        if base == SQUARED:
+        if kind == SQUARED:
             start = _add_squares(columns, parts, row, start, stop, sums)
-        scale, divisor = _scale_to_one(base, row, columns, start, stop)
+        scale, divisor = _scale_to_one(kind, row, columns, start, stop)
         for k in range(start, stop):
             value = row[columns[k]] / divisor * scale
             part = parts[k]
-            if base == SQUARED:
+            if kind == SQUARED:
                 for j in range(m):
                     sums[j] += (value - part[j]) * (value - part[j])
-            elif base == ABSOLUTE:
+            elif kind == ABSOLUTE:
                 for j in range(m):
                     sums[j] += abs(value - part[j])
             else:
@@ -280,16 +279,16 @@ def _fill_planes(bases: Any, bounds: Any, columns: Any, parts: Any, row: Any, fi
 
 
 @jit
-def _fill_own_planes(bases: Any, bounds: Any, columns: Any, row: Any, first: Any, others: Any) -> None:
-    """Write all planes between a row and itself."""
-    for p in range(bases.size):
-        base, start, stop = bases[p], bounds[p], bounds[p + 1]
+def _fill_own_values(kinds: Any, bounds: Any, columns: Any, row: Any, first: Any, others: Any) -> None:
+    """Write the values of all base matrices between a row and itself."""
+    for p in range(kinds.size):
+        kind, start, stop = kinds[p], bounds[p], bounds[p + 1]
         value = 0.0
-        if base == INNER:
+        if kind == INNER:
             for k in range(start, stop):
                 value += row[columns[k]] * row[columns[k]]
-        elif base == COSINE:
-            value = 1.0 if _scale_to_one(base, row, columns, start, stop)[0] > 0.0 else 0.0
+        elif kind == COSINE:
+            value = 1.0 if _scale_to_one(kind, row, columns, start, stop)[0] > 0.0 else 0.0
         if p == 0:
             first[0, 0] = value
         else:
@@ -298,48 +297,36 @@ def _fill_own_planes(bases: Any, bounds: Any, columns: Any, row: Any, first: Any
 
 @jit
 def _unpacked(plan: Any) -> Any:
-    """Return depth, codes, operands, bases, bounds and columns of a plan."""
-    depth, steps, planes = plan[0], plan[1], plan[2]
-    codes, operands = plan[3 : 3 + steps], plan[3 + steps : 3 + 2 * steps]
-    rest = plan[3 + 2 * steps :]
-    return depth, codes, operands, rest[:planes], rest[planes : 2 * planes + 1], rest[2 * planes + 1 :]
+    """Return depth, codes, operands, kinds, bounds and columns of a plan; see `project_rows`."""
+    depth, s, b = plan[0], plan[1], plan[2]
+    codes, operands, rest = plan[3 : 3 + s], plan[3 + s : 3 + 2 * s], plan[3 + 2 * s :]
+    return depth, codes, operands, rest[:b], rest[b : 2 * b + 1], rest[2 * b + 1 :]
 
 
 @jit
 def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offset: Any, out: Any) -> Any:
-    """Project rows onto axes, k(x, Z) P - offset.
+    """Project rows onto axes, k(x, Z) P - offset; return whether all projections are finite.
 
-    Parameters
-    ----------
-    plan : ndarray of int64
-        All that is whole numbers, in one array: each array of a call takes a twentieth of a microsecond. It is, in
-        this order, the stack's depth, the number s of steps, the number p of planes; codes and operands of the program,
-        s each, see `run_program`; what each plane holds, p; where each plane's part begins and ends, p + 1; and the
-        columns of the rows that belong to the parts, c.
-    constants : ndarray of shape (s, 2)
-        The program's numbers.
-    parts : ndarray of shape (c, m)
-        The targets, transposed.
-    X : ndarray of shape (n, d)
-    axes : ndarray of shape (q, m)
-        P, transposed: so its rows are long, where P's have few numbers.
-    offset : ndarray of shape (q,)
-    out : ndarray of shape (n, q)
-        Takes the projections.
+    Notation:
 
-    Returns
-    -------
-    bool
-        Whether all are finite.
+    * plan: all whole numbers in one array, because each array of a call takes a twentieth of a microsecond. They are
+      the depth of the stack, the number s of steps and the number b of base matrices; codes and operands, s each (see
+      `run_program`); the kinds of the base matrices, b; the bounds of their parts, b + 1; and the columns of the rows
+      that belong to the parts, c
+    * constants (s, 2): the numbers of each step
+    * parts (c, m): the targets Z, transposed
+    * X (n, d): the rows
+    * axes (q, m), offset (q,): P, transposed so that its rows are long, and what is subtracted
+    * out (n, q): takes the projections
     """
-    depth, codes, operands, bases, bounds, columns = _unpacked(plan)
+    depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     q, m = axes.shape
     values = np.empty((1, m))
-    others = np.empty((max(bases.size - 1, 1), 1, m))
+    others = np.empty((max(kinds.size - 1, 1), 1, m))
     nothing = np.empty((0, max(m, 1)))
     finite = True
     for i in range(len(X)):
-        _fill_planes(bases, bounds, columns, parts, X[i], values, others)
+        _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
         run_program(codes, operands, constants, depth, others, nothing, nothing, values, 0, 0, 1, m)
         kernel_row = values[0]
         for a in range(q):
@@ -354,33 +341,24 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 
 @jit
 def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, out: Any) -> Any:
-    """Measure squared distances of rows to the span of the targets, k(x, x) - |L^-1 k(x, Z)|^2.
+    """Measure squared distances of rows to the span of the targets; return whether all are finite.
 
-    Parameters
-    ----------
-    plan, constants, parts, X
-        As for `project_rows`.
-    inverse : ndarray of shape (m, m)
-        Lower triangular L^-1.
-    out : ndarray of shape (n,)
-        Takes the distances; none is negative.
+    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative.
 
-    Returns
-    -------
-    bool
-        Whether all are finite.
+    Notation: plan, constants, parts and X as in `project_rows`; inverse (m, m), L^-1, lower triangular; out (n,) takes
+    the distances.
     """
-    depth, codes, operands, bases, bounds, columns = _unpacked(plan)
+    depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     m = len(inverse)
     values = np.empty((1, m))
     own = np.empty((1, 1))
-    others = np.empty((max(bases.size - 1, 1), 1, max(m, 1)))
+    others = np.empty((max(kinds.size - 1, 1), 1, max(m, 1)))
     nothing = np.empty((0, max(m, 1)))
     finite = True
     for i in range(len(X)):
-        _fill_own_planes(bases, bounds, columns, X[i], own, others)
+        _fill_own_values(kinds, bounds, columns, X[i], own, others)
         run_program(codes, operands, constants, depth, others, nothing, nothing, own, 0, 0, 1, 1)
-        _fill_planes(bases, bounds, columns, parts, X[i], values, others)
+        _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
         run_program(codes, operands, constants, depth, others, nothing, nothing, values, 0, 0, 1, m)
         explained = 0.0
         kernel_row = values[0]
@@ -391,41 +369,24 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, ou
                 coordinate += weights[k] * kernel_row[k]
             explained += coordinate * coordinate
         distance = own[0, 0] - explained
-        # Written so that NaN stays what it is.
+        # Written so that NaN stays NaN.
         out[i] = 0.0 if distance < 0.0 else distance
         finite = finite and abs(distance) <= _LARGEST
     return finite
-
-
-_TILE = 256
-
-# Below this share of |x|^2 + |y|^2 a squared distance from inner products has lost too many digits. Rounding
-# leaves an error of a few 1e-16 of that sum, so what is kept is right to about 1e-13.
-_CANCELLED = 1e-2
 
 
 @jit
 def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, column: Any) -> None:
     """Write squared or absolute (L1) distances, each a sum over the features.
 
-    Parameters
-    ----------
-    X : ndarray of shape (rows, d)
-        Left rows.
-    Yt : ndarray of shape (d, columns)
-        Right rows, transposed, so that the inner loop runs along memory.
-    squared : bool
-        Sum (x - y)^2, else abs(x - y).
-    target : ndarray of shape (n, m)
-        Takes the block.
-    row, column : int
-        Where the block starts.
+    Notation: X (rows, d), left rows; Yt (d, columns), right rows, transposed, so that the inner loop runs along memory;
+    target (n, m) takes the block.
     """
     rows, d = X.shape
     columns = Yt.shape[1]
     for i in range(rows):
-        for start in range(0, columns, _TILE):
-            width = min(_TILE, columns - start)
+        for start in range(0, columns, _DISTANCE_TILE):
+            width = min(_DISTANCE_TILE, columns - start)
             sums = target[row + i, column + start : column + start + width]
             for j in range(width):
                 sums[j] = 0.0
@@ -444,29 +405,21 @@ def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, colum
 def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row: Any, column: Any) -> None:
     """Turn inner products of centred rows into squared distances, right to nearly the last digit.
 
-    Parameters
-    ----------
-    X, Y : ndarray of shape (rows, d), (columns, d)
-        The rows themselves, not centred.
-    xx, yy : ndarray of shape (rows,), (columns,)
-        Squared norms of the centred rows.
-    target : ndarray of shape (n, m)
-        Its block holds the inner products of the centred rows and takes the distances.
-    row, column : int
-        Where the block starts.
+    Notation: X (rows, d) and Y (columns, d), the rows themselves, not centred; xx (rows,) and yy (columns,), squared
+    norms of the centred rows; target (n, m), whose block holds their inner products and takes the distances.
 
     Notes
     -----
     (x - y)^2 = x^2 + y^2 - 2 x y cancels where x and y are close compared with their distance to the centre.
-    Those entries are summed anew from the differences: O(d) each, and rare unless the rows form clusters.
+    Those entries are summed again from the differences: O(d) each, and rare unless the rows form clusters.
     The test is written so that infinities and NaN, from overflow, fail it.
     """
     rows, d = X.shape
     columns = Y.shape[0]
     for i in range(rows):
         own = xx[i]
-        for start in range(0, columns, _TILE):
-            width = min(_TILE, columns - start)
+        for start in range(0, columns, _DISTANCE_TILE):
+            width = min(_DISTANCE_TILE, columns - start)
             block = target[row + i, column + start : column + start + width]
             norms = yy[start : start + width]
             kept = 0
@@ -488,17 +441,8 @@ def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row:
 
 @jit
 def mirror_lower(square: Any, row: Any, column: Any, rows: Any, columns: Any) -> None:
-    """Copy what a block holds below the diagonal onto its mirror image.
+    """Copy the entries of a block of a square matrix that lie below the diagonal to their mirror image, in place.
 
-    Parameters
-    ----------
-    square : ndarray of shape (n, n)
-        Changed in place.
-    row, column, rows, columns : int
-        Where the block starts, and its extent.
-
-    Notes
-    -----
     Tiles of 8 x 8 are one cache line wide on both sides, and writes run along memory.
     """
     for top in range(row, row + rows, 8):

@@ -1,4 +1,4 @@
-"""The algebra of kernels: what combines them, and the combinations."""
+"""Kernels as values, and their algebra: the class `Kernel`, and the combinations that its operators make."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -19,17 +19,38 @@ from streamkpca.kernels.features import (
     checked_units,
     measured_units,
 )
-from streamkpca.kernels.pairwise import Array, Factor, RowFunction
+from streamkpca.kernels.pairwise import Array, RowFunction
 from streamkpca.kernels.program import Program, ProgramBuilder
 
+# How tightly an expression binds when it is printed.
+_SUM, _PRODUCT, _POWER, _ATOM = range(4)
 
-class KernelValue(ABC):
-    """A function of two rows, as a value: a frozen dataclass whose fields are parameters and parts."""
 
+class Kernel(ABC):
+    """A positive semidefinite function of two rows, as a value: immutable, comparable, printable.
+
+    Notes
+    -----
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
+    ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
+    2004, propositions 3.22 and 3.24). A new combination compiles nothing.
+
+    Examples
+    --------
+    >>> from streamkpca.kernels import RBF, Linear
+    >>> 0.5 * RBF(gamma=0.1) + Linear() ** 2
+    0.5 * RBF(gamma=0.1) + Linear() ** 2
+    """
+
+    # Every kernel is a frozen dataclass, whose fields are its parameters and the kernels that it combines. Its class
+    # says what is known of all its values.
     _stationary: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
     _divides: ClassVar[bool] = False
+    _binding: ClassVar[int] = _ATOM
+    # With this, numpy scalars leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
+    __array_ufunc__ = None
 
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
@@ -47,14 +68,14 @@ class KernelValue(ABC):
         Raises
         ------
         TypeError, ValueError
-            X or Y are not finite rows of the same width, the kernel names a column that they do not have,
-            they are out of range in its units, or it is not settled.
+            X or Y are not finite rows of the same width, lack a column that the kernel names, or are out of range in
+            its units; or the kernel is not settled.
 
         Notes
         -----
         Inner products and squared distances come from BLAS, O(n m d); distances that cancellation has spoiled
-        are summed anew, so equal rows are exactly at distance 0 and large offsets do no harm. Beside the
-        result, memory is a few MB whatever n and m.
+        are summed again from the differences, so equal rows are exactly at distance 0 and large offsets do no harm.
+        Beside the result, memory is a few MB whatever n and m.
 
         Examples
         --------
@@ -100,7 +121,7 @@ class KernelValue(ABC):
         return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters, with those of its parts by paths such as ``left__gamma``.
+        """Return the parameters, and those of the parts by paths such as ``left__gamma``.
 
         Returns
         -------
@@ -113,11 +134,10 @@ class KernelValue(ABC):
         {'scale': 2.0, 'kernel': RBF(gamma=0.5), 'kernel__gamma': 0.5}
         """
         found = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            found[field.name] = value
-            if isinstance(value, KernelValue):
-                found |= {f"{field.name}__{path}": part for path, part in value.parameters().items()}
+        for name, value in self._own_parameters().items():
+            found[name] = value
+            if isinstance(value, Kernel):
+                found |= {f"{name}__{path}": part for path, part in value.parameters().items()}
         return found
 
     def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
@@ -126,10 +146,10 @@ class KernelValue(ABC):
         Parameters
         ----------
         path : str
-            As `parameters` names them.
+            A key of `parameters`.
         value : object
         where : str
-            Who asks, for the error text.
+            Name of the caller, for the error text.
 
         Returns
         -------
@@ -138,7 +158,7 @@ class KernelValue(ABC):
         Raises
         ------
         TypeError, ValueError
-            There is no such parameter, or it cannot have that value.
+            There is no such parameter, or it does not accept that value.
 
         Examples
         --------
@@ -160,20 +180,20 @@ class KernelValue(ABC):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows of the kind that the kernel will see.
+            Rows of the kind that the kernel will compare.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
         Kernel
-            Of the same form; this kernel itself where nothing is left to settle.
+            A kernel of the same form; this kernel itself if nothing is left to settle.
 
         Raises
         ------
         TypeError, ValueError
             X is not finite rows, lacks a column that the kernel names, or is out of range in its units; the weights are
-            not, or all are zero.
+            not finite and at least 0, or all are 0.
 
         Examples
         --------
@@ -204,12 +224,12 @@ class KernelValue(ABC):
         >>> kernel.is_settled, kernel.settled([[1.0], [3.0]]).is_settled
         (False, True)
         """
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        return not any(isinstance(value, str) for value in values) and all(part.is_settled for part in self._parts())
+        is_rule = (isinstance(value, str) for value in self._own_parameters().values())
+        return not any(is_rule) and all(part.is_settled for part in self._parts())
 
     @cached_property
     def is_stationary(self) -> bool:
-        """Whether values are known to depend on x - y alone.
+        """Whether the value is known to depend on x - y alone.
 
         Examples
         --------
@@ -222,7 +242,7 @@ class KernelValue(ABC):
 
     @property
     def is_positive_definite(self) -> bool:
-        """Whether values are known to be inner products, whatever the rows.
+        """Whether the values are known to be inner products, whatever the rows.
 
         Examples
         --------
@@ -235,7 +255,7 @@ class KernelValue(ABC):
 
     @cached_property
     def has_units(self) -> bool:
-        """Whether some part sees rows in units.
+        """Whether some part divides rows by units.
 
         Examples
         --------
@@ -247,7 +267,7 @@ class KernelValue(ABC):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether no function of the caller is asked, which may not be made for many threads.
+        """Whether the kernel calls no function of the user, which might not be safe in several threads.
 
         Examples
         --------
@@ -259,7 +279,7 @@ class KernelValue(ABC):
 
     @cached_property
     def program(self) -> Program:
-        """The kernel lowered to flat arrays, for callers whose rows are valid already.
+        """The kernel lowered to flat arrays, for rows that are already known to be valid.
 
         Raises
         ------
@@ -278,129 +298,11 @@ class KernelValue(ABC):
         if not self.is_settled:
             raise ValueError(
                 f"{type(self).__name__}: expected all parameters to be numbers, but {self!r} still takes "
-                "some from data; call kernel.settled(X) with rows of that kind and use what it returns"
+                "some from data; call kernel.settled(X) with rows of that kind and use the kernel that it returns"
             )
         builder = ProgramBuilder()
         self._lower(builder, FeatureView())
         return builder.finish()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the program: it is made anew where it is needed."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def _replaced(self, name: str, value: Any) -> Self:
-        """Make the kernel with another value of one of its own parameters."""
-        return replace(self, **{name: value})  # type: ignore[type-var]
-
-    @abstractmethod
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        """Write the steps that leave k(x, y) of what is seen of rows on top of the stack."""
-
-    def _parts(self) -> tuple["KernelValue", ...]:
-        """Give the kernels that this one is made of."""
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        return tuple(value for value in values if isinstance(value, KernelValue))
-
-    def _settle(self, X: Array, weights: Array | None) -> Self:
-        """Settle all parts on rows that are known to be valid."""
-        changes = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            part = getattr(self, field.name)
-            if isinstance(part, KernelValue):
-                changes[field.name] = part._settle(self._seen(X), weights)
-        return replace(self, **changes) if changes else self  # type: ignore[type-var]
-
-    def check_width(self, d: int, where: str) -> None:
-        """Refuse rows that lack a column which the kernel names.
-
-        Parameters
-        ----------
-        d : int
-            Number of columns.
-        where : str
-            Who asks, for the error text.
-
-        Raises
-        ------
-        ValueError
-            A column is missing.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).on([0, 4]).check_width(3, "partial_fit")
-        Traceback (most recent call last):
-            ...
-        ValueError: partial_fit: the kernel RBF(gamma=1.0).on((0, 4)) uses column 4 but got rows with 3 ...
-        """
-        for part in self._parts():
-            part.check_width(d, where)
-
-    def check_range(self, X: Array, where: str) -> None:
-        """Refuse rows that are out of range in the units of the kernel, as far as they are numbers.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-            Finite rows with all columns that the kernel names.
-        where : str
-            Who asks, for the error text.
-
-        Raises
-        ------
-        ValueError
-            Rows that are divided by their units are too large.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).in_units([1e-100]).check_range(np.array([[1e60]]), "partial_fit")
-        Traceback (most recent call last):
-            ...
-        ValueError: partial_fit: ...
-        """
-        if self.has_units:
-            for part in self._parts():
-                part.check_range(self._seen(X), where)
-
-    def _seen(self, X: Array) -> Array:
-        """Give what the parts see of rows."""
-        return X
-
-    def _checked(self, X: Any, where: str) -> Array:
-        rows = as_rows(X, where=where)
-        self.check_width(rows.shape[1], where)
-        self.check_range(rows, where)
-        return rows
-
-    def _set(self, name: str, value: Any) -> None:
-        """Write a checked parameter into the frozen value under construction."""
-        object.__setattr__(self, name, value)
-
-
-_SUM, _PRODUCT, _POWER, _ATOM = range(4)
-
-
-class Kernel(KernelValue):
-    """A positive semidefinite function of two rows, as a value: immutable, comparable, printable.
-
-    Notes
-    -----
-    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
-    ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
-    2004, propositions 3.22 and 3.24). A new combination compiles nothing.
-
-    Examples
-    --------
-    >>> from streamkpca.kernels import RBF, Linear
-    >>> 0.5 * RBF(gamma=0.1) + Linear() ** 2
-    0.5 * RBF(gamma=0.1) + Linear() ** 2
-    """
-
-    _binding: ClassVar[int] = _ATOM
-    # numpy scalars then leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
-    __array_ufunc__ = None
 
     def exp(self) -> "Kernel":
         """Make the kernel exp(k(x, y)).
@@ -443,12 +345,12 @@ class Kernel(KernelValue):
         return ScaledByRows(self, function)
 
     def on(self, columns: int | Iterable[int]) -> "Kernel":
-        """Make the kernel that sees only some columns.
+        """Make the kernel that compares only some columns.
 
         Parameters
         ----------
         columns : int or iterable of int
-            Positions, counted from 0. Nested selections count within the outer one.
+            Positions, counted from 0. Those of a nested selection count within the outer one.
 
         Returns
         -------
@@ -457,7 +359,7 @@ class Kernel(KernelValue):
         Raises
         ------
         TypeError, ValueError
-            No position, not whole numbers, negative ones, or one given twice.
+            There is no position, or one is negative, not a whole number, or given twice.
 
         Examples
         --------
@@ -473,8 +375,8 @@ class Kernel(KernelValue):
         Parameters
         ----------
         units : "range", "std" or iterable of float
-            Positive numbers, one for each feature that this kernel sees; or, from the first rows, largest less smallest
-            number or standard deviation of each, and 1 where it does not vary.
+            Positive numbers, one for each feature that this kernel compares; or a rule that takes from the first rows
+            the largest less the smallest number of each feature, or its standard deviation, and 1 if it does not vary.
 
         Returns
         -------
@@ -483,13 +385,14 @@ class Kernel(KernelValue):
         Raises
         ------
         TypeError, ValueError
-            Another word, or not numbers from 1e-150 to 1e150, or more or fewer than this kernel's own units.
+            `units` is another word, not numbers from 1e-150 to 1e150, or more or fewer than this kernel's own units.
 
         Notes
         -----
-        Units that are known beforehand are best: a feature that hardly varied in the first rows, and does later, then
-        counts for more than all others. gamma="spread" and the like are settled on rows in units.
-        ``k.in_units(u).on(columns)`` has a unit for each chosen column, ``k.on(columns).in_units(u)`` for every one.
+        Units that are known beforehand are best: with a rule, a feature that hardly varied in the first rows, but does
+        later, counts for more than all others. gamma="spread" and the like are settled on rows in units.
+        ``k.in_units(u).on(columns)`` takes a unit for each chosen column, ``k.on(columns).in_units(u)`` for every
+        column.
 
         Examples
         --------
@@ -519,19 +422,108 @@ class Kernel(KernelValue):
         """Make the kernel k^p for a whole number p of at least 1."""
         return Power(self, exponent)
 
+    def check_width(self, d: int, where: str) -> None:
+        """Refuse rows that lack a column which the kernel names.
+
+        Parameters
+        ----------
+        d : int
+            Number of columns.
+        where : str
+            Name of the caller, for the error text.
+
+        Raises
+        ------
+        ValueError
+            A column is missing.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).on([0, 4]).check_width(3, "partial_fit")
+        Traceback (most recent call last):
+            ...
+        ValueError: partial_fit: the kernel RBF(gamma=1.0).on((0, 4)) uses column 4 but got rows with 3 ...
+        """
+        for part in self._parts():
+            part.check_width(d, where)
+
+    def check_range(self, X: Array, where: str) -> None:
+        """Refuse rows that are out of range in the units of the kernel, as far as those are known.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+            Finite rows with all columns that the kernel names.
+        where : str
+            Name of the caller, for the error text.
+
+        Raises
+        ------
+        ValueError
+            A number is too large after division by its unit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).in_units([1e-100]).check_range(np.array([[1e60]]), "partial_fit")
+        Traceback (most recent call last):
+            ...
+        ValueError: partial_fit: ...
+        """
+        if self.has_units:
+            for part in self._parts():
+                part.check_range(self._seen(X), where)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the program, which is made again where it is needed."""
+        return self._own_parameters()
+
+    def _own_parameters(self) -> dict[str, Any]:
+        """Return the parameters by name, without those of the parts."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _replaced(self, name: str, value: Any) -> Self:
+        """Make the kernel with another value of one of its own parameters."""
+        return replace(self, **{name: value})  # type: ignore[type-var]
+
+    @abstractmethod
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        """Write the steps that leave k(x, y), for rows in this view, on top of the stack."""
+
+    def _parts(self) -> tuple["Kernel", ...]:
+        """Return the kernels that this one combines."""
+        return tuple(value for value in self._own_parameters().values() if isinstance(value, Kernel))
+
+    def _settle(self, X: Array, weights: Array | None) -> Self:
+        """Settle all parts on rows that are known to be valid."""
+        parts = {name: part for name, part in self._own_parameters().items() if isinstance(part, Kernel)}
+        changes = {name: part._settle(self._seen(X), weights) for name, part in parts.items()}
+        return replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+    def _seen(self, X: Array) -> Array:
+        """Return the rows as the parts see them."""
+        return X
+
+    def _checked(self, X: Any, where: str) -> Array:
+        rows = as_rows(X, where=where)
+        self.check_width(rows.shape[1], where)
+        self.check_range(rows, where)
+        return rows
+
+    def _set(self, name: str, value: Any) -> None:
+        """Set a checked parameter while the frozen value is made."""
+        object.__setattr__(self, name, value)
+
     def _within(self, binding: int) -> str:
-        """Print, in parentheses where the place binds more tightly."""
+        """Print this kernel, in parentheses where its surroundings bind more tightly."""
         return repr(self) if self._binding >= binding else f"({self!r})"
 
 
 @dataclass(frozen=True, repr=False)
 class Sum(Kernel):
-    """k1(x, y) + k2(x, y), written ``k1 + k2``.
-
-    Parameters
-    ----------
-    left, right : Kernel
-    """
+    """k1(x, y) + k2(x, y), written ``k1 + k2``."""
 
     left: Kernel
     right: Kernel
@@ -549,12 +541,7 @@ class Sum(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class Product(Kernel):
-    """k1(x, y) k2(x, y), written ``k1 * k2``.
-
-    Parameters
-    ----------
-    left, right : Kernel
-    """
+    """k1(x, y) k2(x, y), written ``k1 * k2``."""
 
     left: Kernel
     right: Kernel
@@ -572,14 +559,7 @@ class Product(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class Scaled(Kernel):
-    """c k(x, y), written ``c * k``.
-
-    Parameters
-    ----------
-    scale : float
-        Greater than 0.
-    kernel : Kernel
-    """
+    """c k(x, y) with c > 0, written ``c * k``."""
 
     scale: float
     kernel: Kernel
@@ -599,14 +579,7 @@ class Scaled(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class Power(Kernel):
-    """k(x, y)^p, written ``k ** p``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    exponent : int
-        At least 1.
-    """
+    """k(x, y)^p with a whole p of at least 1, written ``k ** p``."""
 
     kernel: Kernel
     exponent: int
@@ -626,12 +599,7 @@ class Power(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class Exponential(Kernel):
-    """exp(k(x, y)), written ``k.exp()``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    """
+    """exp(k(x, y)), written ``k.exp()``."""
 
     kernel: Kernel
 
@@ -645,14 +613,7 @@ class Exponential(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class ScaledByRows(Kernel):
-    """f(x) f(y) k(x, y), written ``k.scaled_by(f)``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    function : callable
-        Rows (n, d) in, n finite numbers out.
-    """
+    """f(x) f(y) k(x, y), written ``k.scaled_by(f)``."""
 
     kernel: Kernel
     function: RowFunction
@@ -671,24 +632,17 @@ class ScaledByRows(Kernel):
 
     @cached_property
     def is_stationary(self) -> bool:
-        """False: the factor depends on where the rows are."""
+        """False: the function depends on where the rows are."""
         return False
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
-        builder.factor(Factor(self.function, view))
+        builder.scale(self.function, view)
 
 
 @dataclass(frozen=True, repr=False)
 class OnColumns(Kernel):
-    """The kernel of some columns alone, written ``k.on(columns)``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    columns : tuple of int
-        Positions, counted from 0, each once.
-    """
+    """The kernel of some columns alone, written ``k.on(columns)``."""
 
     kernel: Kernel
     columns: tuple[int, ...]
@@ -716,14 +670,7 @@ class OnColumns(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class InUnits(Kernel):
-    """The kernel of rows divided by units, written ``k.in_units(units)``.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    units : tuple of float, "range" or "std"
-        One number for each feature, or what settles them.
-    """
+    """The kernel of rows divided by units, or by what a rule makes of the first rows; written ``k.in_units(units)``."""
 
     kernel: Kernel
     units: str | Units
@@ -735,7 +682,7 @@ class InUnits(Kernel):
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units), "in_units")
         if self.is_settled:
-            # Units of units are multiplied here.
+            # This multiplies units of units, and so refuses those out of range.
             self._lower(ProgramBuilder(), FeatureView())
 
     def __repr__(self) -> str:
@@ -758,10 +705,10 @@ class InUnits(Kernel):
         super().check_range(X, where)
 
     def check_width(self, d: int, where: str) -> None:
-        """Refuse rows that have more or fewer features than there are units."""
+        """Refuse rows with more or fewer features than there are units."""
         if not isinstance(self.units, str) and len(self.units) != d:
             raise ValueError(
                 f"{where}: the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
-                "one unit for each feature that its kernel sees, after .on() where that chooses columns"
+                "one unit for each feature that its kernel compares, after .on() where that chooses columns"
             )
         super().check_width(d, where)

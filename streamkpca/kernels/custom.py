@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.pairwise import Base, PairFunction, PairwiseMatrix, RowFunction
+from streamkpca.kernels.pairwise import Base, PairFunction, RowFunction
 from streamkpca.kernels.program import ProgramBuilder
 
 
@@ -18,7 +18,7 @@ class Custom(Kernel):
     function : callable
         ``function(X, Y)`` for rows (n, d) and (m, d) returns the values, of shape (n, m). It is called with
         parts of the rows, so every value must depend on its own two rows alone. It must be symmetric and
-        positive semidefinite, and leave its arguments as they are.
+        positive semidefinite, and must not change its arguments.
     diagonal : callable, optional
         ``diagonal(X)`` returns the values of rows with themselves, of shape (n,). Without it they are computed
         one row at a time.
@@ -26,7 +26,7 @@ class Custom(Kernel):
     Raises
     ------
     TypeError
-        Either cannot be called.
+        `function` or `diagonal` cannot be called.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Custom(Kernel):
     function: PairFunction
     of_rows: RowFunction | None
 
-    # Written out because the argument has the name of a method.
+    # Written out because the argument `diagonal` has the name of a method, which a field would replace.
     def __init__(self, function: PairFunction, *, diagonal: RowFunction | None = None) -> None:
         if not callable(function):
             raise TypeError(
@@ -65,4 +65,4 @@ class Custom(Kernel):
         return type(self)(given["function"], diagonal=given["of_rows"])
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.CUSTOM, view, self.function, self.of_rows))
+        builder.load(Base.CUSTOM, view, self.function, self.of_rows)

@@ -7,8 +7,8 @@ from streamkpca._core.params import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.lengthscale import checked_width, typical_distance
-from streamkpca.kernels.pairwise import Array, Base, PairwiseMatrix
+from streamkpca.kernels.lengthscale import checked_width, settled_gamma
+from streamkpca.kernels.pairwise import Array, Base
 from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 
@@ -25,7 +25,7 @@ class Linear(Kernel):
     """
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.INNER, view))
+        builder.load(Base.INNER, view)
 
 
 @register("polynomial", "poly")
@@ -38,14 +38,14 @@ class Polynomial(Kernel):
     degree : int
         At least 1.
     gamma : float or "scale"
-        Greater than 0; "scale" is 1 / (d var) of the first rows.
+        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
     coef0 : float
         At least 0.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     Examples
     --------
@@ -64,14 +64,12 @@ class Polynomial(Kernel):
         self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.INNER, view))
+        builder.load(Base.INNER, view)
         builder.affine(float(self.gamma), self.coef0)
         builder.power(self.degree)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
+        return replace(self, gamma=settled_gamma(self.gamma, X, weights))
 
 
 @register("cosine")
@@ -86,24 +84,24 @@ class Cosine(Kernel):
     """
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.COSINE, view))
+        builder.load(Base.COSINE, view)
 
 
 @register("sigmoid")
 @dataclass(frozen=True)
 class Sigmoid(Kernel):
-    """tanh(gamma x.y + coef0). Not positive semidefinite in general: its feature space may not exist.
+    """tanh(gamma x.y + coef0), which is not positive semidefinite in general: its feature space may not exist.
 
     Parameters
     ----------
     gamma : float or "scale"
-        Greater than 0; "scale" is 1 / (d var) of the first rows.
+        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
     coef0 : float
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     Examples
     --------
@@ -122,11 +120,9 @@ class Sigmoid(Kernel):
         self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.INNER, view))
+        builder.load(Base.INNER, view)
         builder.affine(float(self.gamma), self.coef0)
         builder.apply(loops.TANH)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
+        return replace(self, gamma=settled_gamma(self.gamma, X, weights))

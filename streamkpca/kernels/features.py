@@ -1,4 +1,4 @@
-"""What a kernel sees of rows: some of their columns, each in a unit of its own."""
+"""Views of features: the columns that a kernel compares, each in a unit of its own."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,31 +10,22 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.params import check_choice, check_integer, check_real, is_real
 
 Array = npt.NDArray[np.float64]
-Columns = tuple[int, ...] | None
 Units = tuple[float, ...]
 
 UNIT_RULES = ("range", "std")
-# A feature is constant where no more than rounding tells its numbers apart, as a share of the largest of them.
+# A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
-# Units whose squares are numbers; what varies less counts as constant.
+# The squares of units in this range are finite; a feature that varies less counts as constant.
 _SMALLEST, _LARGEST = 1e-150, 1e150
-# Rows whose squared lengths in units are far below what streams take, so that none can make its whole block refused.
+# Squared lengths of rows within this limit are far below what streams accept, so no row makes them refuse its block.
 _FARTHEST = 1e65
 
 
 @dataclass(frozen=True)
 class FeatureView:
-    """Columns of rows, divided by units.
+    """Columns of rows, by position, each divided by its unit; by default all columns, divided by nothing."""
 
-    Parameters
-    ----------
-    columns : tuple of int, optional
-        Positions, counted from 0; all by default.
-    units : tuple of float, optional
-        What the columns are divided by, one number for each of them; nothing by default.
-    """
-
-    columns: Columns = None
+    columns: tuple[int, ...] | None = None
     units: Units | None = None
 
     @cached_property
@@ -43,54 +34,20 @@ class FeatureView:
         return None if self.units is None else np.array(self.units)
 
     def on(self, columns: tuple[int, ...]) -> "FeatureView":
-        """Choose some of the columns that are seen.
-
-        Parameters
-        ----------
-        columns : tuple of int
-            Positions among them.
-
-        Returns
-        -------
-        FeatureView
-        """
+        """Choose columns of this view, by their positions in it."""
         return FeatureView(
             columns if self.columns is None else tuple(self.columns[i] for i in columns),
             None if self.units is None else tuple(self.units[i] for i in columns),
         )
 
     def in_units(self, units: Units) -> "FeatureView":
-        """Divide what is seen by units.
-
-        Parameters
-        ----------
-        units : tuple of float
-
-        Returns
-        -------
-        FeatureView
-
-        Raises
-        ------
-        ValueError
-            Together with the units that it is divided by already, one is out of range.
-        """
+        """Divide this view by units, and refuse those that are out of range together with the present ones."""
         if self.units is not None:
             units = _checked_numbers([outer * inner for outer, inner in zip(self.units, units, strict=True)])
         return FeatureView(self.columns, units)
 
     def of(self, X: Array) -> Array:
-        """Give what is seen of rows.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, c)
-            X itself where all of it is seen as it is; infinite where it is too large in these units.
-        """
+        """Return the view (n, c) of rows (n, d): X itself if nothing changes, infinite where units make it overflow."""
         seen = X if self.columns is None else np.take(X, self.columns, axis=1)
         if self.divisors is None:
             return seen
@@ -100,20 +57,7 @@ class FeatureView:
 
 
 def check_in_units(seen: Array, where: str) -> None:
-    """Refuse rows that are out of range in the units of a kernel.
-
-    Parameters
-    ----------
-    seen : ndarray of shape (n, c)
-        From `FeatureView.of`.
-    where : str
-        Who asks, for the error text.
-
-    Raises
-    ------
-    ValueError
-        A number is too large.
-    """
+    """Refuse rows (n, c), given in the units of a kernel, that are too large."""
     largest = np.abs(seen).max(axis=0, initial=0.0)
     if not (largest <= _FARTHEST).all():
         feature = int(np.argmax(~(largest <= _FARTHEST)))
@@ -124,21 +68,7 @@ def check_in_units(seen: Array, where: str) -> None:
 
 
 def checked_columns(given: Any) -> tuple[int, ...]:
-    """Check which columns a kernel shall see.
-
-    Parameters
-    ----------
-    given : object
-
-    Returns
-    -------
-    tuple of int
-
-    Raises
-    ------
-    TypeError, ValueError
-        No position, not whole numbers, negative ones, or one given twice.
-    """
+    """Check which columns a kernel shall compare: one position or several different ones, counted from 0."""
     if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
         raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
     listed = list(given) if np.iterable(given) else [given]
@@ -151,21 +81,7 @@ def checked_columns(given: Any) -> tuple[int, ...]:
 
 
 def checked_units(given: Any) -> str | Units:
-    """Check what a kernel shall divide features by.
-
-    Parameters
-    ----------
-    given : object
-
-    Returns
-    -------
-    str or tuple of float
-
-    Raises
-    ------
-    TypeError, ValueError
-        Neither a rule nor numbers within the range, or no number.
-    """
+    """Check what a kernel shall divide features by: a rule, or one positive number for each feature."""
     where = "in_units"
     if isinstance(given, str):
         return check_choice("units", given, choices=UNIT_RULES, where=where)
@@ -182,21 +98,10 @@ def checked_units(given: Any) -> str | Units:
 
 
 def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
-    """Measure how much features vary.
+    """Measure how much features of rows (n, d) vary: their "range" (largest less smallest number) or "std".
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Finite rows.
-    rule : {"range", "std"}
-        Largest less smallest number, or standard deviation.
-    weights : ndarray of shape (n,), optional
-        What the rows count, all more than 0; a whole number is as many copies of the row.
-
-    Returns
-    -------
-    tuple of float
-        1 for a feature that does not vary, or by its rounding alone.
+    The unit is 1 for a feature that does not vary, or by its rounding alone. Weights (n,) are more than 0, and a whole
+    number counts as that many copies of the row.
 
     Examples
     --------
@@ -204,13 +109,13 @@ def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
     (2.0, 1.0)
     """
     least, most = X.min(axis=0), X.max(axis=0)
-    # What is out of range here is refused in these units.
+    # Numbers that overflow here are refused later, in these units.
     with np.errstate(all="ignore"):
         spread = most - least
         varies = spread > _ROUNDING * np.maximum(np.abs(least), np.abs(most))
         units = np.where(varies, spread, 1.0)
         if rule == "std":
-            # As shares of the range, whose squares are numbers whatever the range is.
+            # Squares of shares of the range are finite whatever the range is.
             shares = (X - least) / units
             mean = np.average(shares, axis=0, weights=weights)
             units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))

@@ -13,33 +13,34 @@ Array = npt.NDArray[np.float64]
 
 RULES = ("spread", "scale", "median")
 _MEDIAN_ROWS = 512
-# Reciprocals and products with it stay finite.
+# Reciprocals of these numbers and products with them stay finite.
 _SMALLEST, _LARGEST = 1e-300, 1e300
 
 
+def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) -> float | str:
+    """Check a kernel's width: a positive number, or one of the rules that find one."""
+    if isinstance(value, str):
+        return check_choice(name, value, choices=rules, where=where)
+    return check_real(name, value, least=0.0, open_below=True, where=where)
+
+
+def settled_gamma(gamma: float | str, X: Array, weights: Array | None, *, squared: bool = True) -> float:
+    """Return gamma, or what its rule finds: one over the typical squared or L1 distance of the rows."""
+    return 1.0 / typical_distance(X, gamma, squared=squared, weights=weights) if isinstance(gamma, str) else gamma
+
+
+def settled_length(length: float | str, X: Array, weights: Array | None) -> float:
+    """Return a length scale, or what its rule finds: the root of the typical squared distance of the rows."""
+    if not isinstance(length, str):
+        return length
+    return float(np.sqrt(typical_distance(X, length, squared=True, weights=weights)))
+
+
 def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:
-    """Measure how far apart rows typically are.
+    """Measure how far apart rows (n, d) typically are, in squared or L1 distances.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Finite rows.
-    rule : {"spread", "scale", "median"}
-        From the variance of every feature, from that of all entries, or from distances between rows.
-    squared : bool
-        Squared distances, or L1 distances.
-    weights : ndarray of shape (n,), optional
-        What the rows count, all more than 0; a whole number is as many copies of the row.
-
-    Returns
-    -------
-    float
-        Positive and finite; 1 where all entries ("scale") or rows are equal.
-
-    Raises
-    ------
-    ValueError
-        The distances are beyond the range of numbers.
+    The result is positive and finite; it is 1 where all entries ("scale") or rows are equal. Weights (n,) are more than
+    0, and a whole number counts as that many copies of the row.
 
     Notes
     -----
@@ -71,32 +72,6 @@ def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | Non
             "down, or give the kernel's width as a number"
         )
     return 1.0 if distance == 0.0 else min(max(distance, _SMALLEST), _LARGEST)
-
-
-def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) -> float | str:
-    """Check a kernel's width: a positive number, or the rule that finds one.
-
-    Parameters
-    ----------
-    name, value : str, object
-        The parameter.
-    rules : collection of str
-        The rules that the kernel knows.
-    where : str
-        Who asks, for the error text.
-
-    Returns
-    -------
-    float or str
-
-    Raises
-    ------
-    TypeError, ValueError
-        Neither a positive number nor one of the rules.
-    """
-    if isinstance(value, str):
-        return check_choice(name, value, choices=rules, where=where)
-    return check_real(name, value, least=0.0, open_below=True, where=where)
 
 
 def _sum_of_variances(X: Array, squared: bool, weights: Array | None) -> float:
@@ -135,7 +110,7 @@ def _median_of_pairs(X: Array, squared: bool, weights: Array | None) -> float:
 
 
 def _weighted_median(values: Array, weights: Array) -> float:
-    """Return the median of values that are there several times; between two of them, their mean."""
+    """Return the median of values with multiplicities; where it lies between two of them, their mean."""
     order = np.argsort(values)
     below = np.cumsum(weights[order] / weights.sum())
     # Half of the weight may end exactly at a value, up to rounding.

@@ -1,4 +1,4 @@
-"""What kernel programs start from: matrices over pairs of rows, mostly by BLAS, and functions of single rows."""
+"""The input of kernel programs: base matrices over pairs of rows, mostly from BLAS, and functions of single rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,15 +15,13 @@ Array = npt.NDArray[np.float64]
 RowFunction = Callable[[Array], Any]
 PairFunction = Callable[[Array, Array], Any]
 
-# Up to this many features, or rows on the left, sums over the features beat the set-up of a matrix product.
+# Up to this many features, or rows on the left, sums over the features take less time than setting up a matrix product.
 _FEW_FEATURES = 8
 _FEW_ROWS = 4
 
-_WHOLE = FeatureView()
-
 
 class Base(Enum):
-    """What the matrix of a plane holds."""
+    """Kinds of base matrices, by what they hold."""
 
     INNER = "inner products"
     COSINE = "inner products of rows scaled to length 1"
@@ -33,73 +31,34 @@ class Base(Enum):
 
 
 @dataclass(frozen=True)
-class Factor:
-    """A function of one row that multiplies a kernel from both sides.
-
-    Parameters
-    ----------
-    function : callable
-        Rows (n, d) in, n numbers out.
-    view : FeatureView, optional
-        What it sees of rows; all of them by default.
-    """
+class RowScaling:
+    """A function of one row that multiplies a kernel from both sides: rows (n, c) of the view in, n numbers out."""
 
     function: RowFunction
-    view: FeatureView = _WHOLE
+    view: FeatureView
 
     def values(self, X: Array) -> Array:
-        """Evaluate the function for rows.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
-
-        Raises
-        ------
-        ValueError
-            The function returned something else than n finite numbers.
-        """
+        """Evaluate the function for rows (n, d), and check that it returns n finite numbers."""
         return checked_values(self.function(self.view.of(X)), (len(X),), where="scaled_by")
 
 
 @dataclass(frozen=True)
 class PairwiseMatrix:
-    """A matrix over pairs of rows, before any step is applied.
+    """A base matrix over pairs of rows, before any step is applied.
 
-    Parameters
-    ----------
-    base : Base
-        What it holds.
-    view : FeatureView, optional
-        What it sees of rows; all of them by default.
-    function, diagonal : callable, optional
-        For ``Base.CUSTOM``: the caller's functions of pairs and of rows.
+    `function` and `diagonal` are the caller's functions of pairs and of rows, for ``Base.CUSTOM``.
     """
 
     base: Base
-    view: FeatureView = _WHOLE
+    view: FeatureView
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
 
     def centre(self, Y: Array, *, n_rows: int) -> Array | None:
-        """Choose the point from which inner products measure squared distances.
+        """Choose the point (c,) from which inner products measure squared distances, or None to sum them directly.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (m, d)
-            Right rows. The centre depends on them alone, never on the rows to the left, so that a row's
-            answer does not depend on its neighbours.
-        n_rows : int
-            Number of rows on the left.
-
-        Returns
-        -------
-        ndarray of shape (d,), or None
-            None where distances are summed directly.
+        The point depends on the right rows Y (m, d) alone, so that the answer for a left row does not depend on the
+        rows beside it.
         """
         d = Y.shape[1] if self.view.columns is None else len(self.view.columns)
         if self.base is not Base.SQUARED or d <= _FEW_FEATURES or n_rows <= _FEW_ROWS or not len(Y):
@@ -109,18 +68,7 @@ class PairwiseMatrix:
         return mean
 
     def side(self, X: Array, centre: Array | None) -> "Side":
-        """Prepare rows for either side of the matrix.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-        centre : ndarray of shape (d,), optional
-            From `PairwiseMatrix.centre`.
-
-        Returns
-        -------
-        Side
-        """
+        """Prepare rows (n, d) for either side of the matrix."""
         rows = self.view.of(X)
         if self.base is Base.COSINE:
             return Side(rows, unit_rows(rows), None)
@@ -131,17 +79,7 @@ class PairwiseMatrix:
             return Side(rows, centred, np.einsum("ij,ij->i", centred, centred))
 
     def fill(self, left: "Side", right: "Side", target: Array, row: int, column: int) -> None:
-        """Write the block of the matrix that belongs to two sides.
-
-        Parameters
-        ----------
-        left, right : Side
-            Rows of the block, prepared by `side`.
-        target : ndarray of shape (n, m)
-            Takes the block.
-        row, column : int
-            Where the block starts.
-        """
+        """Write the block of `target` (n, m) that belongs to two sides and starts at (row, column)."""
         n, m = len(left.rows), len(right.rows)
         block = target[row : row + n, column : column + m]
         if self.base is Base.CUSTOM:
@@ -157,14 +95,7 @@ class PairwiseMatrix:
             loops.direct_distances(left.rows, transposed, self.base is Base.SQUARED, target, row, column)
 
     def fill_diagonal(self, X: Array, target: Array) -> None:
-        """Write the values of rows with themselves.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-        target : ndarray of shape (n,)
-            Takes them.
-        """
+        """Write the values of rows (n, d) with themselves to `target` (n,)."""
         rows = self.view.of(X)
         if self.base is Base.INNER:
             with np.errstate(all="ignore"):
@@ -184,16 +115,10 @@ class PairwiseMatrix:
 
 @dataclass(frozen=True)
 class Side:
-    """Rows prepared for one side of a plane.
+    """Rows prepared for one side of a base matrix.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-        What the plane sees of the rows.
-    used : ndarray of shape (n, d)
-        What the matrix product takes: the same, centred, or scaled to length 1.
-    norms : ndarray of shape (n,), optional
-        Squared norms of the centred rows.
+    `rows` (n, c) are the rows in the matrix's view; `used` (n, c) enter the matrix product: the same rows, centred, or
+    scaled to length 1; `norms` (n,) are the squared norms of centred rows.
     """
 
     rows: Array
@@ -201,40 +126,13 @@ class Side:
     norms: Array | None
 
     def first(self, count: int) -> "Side":
-        """Give the first rows.
-
-        Parameters
-        ----------
-        count : int
-
-        Returns
-        -------
-        Side
-        """
+        """Return the first rows alone."""
         norms = None if self.norms is None else self.norms[:count]
         return Side(self.rows[:count], self.used[:count], norms)
 
 
 def checked_values(values: Any, shape: tuple[int, ...], *, where: str) -> Array:
-    """Check what a caller's function returned.
-
-    Parameters
-    ----------
-    values : array-like
-    shape : tuple of int
-        The shape that it must have.
-    where : str
-        Whose function it is, for the error text.
-
-    Returns
-    -------
-    ndarray of float64
-
-    Raises
-    ------
-    ValueError
-        Another shape, not real, NaN or infinite.
-    """
+    """Check that a caller's function returned real, finite numbers of the given shape."""
     array = np.asarray(values)
     if array.shape != shape:
         raise ValueError(
@@ -250,17 +148,7 @@ def checked_values(values: Any, shape: tuple[int, ...], *, where: str) -> Array:
 
 
 def unit_rows(rows: Array) -> Array:
-    """Scale rows to length 1 without overflow.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-        Rows of zeros stay.
-    """
+    """Scale rows (n, d) to length 1 without overflow; rows of zeros stay."""
     largest = np.abs(rows).max(axis=1, keepdims=True)
     scaled = rows / np.where(largest == 0.0, 1.0, largest)
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]

@@ -1,4 +1,4 @@
-"""Kernels as a person writes them in a shell, read without running any code."""
+"""Kernels written as text, as in a shell, read without running any code."""
 
 import ast
 import math
@@ -9,12 +9,12 @@ from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.registry import kernel_classes, kernel_from
 
 _CLASSES = kernel_classes()
-# With room for two kernels on ten thousand columns, each in a unit of its own.
+# This leaves room for two kernels on ten thousand columns, each in a unit of its own.
 _LONGEST = 1_000_000
-# A level takes up to three calls when a kernel is printed or compared, of the thousand that Python allows.
+# Printing or comparing a kernel takes up to three calls a level, and Python allows a thousand.
 _DEEPEST = 200
-# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, without asking for any:
-# in a thread, which has 512 KB on some systems, the process would end.
+# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, and does not check what is left:
+# in a thread, which has 512 KB on some systems, it would crash the process.
 _MOST_BRACKETS = 100
 _ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
 _HELP = (
@@ -26,30 +26,14 @@ _HELP = (
 def parse_kernel(text: str) -> Kernel:
     """Read a kernel from text: a name, or the expression that a kernel prints as.
 
-    Parameters
-    ----------
-    text : str
-        ``"rbf"`` or ``"2.0 * RBF(gamma=0.5) + Linear().on([0, 1])"``.
-
-    Returns
-    -------
-    Kernel
-
-    Raises
-    ------
-    ValueError
-        Not such an expression, or a parameter that the kernel refuses.
-
-    Notes
-    -----
-    The text is parsed to a syntax tree, of which only calls of kernel constructors, ``+``, ``*``, ``**``,
-    ``.exp()``, ``.on()``, ``.in_units()`` and literals are carried out; nothing is evaluated. Custom kernels hold code,
-    so they cannot be written this way.
+    A ValueError says what cannot be read, or which parameter the kernel refuses. The text is parsed to a syntax tree,
+    of which only calls of kernel constructors, ``+``, ``*``, ``**``, ``.exp()``, ``.on()``, ``.in_units()`` and
+    literals are carried out; nothing is evaluated. Custom kernels hold code, so they cannot be written this way.
 
     Examples
     --------
-    >>> parse_kernel("RBF(gamma=0.5)")
-    RBF(gamma=0.5)
+    >>> parse_kernel("2.0 * RBF(gamma=0.5) + Linear().on([0, 1])")
+    2.0 * RBF(gamma=0.5) + Linear().on((0, 1))
     """
     if len(text) > _LONGEST:
         raise ValueError(f"kernel expression of {len(text)} characters; at most {_LONGEST} are read")
@@ -59,13 +43,11 @@ def parse_kernel(text: str) -> Kernel:
     if max(brackets, default=0) > _MOST_BRACKETS or _ENDLESS.search(text):
         raise ValueError(f"cannot read kernel {_shown(text)}; {_HELP}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        kernel = _kernel(tree)
+        return _kernel(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"cannot read kernel {_shown(text)}; {_HELP}") from None
     except (TypeError, OverflowError) as error:
         raise ValueError(f"cannot read kernel {_shown(text)} ({error}); {_HELP}") from None
-    return kernel
 
 
 def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
@@ -73,16 +55,14 @@ def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
         raise ValueError(f"a kernel is nested more than {_DEEPEST} deep; join fewer kernels")
     deeper = depth + 1
     match node:
-        case ast.Name(id=name) if name in _CLASSES:
-            return _construct(name, [], [])
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
+            return _CLASSES[name]()
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
             return _construct(name, args, keywords)
-        case ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
-            return _construct(name, [], [])
         case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
             return _kernel(inner, deeper).exp()
         case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
-            return _kernel(inner, deeper).on(_columns(columns))
+            return _kernel(inner, deeper).on([int(_number(item, whole=True)) for item in _items(columns)])
         case ast.Call(func=ast.Attribute(value=inner, attr="in_units"), args=[units], keywords=[]):
             return _kernel(inner, deeper).in_units(_units(units))
         case ast.BinOp(left=left, op=ast.Add(), right=right):
@@ -113,7 +93,7 @@ def _literal(node: ast.expr) -> float | int | str:
         case ast.Constant(value=str(word)):
             return word
         case ast.Name(id=word):
-            # Inner quotes are a nuisance in a shell: gamma=scale is as clear as gamma="scale".
+            # Inner quotes are awkward in a shell, and gamma=scale is as clear as gamma="scale".
             return word
     return _number(node)
 
@@ -132,25 +112,18 @@ def _number(node: ast.expr, *, whole: bool = False) -> float | int:
 
 
 def _is_number(node: ast.expr) -> bool:
-    match node:
-        case ast.Constant():
-            return True
-        case ast.UnaryOp(operand=inner):
-            return _is_number(inner)
-    return False
+    while isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant)
 
 
-def _columns(node: ast.expr) -> list[int]:
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [int(_number(item, whole=True)) for item in items]
-    return [int(_number(node, whole=True))]
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
 
 
 def _units(node: ast.expr) -> str | list[float]:
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_number(item) for item in items]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_number(item) for item in node.elts]
     word = _literal(node)
     if isinstance(word, str):
         return word

@@ -1,4 +1,4 @@
-"""The kernels that have names: one table for strings, for expressions, and for the command."""
+"""The kernels that have names: one table for parameters, expressions and the command."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,12 +7,12 @@ from streamkpca.kernels.base import Kernel
 
 KernelClass = TypeVar("KernelClass", bound=type[Kernel])
 
-# By the names that an estimator's parameter `kernel` takes.
+# Kernel classes by the names that an estimator's parameter `kernel` accepts.
 KERNELS: dict[str, type[Kernel]] = {}
 
 
 def register(*names: str) -> Callable[[KernelClass], KernelClass]:
-    """Let a kernel class be known by names; decorates the class."""
+    """Decorate a kernel class, to register it under names."""
 
     def registered(kind: KernelClass) -> KernelClass:
         KERNELS.update(dict.fromkeys(names, kind))
@@ -22,19 +22,19 @@ def register(*names: str) -> Callable[[KernelClass], KernelClass]:
 
 
 def kernel_classes() -> dict[str, type[Kernel]]:
-    """Return the registered classes by the names that expressions call them by, such as RBF."""
+    """Return the registered classes by their names in expressions, such as RBF."""
     return {kind.__name__: kind for kind in KERNELS.values()}
 
 
 def kernel_from(value: Any, *, where: str) -> Kernel:
-    """Turn what a caller passed as a kernel into one.
+    """Make a kernel from a kernel or a name.
 
     Parameters
     ----------
     value : Kernel or str
-        A kernel, or the name of one that is made with its defaults.
+        A kernel, or the name of a kernel, which is made with its default parameters.
     where : str
-        Who asks, for the error text.
+        Name of the caller, for the error text.
 
     Returns
     -------
@@ -43,9 +43,9 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     Raises
     ------
     TypeError
-        Neither a kernel nor a name.
+        `value` is neither a kernel nor a name.
     ValueError
-        Not a known name.
+        `value` is not a known name.
 
     Examples
     --------

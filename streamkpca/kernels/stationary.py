@@ -9,14 +9,14 @@ from streamkpca._core.params import check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.lengthscale import RULES, checked_width, typical_distance
-from streamkpca.kernels.pairwise import Array, Base, PairwiseMatrix
+from streamkpca.kernels.lengthscale import RULES, checked_width, settled_gamma, settled_length
+from streamkpca.kernels.pairwise import Array, Base
 from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 
-# exp(-t) is 0 long before; an infinite t would give infinity times 0.
+# exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
 _FAR = 1e3
-# Up to here a whole power costs less than a logarithm and an exponential.
+# Up to this alpha, a whole power costs less than a logarithm and an exponential.
 _LARGEST_WHOLE_ALPHA = 16
 
 
@@ -28,13 +28,13 @@ class RBF(Kernel):
     Parameters
     ----------
     gamma : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows 1 / (the sum of the features' variances), 1 / (d var) with the
-        variance of all entries, or 1 / median of the squared distances.
+        Greater than 0, or a rule that computes it from the first rows: 1 / (the sum of the features' variances),
+        1 / (d var) with the variance of all entries, or 1 / median of the squared distances.
 
     Raises
     ------
     TypeError, ValueError
-        `gamma` is none of these.
+        `gamma` is neither a positive number nor a rule.
 
     References
     ----------
@@ -54,14 +54,12 @@ class RBF(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="RBF"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.load(Base.SQUARED, view)
         builder.affine(-float(self.gamma), 0.0)
         builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=True, weights=weights))
+        return replace(self, gamma=settled_gamma(self.gamma, X, weights))
 
 
 @register("laplacian")
@@ -72,13 +70,13 @@ class Laplacian(Kernel):
     Parameters
     ----------
     gamma : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows 1 / (the sum of the features' standard deviations), 1 / (d std)
-        with that of all entries, or 1 / median of the L1 distances.
+        Greater than 0, or a rule that computes it from the first rows: 1 / (the sum of the features' standard
+        deviations), 1 / (d std) with that of all entries, or 1 / median of the L1 distances.
 
     Raises
     ------
     TypeError, ValueError
-        `gamma` is none of these.
+        `gamma` is neither a positive number nor a rule.
 
     Examples
     --------
@@ -94,14 +92,12 @@ class Laplacian(Kernel):
         self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="Laplacian"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.ABSOLUTE, view))
+        builder.load(Base.ABSOLUTE, view)
         builder.affine(-float(self.gamma), 0.0)
         builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        return replace(self, gamma=1.0 / typical_distance(X, self.gamma, squared=False, weights=weights))
+        return replace(self, gamma=settled_gamma(self.gamma, X, weights, squared=False))
 
 
 @register("matern")
@@ -114,13 +110,13 @@ class Matern(Kernel):
     nu : {0.5, 1.5, 2.5}
         Smoothness.
     length_scale : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows the root of the sum of the features' variances, of d var with
-        the variance of all entries, or of the median squared distance.
+        Greater than 0, or a rule that computes it from the first rows: the root of the sum of the features' variances,
+        of d var with the variance of all entries, or of the median squared distance.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     Notes
     -----
@@ -150,7 +146,7 @@ class Matern(Kernel):
         self._set("length_scale", checked_width("length_scale", self.length_scale, rules=RULES, where="Matern"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.load(Base.SQUARED, view)
         builder.apply(loops.SQRT)
         builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
         if self.nu > 0.5:
@@ -168,11 +164,7 @@ class Matern(Kernel):
             builder.combine(loops.MULTIPLY)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.length_scale, str):
-            return self
-        return replace(
-            self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True, weights=weights))
-        )
+        return replace(self, length_scale=settled_length(self.length_scale, X, weights))
 
 
 @register("rational_quadratic")
@@ -185,13 +177,13 @@ class RationalQuadratic(Kernel):
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
     length_scale : float, "spread", "scale" or "median"
-        Greater than 0; a rule takes from the first rows the root of the sum of the features' variances, of d var with
-        the variance of all entries, or of the median squared distance.
+        Greater than 0, or a rule that computes it from the first rows: the root of the sum of the features' variances,
+        of d var with the variance of all entries, or of the median squared distance.
 
     Raises
     ------
     TypeError, ValueError
-        A parameter is none of these.
+        A parameter is out of its range.
 
     References
     ----------
@@ -211,15 +203,13 @@ class RationalQuadratic(Kernel):
 
     def __post_init__(self) -> None:
         self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
-        self._set(
-            "length_scale",
-            checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic"),
-        )
+        length_scale = checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic")
+        self._set("length_scale", length_scale)
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)
         factor = _finite(0.5 / self.alpha / length / length)
-        builder.plane(PairwiseMatrix(Base.SQUARED, view))
+        builder.load(Base.SQUARED, view)
         if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
             builder.affine(factor, 1.0)
             builder.power(-int(self.alpha))
@@ -230,13 +220,9 @@ class RationalQuadratic(Kernel):
             builder.apply(loops.EXP)
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        if not isinstance(self.length_scale, str):
-            return self
-        return replace(
-            self, length_scale=math.sqrt(typical_distance(X, self.length_scale, squared=True, weights=weights))
-        )
+        return replace(self, length_scale=settled_length(self.length_scale, X, weights))
 
 
 def _finite(number: float) -> float:
-    """Keep a constant finite: infinity times a distance of 0 would be NaN."""
+    """Keep a constant finite, because infinity times a distance of 0 would be NaN."""
     return min(number, sys.float_info.max)

@@ -1,6 +1,6 @@
-"""Pictures of what a model has learned. Each takes the Axes to draw on, or makes its own, and returns it.
+"""Pictures of what a model has learned. Each function draws on the Axes given, or on new ones, and returns them.
 
-No picture touches pyplot: figures belong to whoever holds them, in servers and threads too.
+No function uses pyplot: figures belong to the caller, in servers and threads too.
 """
 
 from streamkpca.plots.atoms import draw_atom_drift, draw_atoms

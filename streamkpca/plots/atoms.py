@@ -1,4 +1,4 @@
-"""The rows that a model keeps, and where in the stream they come from."""
+"""The atoms that a model keeps, and the rows of the stream that they come from."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_NAMES = 40
-_MOST_LIVES = 2000
+_MOST_LIFETIMES = 2000
 
 
 def draw_atoms(
@@ -39,25 +39,25 @@ def draw_atoms(
     feature_names: Sequence[str] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the atoms of the largest weights: as small images, or as lines over the features.
+    """Draw the atoms of the largest weights, as small images or as lines over the features.
 
     Parameters
     ----------
     atoms : array-like of shape (m, d)
         A model's `atoms_`.
     weights : array-like of shape (m,), optional
-        Its `weights_`: written under the images, the colour of the lines. Atoms without weight, which projections do
-        not use, come last.
+        Its `weights_`: written below the images, or shown as the colour of the lines. Atoms without weight, which
+        projections do not use, come last.
     shape : (int, int), optional
-        Height and width of the image that a row holds, line by line.
+        Height and width of the image that each atom holds, line by line.
     most : int
-        Draw no more atoms than this.
+        Largest number of atoms to draw.
     color_map : str
-        For images, matplotlib's name; the least value of all atoms is one end, the largest the other.
+        Name of matplotlib's colour map for images; it spans the values of all atoms.
     feature_names : sequence of d str, optional
         A model's `feature_names_in_`; numbers if None.
     ax : Axes, optional
-        Where to draw; a new figure's if None.
+        Axes to draw on; those of a new figure if None.
 
     Returns
     -------
@@ -66,8 +66,8 @@ def draw_atoms(
     Raises
     ------
     TypeError, ValueError
-        The atoms are not rows of numbers, or not of that shape; there are not as many weights or names; `most` is
-        below 1.
+        The atoms are not rows of numbers, or do not fit the shape; weights or names differ in number from atoms or
+        features; `most` is below 1.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def draw_atoms(
 
 def _draw_images(axes: "Axes", images: Array, weights: Array | None, color_map: str) -> None:
     count, height, width = images.shape
-    # A line of text under each image, and a gap beside it, in pixels.
+    # Pixels for a gap beside each image and a line of text below it.
     gap = max(1, round(0.1 * width))
     below = gap if weights is None else max(gap, round(0.35 * height))
     box = axes.get_window_extent()
@@ -151,7 +151,7 @@ def _draw_lines(axes: "Axes", rows: Array, weights: Array | None, names: Sequenc
     else:
         active = weights > 0.0
         axes.add_collection(LineCollection(list(lines[~active]), colors=FAINT, linewidths=0.5, alpha=0.5))
-        # The heaviest last, on top. The palest fifth of the colours would be lost on white.
+        # The heaviest atoms are drawn last, on top. The palest fifth of the colours would not show on white.
         shades = ListedColormap(colormaps["viridis_r"](np.linspace(0.2, 1.0, 256)))
         bundle = LineCollection(list(lines[active][::-1]), cmap=shades, linewidths=1.3)
         bundle.set_array(weights[active][::-1])
@@ -170,16 +170,16 @@ def _draw_lines(axes: "Axes", rows: Array, weights: Array | None, names: Sequenc
 def draw_atom_drift(
     row_counts: npt.ArrayLike, atom_rows: Sequence[npt.ArrayLike], *, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw where in the stream the atoms come from, as the stream goes on.
+    """Draw which rows of the stream the atoms come from, as the stream continues.
 
     Parameters
     ----------
     row_counts : array-like of shape (t,)
-        How many rows had come at each look, ascending: a model's `n_samples_seen_`.
+        A model's `n_samples_seen_` at t moments, ascending.
     atom_rows : sequence of t arrays of int
-        The `atom_rows_` at each look.
+        The model's `atom_rows_` at each of these moments.
     ax : Axes, optional
-        Where to draw; a new figure's if None.
+        Axes to draw on; those of a new figure if None.
 
     Returns
     -------
@@ -188,19 +188,19 @@ def draw_atom_drift(
     Raises
     ------
     ValueError
-        There are not as many looks, or they do not ascend.
+        The row counts do not ascend, or there are not as many of them as sets of atom rows.
 
     Notes
     -----
-    Every atom is a line at its own row, from the row itself, on the diagonal, to the last look that found it. Of more
-    than 2,000 atoms an even selection is drawn.
+    Every atom is a horizontal line at its row's number: from the diagonal, where the row arrived, to the last moment
+    that found it among the atoms. Of more than 2,000 atoms an even selection is drawn.
 
     Examples
     --------
     >>> from streamkpca.plots import draw_atom_drift
     >>> axes = draw_atom_drift([100, 200], [[3, 50], [50, 120]])
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
-    ['an atom still (2)', 'an atom once (1)', 'median of the atoms', 'the newest row']
+    ['current atoms (2)', 'former atoms (1)', 'median of the atoms', 'the newest row']
     """
     where = "draw_atom_drift"
     axes = axes_or_new(ax)
@@ -208,24 +208,24 @@ def draw_atom_drift(
     if len(counts) != len(atom_rows) or not len(counts) or (np.diff(counts) <= 0).any():
         raise ValueError(
             f"{where} expected ascending row_counts, one for each of {len(atom_rows)} sets of rows, but got "
-            f"{counts.tolist()}; append n_samples_seen_ and atom_rows_ at every look"
+            f"{counts.tolist()}; append n_samples_seen_ and atom_rows_ together"
         )
-    looks = [np.asarray(rows, dtype=np.int64) for rows in atom_rows]
-    last_look = {int(row): int(count) for count, rows in zip(counts, looks, strict=True) for row in rows}
-    born = np.array(sorted(last_look), dtype=np.int64)
-    gone = np.array([last_look[row] for row in born.tolist()], dtype=np.int64)
+    sets = [np.asarray(rows, dtype=np.int64) for rows in atom_rows]
+    last_count = {int(row): int(count) for count, rows in zip(counts, sets, strict=True) for row in rows}
+    born = np.array(sorted(last_count), dtype=np.int64)
+    gone = np.array([last_count[row] for row in born.tolist()], dtype=np.int64)
     is_kept = gone == counts[-1]
     for chosen, color, width, name in (
-        (is_kept, LINE, 0.9, "an atom still"),
-        (~is_kept, FAINT, 0.6, "an atom once"),
+        (is_kept, LINE, 0.9, "current atoms"),
+        (~is_kept, FAINT, 0.6, "former atoms"),
     ):
         if not chosen.any():
             continue
-        step = every_nth(len(born), _MOST_LIVES)
-        lives = np.flatnonzero(chosen)[::step]
+        step = every_nth(len(born), _MOST_LIFETIMES)
+        lifetimes = np.flatnonzero(chosen)[::step]
         label = f"{name} ({np.count_nonzero(chosen):,})"
-        axes.hlines(born[lives], born[lives], gone[lives], color=color, linewidth=width, label=label)
-    medians = [float(np.median(rows)) if len(rows) else np.nan for rows in looks]
+        axes.hlines(born[lifetimes], born[lifetimes], gone[lifetimes], color=color, linewidth=width, label=label)
+    medians = [float(np.median(rows)) if len(rows) else np.nan for rows in sets]
     axes.plot(counts, medians, color=INK, linewidth=1.5, marker=".", label="median of the atoms")
     axes.plot([0, counts[-1]], [0, counts[-1]], color=INK, linewidth=0.8, linestyle=":", label="the newest row")
     axes.margins(0.01)

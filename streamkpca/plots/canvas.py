@@ -1,4 +1,4 @@
-"""What all pictures share: figures without global state, colours, legends, and the thinning of what would overlap."""
+"""What all pictures share: figures without global state, colours, legends, checks, and thinning of dense data."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-# Okabe and Ito's colours: told apart by colour-blind readers and on grey prints.
+# Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
 INK, FAINT = "#333333", "#999999"
 GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
-# Tol's "muted" colours, made for the same readers, for more groups than those: the ten digits, for example.
+# Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
 _TEN_COLORS = (
     "#332288",
     "#CC6677",
@@ -31,11 +31,11 @@ _TEN_COLORS = (
 )
 _FEW_COLORS = (LINE, "#E69F00", GOOD, EXTRA, BAR, ALARM)
 
-# More points than this fill the paper and the memory without showing more.
+# More points than this fill paper and memory without showing more.
 MOST_PIECES = 1500
 MOST_POINTS = 6000
 
-_LEGEND_GAP = 0.42  # inches below the axes, where tick labels and the name of the axis end
+_LEGEND_GAP = 0.42  # inches below the axes: beneath the tick labels and the name of the axis
 
 
 def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
@@ -72,12 +72,12 @@ def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
 
 
 def axes_or_new(ax: "Axes | None") -> "Axes":
-    """Return the axes given, or those of a new figure."""
+    """Return the given axes, or those of a new figure."""
     return make_figure().add_subplot() if ax is None else ax
 
 
 def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
-    """Name the axes, and take away the lines that enclose nothing."""
+    """Set the title and the names of the axes, and hide the top and right spines."""
     axes.set_title(title, fontsize="medium")
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
@@ -86,7 +86,7 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
 
 
 def add_legend_below(axes: "Axes", *, ncols: int = 6) -> None:
-    """Put the legend under the axes, where it hides no data, however high they are."""
+    """Put the legend below axes of any height, where it hides no data."""
     from matplotlib.transforms import ScaledTranslation
 
     axes.legend(
@@ -109,7 +109,7 @@ def add_color_bar(axes: "Axes", mappable: Any, label: str, **ticks: Any) -> Any:
 
 
 def group_colors(n: int) -> list[Any]:
-    """Choose colours for so many groups."""
+    """Choose colours for n groups."""
     from matplotlib import colormaps
 
     if n <= len(_FEW_COLORS):
@@ -120,36 +120,24 @@ def group_colors(n: int) -> list[Any]:
 
 
 def every_nth(n: int, most: int) -> int:
-    """Return the step of an even selection of at most so many of n."""
+    """Return the step that selects evenly at most `most` of n items."""
     return max(-(-n // most), 1)
 
 
-def one_a_piece(positions: npt.NDArray[Any], n: int) -> npt.NDArray[np.intp]:
-    """Select the first of those that fall in the same of 1,500 equal pieces of n rows: none that stands alone is lost.
-
-    Parameters
-    ----------
-    positions : ndarray of int, shape (k,)
-        Ascending, below n.
-    n : int
-
-    Returns
-    -------
-    ndarray of int
-        The positions kept.
-    """
+def first_of_each_piece(positions: npt.NDArray[Any], n: int) -> npt.NDArray[np.intp]:
+    """Keep the first of the ascending positions (k,) in each of 1,500 equal pieces of n rows: lone ones always stay."""
     piece = positions * MOST_PIECES // max(n, MOST_PIECES)
     return np.asarray(positions[np.unique(piece, return_index=True)[1]], dtype=np.intp)
 
 
 def check_count(values: Any, n: int, name: str, *, where: str) -> None:
-    """Refuse what is not one of something for each of so many others."""
+    """Refuse values that are not n in number."""
     if np.shape(values)[:1] != (n,):
-        raise ValueError(f"{where} expected {n} {name} but got an array of shape {np.shape(values)}; give one each")
+        raise ValueError(f"{where} expected {n} {name} but got an array of shape {np.shape(values)}; give one for each")
 
 
 def check_shape(values: npt.ArrayLike, shape: Sequence[int], name: str, *, where: str, remedy: str) -> Array:
-    """Turn values into an array and refuse another shape."""
+    """Convert values to an array and refuse another shape."""
     array = np.asarray(values, dtype=np.float64)
     if array.shape != tuple(shape):
         raise ValueError(f"{where} expected {name} of shape {tuple(shape)} but got {array.shape}; {remedy}")

@@ -1,4 +1,4 @@
-"""Contours of components, or of the error of reconstruction, over two features."""
+"""Contours of components, or of the reconstruction error, over two features."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,28 +40,28 @@ def draw_contours(
     resolution: int = 101,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw contours of a component, or of the error of reconstruction, over two features.
+    """Draw contours of a component, or of the reconstruction error, over two features.
 
     Parameters
     ----------
     model : estimator or callable
         A fitted model, whose active atoms are circled; or any function of rows (n, d), like ``model.transform``, that
-        gives a number or several for each.
+        returns one or several numbers for each row.
     rows : array-like of shape (n, d)
-        Rows to draw as points, and to choose the range of the features by. Of more than 1,000 an even selection.
+        Rows to draw as points; they set the range of the features. Of more than 1,000 an even selection is drawn.
     component : int, optional
-        Which of the model's components, or of the function's numbers. None: the model's error of reconstruction from
-        its active atoms, or a function that gives one number.
+        Which of the model's components, or of the function's numbers, to draw. None: the model's reconstruction error
+        from its active atoms, or a function that returns one number.
     features : (int, int)
         The features on the two axes.
     at : array-like of shape (d,), optional
-        Where the other features are held; the median of the rows if None.
+        Values of the other features; their medians over the rows if None.
     feature_names : sequence of d str, optional
         A model's `feature_names_in_`; numbers if None.
     resolution : int
-        The function is evaluated at the square of so many points.
+        Number of points along each axis; the function is evaluated at its square.
     ax : Axes, optional
-        Where to draw; a new figure's if None.
+        Axes to draw on; those of a new figure if None.
 
     Returns
     -------
@@ -70,14 +70,14 @@ def draw_contours(
     Raises
     ------
     TypeError, ValueError
-        The rows are not numbers; the function does not answer with one number for each row, or has no such component;
-        there are not as many names as features; the resolution is below 2.
+        The rows are not numbers; the function does not return one number for each row, or has no such component;
+        names and features differ in number; the resolution is below 2.
 
     Notes
     -----
-    Where the function gives no finite number nothing is drawn. Colours of values of both signs span what is found at
-    the rows, moved to where the other features are held: a polynomial grows without bound away from them, and would
-    leave them all one colour.
+    Nothing is drawn where the function is not finite. If values have both signs, the colours span the values at the
+    rows, with their other features set as `at` tells: away from the rows a polynomial grows without bound, and its
+    values would give all rows the same colour.
 
     Examples
     --------
@@ -100,16 +100,16 @@ def draw_contours(
         raise ValueError(f"{where} expected two of the features 0 to {d - 1} but got {features}; choose two")
     function, name, unit = _function_of(model, component)
 
-    def evaluate(places: Array) -> Array:
-        slice_rows = np.tile(fixed, (len(places), 1))
-        slice_rows[:, pair] = places
-        return _numbers(function(slice_rows), len(places), component, where)
+    def evaluate(coordinates: Array) -> Array:
+        slice_rows = np.tile(fixed, (len(coordinates), 1))
+        slice_rows[:, pair] = coordinates
+        return _numbers(function(slice_rows), len(coordinates), component, where)
 
     axes = axes_or_new(ax)
     shown = points[:, pair]
     low, high = shown.min(axis=0), shown.max(axis=0)
-    room = np.where(high > low, _MARGIN * (high - low), 1.0)
-    x, y = (np.linspace(low[i] - room[i], high[i] + room[i], resolution) for i in (0, 1))
+    margin = np.where(high > low, _MARGIN * (high - low), 1.0)
+    x, y = (np.linspace(low[i] - margin[i], high[i] + margin[i], resolution) for i in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1)
     surface = evaluate(grid.reshape(-1, 2)).reshape(resolution, resolution)
     _draw_surface(axes, x, y, surface, evaluate(shown), is_signed=component is not None, unit=unit)
@@ -127,12 +127,12 @@ def draw_contours(
             markersize=8,
             markeredgewidth=1.4,
             label=label,
-            # The white ring keeps the black one apart from any colour beneath.
+            # The white ring sets the black one off from any colour beneath.
             path_effects=[withStroke(linewidth=3.4, foreground="white")],
         )
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
     add_legend_below(axes)
-    held = "" if d == 2 else ", other features at their medians" if at is None else ", other features held"
+    held = "" if d == 2 else ", other features at their medians" if at is None else ", other features fixed"
     names = [f"feature {i}" for i in range(d)] if feature_names is None else list(feature_names)
     finish(axes, name + held, names[pair[0]], names[pair[1]])
     return axes
@@ -141,7 +141,7 @@ def draw_contours(
 def _function_of(
     model: Estimator | Callable[[Array], Any], component: int | None
 ) -> tuple[Callable[[Array], Any], str, str]:
-    """Return the function to draw, what it is called, and what its values are."""
+    """Return the function to draw, its name, and the unit of its values."""
     name = f"component {component}"
     if not isinstance(model, Estimator):
         return (model, "contours", "value") if component is None else (model, name, "value")
@@ -149,13 +149,13 @@ def _function_of(
         return model.transform, name, "projection"
     return (
         lambda rows: model.reconstruction_error(rows, active_only=True),
-        "error of reconstruction from the active atoms",
+        "reconstruction error from the active atoms",
         "squared distance, in units of k(x, x)",
     )
 
 
 def _numbers(values: Any, n: int, component: int | None, where: str) -> Array:
-    """Take one number for each row from an answer."""
+    """Take the numbers of one component (n,) from what the function returned."""
     array = np.asarray(values, dtype=np.float64)
     if component is not None and array.ndim == 2 and 0 <= component < array.shape[1]:
         array = array[:, component]
@@ -166,7 +166,7 @@ def _numbers(values: Any, n: int, component: int | None, where: str) -> Array:
 
 
 def _active_atoms(model: Any) -> Array | None:
-    # Models that keep every row have none to point out.
+    # Models that keep every row have no active atoms.
     active = getattr(model, "active_", None)
     return None if active is None else np.asarray(model.atoms_[active])
 
@@ -174,7 +174,7 @@ def _active_atoms(model: Any) -> Array | None:
 def _draw_surface(
     axes: "Axes", x: Array, y: Array, surface: Array, at_rows: Array, *, is_signed: bool, unit: str
 ) -> None:
-    """Fill between contours; values of both signs in two colours that meet at zero."""
+    """Fill between contours; values of both signs get two colours that meet at zero."""
     from matplotlib.ticker import MaxNLocator
 
     known = surface[np.isfinite(surface)]

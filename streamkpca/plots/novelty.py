@@ -18,17 +18,17 @@ from streamkpca.plots.canvas import (
     axes_or_new,
     check_count,
     finish,
-    one_a_piece,
+    first_of_each_piece,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Ranges of pieces, once there are twice as many rows as pieces.
+# Longer series are drawn as ranges of pieces.
 _MOST_SINGLE_ROWS = 2 * MOST_PIECES
 
-# Share of the median score. Atoms score what rounding leaves, 1e-16, and would press all else together.
-_FLOOR = 1e-4
+# Lowest score drawn, as a share of the median. Rounding leaves 1e-16 for atoms, which would squeeze all other scores.
+_LOWEST_SHARE = 1e-4
 
 
 def draw_novelty(
@@ -45,17 +45,17 @@ def draw_novelty(
     Parameters
     ----------
     novelty : array-like of shape (n,)
-        Scores; the higher, the more novel. NaN where a row has none.
+        Scores; the higher, the more novel. NaN for a row without a score.
     time : array-like of shape (n,), optional
-        When each row came, ascending, as numbers or datetime64; its position if None.
+        Time of each row, ascending, as numbers or datetime64; its position if None.
     threshold : float or array-like of shape (n,), optional
-        Where alarms begin; may change from row to row. Alarms, the rows above it, are ticks at the upper edge.
+        Score above which a row is an alarm; may change from row to row. Alarms are ticks at the upper edge.
     labels : array-like of shape (n,) of int, optional
         0 for healthy rows, another class for each kind of anomaly.
     label_names : sequence of str
-        What the classes are called.
+        Names of the classes, from 0 on.
     ax : Axes, optional
-        Where to draw; a new figure's if None.
+        Axes to draw on; those of a new figure if None.
 
     Returns
     -------
@@ -64,15 +64,16 @@ def draw_novelty(
     Raises
     ------
     ValueError
-        There are not as many times, thresholds or labels as scores.
+        The scores are not one-dimensional, times, thresholds or labels differ from them in number, or a label is not
+        finite.
 
     Notes
     -----
-    Scores below 1e-4 of the median are drawn there, and the name of the axis tells that: on a scale of logarithms those
-    of atoms, which are zero but for rounding, would press all others together.
+    Scores below 1e-4 of the median are drawn at that value, and the name of the axis tells so: on a logarithmic scale
+    the scores of atoms, which are zero but for rounding, would squeeze all others together.
 
-    Of a long series the range and the median of each of 1,500 equal pieces is drawn, and one tick for the alarms of a
-    piece, so no peak and no alarm is lost.
+    A long series is drawn as the range and the median of 1,500 equal pieces, with one tick for the alarms of a
+    piece, so that no peak and no lone alarm is lost.
 
     Examples
     --------
@@ -95,16 +96,16 @@ def draw_novelty(
     classes = classes.astype(int)
     known = np.isfinite(scores)
     positive = scores[known & (scores > 0)]
-    floor = max(float(positive.min()), _FLOOR * float(np.median(positive))) if len(positive) else 1e-12
-    is_below = known & (scores < floor)
-    shown = np.maximum(scores, floor)
+    lowest = max(float(positive.min()), _LOWEST_SHARE * float(np.median(positive))) if len(positive) else 1e-12
+    is_below = known & (scores < lowest)
+    shown = np.maximum(scores, lowest)
     axes.set_yscale("log")
     healthy = np.where(classes == 0, shown, np.nan)
     _draw_series(axes, when, healthy, label_names[0] if classes.any() else None)
     for i, kind in enumerate(np.unique(classes[classes > 0])):
         part = np.flatnonzero(known & (classes == kind))
         if len(part) > MOST_POINTS:
-            part = part[_highest_of_each(shown[part])]
+            part = part[_highest_of_each_piece(shown[part])]
         color = GROUP_COLORS[i % len(GROUP_COLORS)]
         name = label_names[kind] if kind < len(label_names) else str(kind)
         axes.scatter(when[part], shown[part], s=5, color=color, linewidths=0, label=name, zorder=3, rasterized=True)
@@ -113,11 +114,12 @@ def draw_novelty(
         _draw_threshold(axes, when, level)
         with np.errstate(invalid="ignore"):
             alarms = np.flatnonzero(known & (scores > level))
-        _draw_alarms(axes, when, one_a_piece(alarms, len(scores)))
+        if len(alarms):
+            _draw_alarms(axes, when[first_of_each_piece(alarms, len(scores))])
     if classes.any() or threshold is not None:
         add_legend_below(axes)
     axes.margins(x=0.005)
-    name_of_scores = f"novelty, at least {floor:.2g}" if is_below.any() else "novelty"
+    name_of_scores = f"novelty, at least {lowest:.2g}" if is_below.any() else "novelty"
     finish(axes, "novelty over time", "row" if time is None else "time", name_of_scores)
     return axes
 
@@ -129,13 +131,13 @@ def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str
     edges = np.linspace(0, len(values), MOST_PIECES + 1).astype(int)
     pieces = [part[np.isfinite(part)] for part in np.split(values, edges[1:-1])]
     low, middle, high = np.array([(p.min(), np.median(p), p.max()) if len(p) else (np.nan,) * 3 for p in pieces]).T
-    # The edge keeps a peak of one piece visible.
+    # The edge keeps a peak in a single piece visible.
     axes.fill_between(when[edges[:-1]], low, high, facecolor=BAR, edgecolor=BAR, alpha=0.6, linewidth=0.6, label=label)
     axes.plot(when[edges[:-1]], middle, color=LINE, linewidth=0.8)
 
 
 def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
-    """Draw the threshold where it changes: a constant one is a line between two points."""
+    """Draw the threshold through the rows where it changes: a constant one is a line between two points."""
     edge = np.append(True, level[1:] != level[:-1])[: len(level)]
     edge[:-1] |= edge[1:]
     edge[-1:] = True
@@ -143,23 +145,12 @@ def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
     axes.plot(when[corners], level[corners], color=INK, linewidth=0.9, linestyle="--", label="threshold", zorder=4)
 
 
-def _draw_alarms(axes: "Axes", when: npt.NDArray[Any], alarms: npt.NDArray[np.intp]) -> None:
-    if not len(alarms):
-        return
-    axes.plot(
-        when[alarms],
-        np.full(len(alarms), 0.985),
-        linestyle="none",
-        marker="|",
-        markersize=7,
-        color=INK,
-        alpha=0.6,
-        transform=axes.get_xaxis_transform(),
-        label="alarm",
-    )
+def _draw_alarms(axes: "Axes", when: npt.NDArray[Any]) -> None:
+    style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": INK, "alpha": 0.6}
+    axes.plot(when, np.full(len(when), 0.985), transform=axes.get_xaxis_transform(), label="alarm", **style)
 
 
-def _highest_of_each(values: Array) -> npt.NDArray[np.intp]:
-    """Return where the highest value of each of 1,500 equal pieces is."""
+def _highest_of_each_piece(values: Array) -> npt.NDArray[np.intp]:
+    """Return the positions of the highest values in 1,500 equal pieces."""
     edges = np.linspace(0, len(values), MOST_PIECES + 1).astype(int)[:-1]
     return np.array([i + np.argmax(part) for i, part in zip(edges, np.split(values, edges[1:]), strict=True)])

@@ -20,8 +20,8 @@ from streamkpca.plots.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Square points that all dots together may cover.
-_INK = 18_000.0
+# Area in square points that all dots together may cover.
+_DOT_AREA = 18_000.0
 
 
 def draw_projections(
@@ -40,21 +40,21 @@ def draw_projections(
     Parameters
     ----------
     projections : array-like of shape (n, q)
-        What `transform` returned. Of very many rows an even selection is drawn.
+        What `transform` returned. Of more than 6,000 rows an even selection is drawn.
     components : (int, int)
         The components on the two axes.
     color : array-like of shape (n,), optional
         A value for each row, or a time (datetime64); the row's position if None and there are no groups.
     color_name : str
-        What the colour means.
+        Name of the colour bar.
     groups : array-like of shape (n,), optional
         A class for each row; overrides `color`.
     group_names : sequence of str, optional
-        What each group is called in the legend, in ascending order of the groups.
+        Names of the groups in the legend, in ascending order of the groups.
     highlight : array-like of shape (n,) of bool, optional
-        Rows to mark, never left out by the selection unless they are very many themselves.
+        Rows to mark. The selection keeps them all, unless they are more than 6,000 themselves.
     ax : Axes, optional
-        Where to draw; a new figure's if None.
+        Axes to draw on; those of a new figure if None.
 
     Returns
     -------
@@ -63,11 +63,11 @@ def draw_projections(
     Raises
     ------
     ValueError
-        There are no such components, or not as many colours, groups or marks as rows, or names as groups.
+        There are no such components; colours, groups or marks differ from the rows in number, or names from the groups.
 
     Notes
     -----
-    Groups are drawn in the order of the rows, so that none covers the others for being the last.
+    Dots are drawn in the order of the rows, so that no group covers the others.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def draw_projections(
     points = points[:, [int(component) for component in components]]
     chosen = slice(None, None, every_nth(len(points), MOST_POINTS))
     x, y = points[chosen].T
-    size = float(np.clip(_INK / max(len(points), 1), 4.0, 16.0))
+    size = float(np.clip(_DOT_AREA / max(len(points), 1), 4.0, 16.0))
     style: dict[str, Any] = {"s": size, "linewidths": 0, "rasterized": True}
     if groups is not None:
         classes, which = np.unique(np.asarray(groups), return_inverse=True)
@@ -118,7 +118,7 @@ def draw_projections(
 
 
 def _as_shades(color: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
-    """Turn values or times into numbers, and say how their colour bar is labelled."""
+    """Convert values or times to numbers; also return the tick options of their colour bar."""
     values = np.asarray(color)
     if values.dtype.kind != "M":
         return values.astype(np.float64), {}

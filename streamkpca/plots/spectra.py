@@ -1,4 +1,4 @@
-"""Variances along the axes, and how the noise variance decides on what they are made of."""
+"""Variances along the axes, and the effect of the noise variance on the atoms that they use."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from streamkpca.plots.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# More would run into each other.
+# More numbers would overlap.
 _MOST_NUMBERS = 16
 
 
@@ -33,7 +33,7 @@ def draw_spectrum(
     bounds: npt.ArrayLike | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the variance along each axis, what the first ones explain together, and how sure that is.
+    """Draw the variance along each axis, the share that the first ones explain together, and the bounds of both.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ def draw_spectrum(
     explained : array-like of shape (q,), optional
         A model's `explained_variance_ratio_`; its running sum is written over the bars.
     bounds : array-like of shape (q, 2), optional
-        A model's `eigenvalue_bounds_`: between these lie the eigenvalues of kernel PCA of all rows. They are drawn as
-        ranges. Bars may end below: axes of few rows have less variance than the best ones.
+        A model's `eigenvalue_bounds_`: the eigenvalues of kernel PCA of all rows lie between them. They are drawn as
+        ranges. Bars may end below their range: axes made of few rows have less variance than the best ones.
     ax : Axes, optional
-        Where to draw; a new figure's if None.
+        Axes to draw on; those of a new figure if None.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def draw_spectrum(
     Raises
     ------
     ValueError
-        The eigenvalues are not finite numbers, or `explained` or `bounds` are not of as many axes.
+        The eigenvalues are not finite numbers, or `explained` or `bounds` have another number of axes.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def draw_spectrum(
         for i in range(0, q, step):
             axes.annotate(
                 f"{shares[i]:.0%}",
-                # Beside the narrow bars of many components the higher ones to the left would be in the way.
+                # Among the narrow bars of many components, higher bars on the left would cover a centred number.
                 (i, tops[i]) if step == 1 else (i - 0.4, tops[i]),
                 xytext=(0, 3),
                 textcoords="offset points",
@@ -101,25 +101,25 @@ def draw_spectrum(
 
 
 def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = None, ax: "Axes | None" = None) -> "Axes":
-    """Draw how the noise variance trades active atoms for the error of reconstruction from them.
+    """Draw how a larger noise variance leaves fewer active atoms and a larger reconstruction error.
 
     Parameters
     ----------
     path : SparsityPath
         What a model's `sparsity_path` returned.
     noise_variance : float, optional
-        The one that is in use, a model's `noise_variance_`, to mark, where it is above 0.
+        A model's `noise_variance_`, marked as the one in use if it is above 0.
     ax : Axes, optional
-        Where to draw; a new figure's if None. A second vertical axis is put on its right.
+        Axes to draw on; those of a new figure if None. They get a second vertical axis on the right.
 
     Returns
     -------
     Axes
-        That of the number of active atoms, on the left.
+        Those of the number of active atoms, on the left.
 
     Notes
     -----
-    Open markers are fits that did not converge.
+    Open markers show fits that did not converge.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
         _draw_line(side, noise, values, converged, color, marker)
         side.set_ylim(bottom=0.0)
         side.margins(y=0.08)
-    # None and 0 have no place on the axis.
+    # None and 0 are not on a logarithmic axis.
     if noise_variance:
         axes.axvline(noise_variance, color=INK, linewidth=0.9, linestyle="--")
         axes.annotate(
@@ -158,7 +158,7 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
             color=INK,
         )
     finish(axes, "sparsity path", "noise variance, in units of k(x, x)", "active atoms")
-    finish(right, "", "", "mean error of reconstruction, in units of k(x, x)")
+    finish(right, "", "", "mean reconstruction error, in units of k(x, x)")
     right.spines["right"].set_visible(True)
     for side, color in ((axes, LINE), (right, ALARM)):
         side.yaxis.label.set_color(color)

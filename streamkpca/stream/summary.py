@@ -12,8 +12,8 @@ from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.dictionary.selection import (
     Choice,
+    choose_below_budget,
     choose_by_tolerance,
-    choose_for_free_places,
     choose_swaps,
     choose_to_shrink,
 )
@@ -33,6 +33,9 @@ LEAST_TOTAL_WEIGHT = 1e-120
 LEAST_DECAYED_WEIGHT = 1e-150
 # A row whose weight decays below this within a block gets weight zero, as nothing could be divided by it.
 _LEAST_WEIGHT = 1e-200
+# Pending sums that weigh less are solved before they decay: sums of kernel values, whose unit is k^2, fall below the
+# smallest numbers and lose their digits long before moments do.
+_LEAST_PENDING_WEIGHT = 1e-50
 
 # A block is searched again while that gains much, as in the first blocks after a drift.
 _MOST_ROUNDS = 10
@@ -238,6 +241,8 @@ class Summary:
         """Multiply the weights of all rows recorded so far by `factor`, from 0 to 1."""
         factor = clamp_decay(factor, self.total_weight, LEAST_DECAYED_WEIGHT)
         if factor < 1.0:
+            if self.pending_sums and factor * self.pending_sums.total_weight < _LEAST_PENDING_WEIGHT:
+                self._solve_pending_sums()
             self.moments_base = self.moments_base.decayed(factor)
             self.pending_sums = self.pending_sums.decayed(factor) if self.pending_sums else None
             self.atom_stats = self.atom_stats.decayed(factor)
@@ -349,7 +354,7 @@ class Summary:
                 self.basis, self.atom_stats, moments, self.selection_sample, projected, weights, start=self.n_rows
             )
         total_weight = moments.total_weight + float(weights.sum())
-        return choose_for_free_places(
+        return choose_below_budget(
             self.basis,
             projected,
             weights,

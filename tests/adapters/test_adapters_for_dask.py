@@ -1,4 +1,4 @@
-"""Dask: the bytes depend on rows and partitions alone; answers are those of the model, in the shape of the question."""
+"""Dask: bytes depend on rows and partitions alone; answers are those of the model, in the type of the collection."""
 
 import importlib
 import itertools
@@ -22,7 +22,7 @@ import pandas as pd
 
 from streamkpca import KernelPCA, NotFittedError, kernels, merge
 from streamkpca import StreamingKernelPCA as Plain
-from streamkpca.adapters import for_dask as dask_blocks
+from streamkpca.adapters import for_dask as dask_adapter
 from streamkpca.adapters import partitions
 from streamkpca.adapters.for_dask import StreamingKernelPCA
 
@@ -64,7 +64,7 @@ def fitted(rows, **changes):
 
 
 def by_hand(runs, split_every, **changes):
-    """Learn with the library's own models: runs of partitions, neighbours, neighbours of neighbours."""
+    """Learn runs of partitions with plain models, then merge neighbours level by level."""
     kernel = Plain(**SMALL).partial_fit(X[:64]).kernel_
     models = [Plain(**(SMALL | {"kernel": kernel} | changes)) for _ in runs]
     for model, run in zip(models, runs, strict=True):
@@ -76,7 +76,7 @@ def by_hand(runs, split_every, **changes):
 
 
 def killed_once(block, marker, owner):
-    """Return the block; but the first process that is asked for it dies."""
+    """Return the block, but kill the first process that loads it."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -102,7 +102,7 @@ def test_a_fit_is_the_tree_of_merges_of_its_runs(n_streams, split_every, lengths
     np.testing.assert_allclose(model.eigenvalues_.sum(), tree.eigenvalues_.sum(), rtol=0.05)
 
 
-def test_one_stream_knows_what_one_process_would():
+def test_one_stream_gives_the_model_of_one_process():
     model = StreamingKernelPCA(**SMALL).fit(array(), n_streams=1)
     plain = Plain(**SMALL).partial_fit(X)
     for name in ("atoms_", "atom_rows_"):
@@ -123,7 +123,7 @@ def test_without_a_budget_it_is_batch_kernel_pca(half_life):
 
 
 @pytest.mark.parametrize("n_streams", [2, 8])
-def test_bytes_are_those_of_any_scheduler_and_any_workers(two_processes, n_streams):
+def test_bytes_do_not_depend_on_scheduler_or_workers(two_processes, n_streams):
     def fit():
         return StreamingKernelPCA(**SMALL).fit(array(), n_streams=n_streams).to_bytes()
 
@@ -135,7 +135,7 @@ def test_bytes_are_those_of_any_scheduler_and_any_workers(two_processes, n_strea
 
 
 @pytest.mark.parametrize("n_streams", [2, 8])
-def test_a_worker_that_dies_in_the_middle_changes_no_byte(two_processes, tmp_path, n_streams):
+def test_a_worker_that_dies_changes_no_byte(two_processes, tmp_path, n_streams):
     marker, owner = tmp_path / "died", os.getpid()
 
     def fragile(block, block_info=None):
@@ -153,8 +153,8 @@ def test_a_worker_that_dies_in_the_middle_changes_no_byte(two_processes, tmp_pat
 
 
 @pytest.mark.parametrize("n_streams", [1, 2, 3])
-def test_no_more_partitions_are_loaded_than_are_learned(monkeypatch, n_streams):
-    """A collection may be larger than memory; schedulers would load all of it while the first steps learn."""
+def test_no_more_partitions_are_loaded_than_streams_learn(monkeypatch, n_streams):
+    """A collection may be larger than memory. By default, schedulers load all of it while the first steps learn."""
     lock, loaded, learned, waiting = threading.Lock(), 0, 0, []
 
     def load(block):
@@ -172,7 +172,7 @@ def test_no_more_partitions_are_loaded_than_are_learned(monkeypatch, n_streams):
             learned += 1
         return summary
 
-    monkeypatch.setattr(dask_blocks, "summarise", summarise)
+    monkeypatch.setattr(dask_adapter, "summarise", summarise)
     model, rows = StreamingKernelPCA(**(SMALL | {"kernel": RBF})), array(40)
     expected, nothing = model.fit(rows, n_streams=n_streams).to_bytes(), np.empty((0, 0))
     loaded = learned = 0
@@ -184,7 +184,7 @@ def test_no_more_partitions_are_loaded_than_are_learned(monkeypatch, n_streams):
         assert max(waiting) < n_streams + 0.01
 
 
-def test_what_partitions_share_is_made_once():
+def test_tasks_shared_by_partitions_run_once():
     calls = []
 
     def spread(block):
@@ -199,7 +199,7 @@ def test_what_partitions_share_is_made_once():
 
 def test_shuffled_rows_are_learned_in_their_new_partitions(two_processes):
     with dask.config.set(scheduler=None):
-        # Of the cluster's own kind, whose tasks must stay what they are.
+        # A shuffle of the cluster's own kind, whose tasks must not be fused.
         between = frame().assign(e=frame().a * 2.0).set_index("a")
         through_workers = fitted(between, kernel=RBF)
         parts = [part.to_numpy() for part in dask.compute(*between.to_delayed())]
@@ -220,7 +220,7 @@ def test_rows_that_workers_hold_are_learned_there(two_processes):
     assert from_held == [fitted(rows, kernel=RBF).to_bytes() for rows in expected]
 
 
-def test_collections_of_the_same_rows_and_partitions_teach_the_same():
+def test_all_collections_of_the_same_rows_and_partitions_give_the_same_model():
     halves = [X[:500], X[500:]]
     from_array = fitted(da.from_array(X, chunks=(500, 3)))
     from_blocks = fitted(db.from_sequence(halves, npartitions=2))
@@ -234,12 +234,12 @@ def test_collections_of_the_same_rows_and_partitions_teach_the_same():
     np.testing.assert_array_equal(from_dicts.atoms_, from_array.atoms_)
 
 
-def test_rows_in_memory_are_learned_as_ever():
+def test_rows_in_memory_are_learned_as_by_the_plain_model():
     assert StreamingKernelPCA(**SMALL).fit(X).to_bytes() == Plain(**SMALL).fit(X).to_bytes()
     assert StreamingKernelPCA(**SMALL).partial_fit(X).to_bytes() == Plain(**SMALL).partial_fit(X).to_bytes()
 
 
-def test_a_fitted_model_goes_on():
+def test_a_fitted_model_learns_merges_and_reloads():
     model = fitted(array())
     model.partial_fit(X[:100])
     assert model.n_samples_seen_ == 1100
@@ -248,7 +248,7 @@ def test_a_fitted_model_goes_on():
     np.testing.assert_array_equal(loaded.transform(array()).compute(), model.transform(array()).compute())
 
 
-def test_empty_and_small_partitions_teach_what_they_hold():
+def test_empty_and_small_partitions_are_learned():
     few = frame(10)
     few = few[few.a > 2.0]
     expected = X[X[:, 0] > 2.0]
@@ -262,13 +262,13 @@ def test_empty_and_small_partitions_teach_what_they_hold():
     np.testing.assert_allclose(model.reconstruction_error(few), errors, rtol=1e-9, atol=1e-12)
     for nothing in (few[few.a > 99.0], unknown[unknown[:, 0] > 99.0], bag_of_dicts().filter(lambda row: False)):
         for kernel in ("rbf", RBF):
-            with pytest.raises(ValueError, match=r"fit: found 0 rows that count in"):
+            with pytest.raises(ValueError, match=r"fit: found 0 rows to learn from in"):
                 model.set_params(kernel=kernel).fit(nothing)
     assert model.n_samples_seen_ == len(expected)
     assert model.transform(few[few.a > 99.0]).compute().shape == (0, 2)
 
 
-def test_weights_come_as_rows_do():
+def test_weights_may_be_arrays_or_collections():
     weights = np.abs(X[:, 0])
     total = pytest.approx(weights.sum())
     for given in (weights, weights.tolist(), da.from_array(weights, chunks=77)):
@@ -279,7 +279,7 @@ def test_weights_come_as_rows_do():
     assert StreamingKernelPCA(**SMALL).fit(b, sample_weight=2.0).total_weight_ == 2000.0
 
 
-def test_the_scale_is_that_of_the_first_rows_that_count():
+def test_the_first_usable_rows_settle_the_scale():
     weights = np.where(np.arange(1000) < 400, 0.0, 1.0)
     model = StreamingKernelPCA(**SMALL).fit(array(), sample_weight=weights)
     assert model.kernel_ == kernels.RBF().settled(X[400:464])
@@ -296,7 +296,7 @@ def test_the_scale_is_that_of_the_first_rows_that_count():
     assert (model.n_rows_rejected_, model.total_weight_) == (190, 810.0)
 
 
-def test_answers_of_arrays_come_in_their_chunks():
+def test_answers_to_arrays_keep_their_chunks():
     model, rows = fitted(array()), array()
     projections = model.transform(rows)
     assert projections.chunks == (rows.chunks[0], (2,))
@@ -310,7 +310,7 @@ def test_answers_of_arrays_come_in_their_chunks():
     np.testing.assert_allclose(model.score_samples(rows), model.score_samples(X), rtol=1e-9, atol=1e-12)
 
 
-def test_pre_images_come_as_projections_do():
+def test_pre_images_keep_the_type_of_the_projections():
     model = fitted(frame())
     expected = model.inverse_transform(model.transform(X))
     rows = model.inverse_transform(model.transform(array()))
@@ -324,7 +324,7 @@ def test_pre_images_come_as_projections_do():
     np.testing.assert_allclose(rows, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_containers_are_those_of_the_question():
+def test_answers_ignore_set_output_for_collections():
     model = fitted(frame()).set_output(transform="pandas")
     assert isinstance(model.transform(X), pd.DataFrame)
     assert isinstance(model.transform(array()).compute(), np.ndarray)
@@ -332,7 +332,7 @@ def test_containers_are_those_of_the_question():
     assert np.shape(model.transform(bag_of_dicts()).compute()) == (1000, 2)
 
 
-def test_answers_of_data_frames_keep_the_index():
+def test_answers_to_data_frames_keep_the_index():
     model, rows = fitted(frame()), frame()
     projections, errors = model.transform(rows), model.reconstruction_error(rows)
     assert projections.columns.tolist() == model.get_feature_names_out().tolist()
@@ -346,7 +346,7 @@ def test_answers_of_data_frames_keep_the_index():
         model.transform(rows[["b", "a", "c"]]).compute()
 
 
-def test_answers_of_bags_come_item_by_item():
+def test_answers_to_bags_come_item_by_item():
     model = fitted(bag_of_dicts())
     expected = model.transform(X)
     np.testing.assert_allclose(model.transform(bag_of_dicts()).compute(), expected, rtol=1e-9, atol=1e-12)
@@ -356,14 +356,14 @@ def test_answers_of_bags_come_item_by_item():
     assert model.transform(bag_of_dicts().filter(lambda row: False)).compute() == []
 
 
-def test_answers_are_those_of_the_moment_of_the_question():
+def test_answers_are_those_of_the_model_at_the_time_of_the_call():
     model = fitted(array())
     asked, expected = model.transform(array()), model.transform(X)
     model.partial_fit(X + 3.0).refit()
     np.testing.assert_allclose(asked, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_arguments_are_refused():
     model = StreamingKernelPCA(**SMALL)
     with pytest.raises(NotFittedError, match="StreamingKernelPCA"):
         model.transform(array())
@@ -383,7 +383,7 @@ def test_what_makes_no_sense_is_refused():
         model.fit(array(), n_streams=0)
     with pytest.raises(ValueError, match=r"sample_weight has shape \(9,\) but X has 1000 rows; give one weight a row"):
         model.fit(array(), sample_weight=np.ones(9))
-    with pytest.raises(TypeError, match="expected sample_weight as a dask collection cut like X, but got ndarray"):
+    with pytest.raises(TypeError, match="sample_weight as a dask collection partitioned like X, but got ndarray"):
         model.fit(frame(), sample_weight=np.ones(1000))
     with pytest.raises(ValueError, match="sample_weight has 3 partitions but X has 5; repartition one like the other"):
         model.fit(frame(), sample_weight=frame(3).a.abs())
@@ -402,7 +402,7 @@ def test_without_a_seed_each_fit_draws_one():
     assert first.to_bytes() != second.to_bytes()
 
 
-def test_functions_of_the_caller_make_kernels_too():
+def test_custom_kernels_are_learned():
     kernel = kernels.Custom(lambda A, B: A @ B.T)
     model = StreamingKernelPCA(2, kernel=kernel, block_size=64).fit(array())
     same = StreamingKernelPCA(2, kernel="linear", block_size=64).fit(array())

@@ -1,4 +1,4 @@
-"""River: its own checks, its pipelines, and the laws that hold for streams of dicts as for streams of arrays."""
+"""River: its own checks, its pipelines, and the laws of streams, for rows given as dicts."""
 
 import importlib
 import pickle
@@ -31,7 +31,7 @@ BOTH = [KernelPCATransformer, KernelPCADetector]
 
 
 class CreditCard:
-    """Stands in for River's data set of the name, which it downloads: a fraud is wider spread."""
+    """Stand in for the data set that River would download; frauds have a wider spread."""
 
     def take(self, n):
         names = ["Time", *(f"V{i}" for i in range(1, 29)), "Amount"]
@@ -87,7 +87,7 @@ def test_reading_never_writes(adapter):
     assert bits(quiet) == bits(asked)
 
 
-def test_answers_are_those_of_the_model_behind():
+def test_answers_are_those_of_the_wrapped_model():
     X = ROWS[:, [1, 0, 2]]  # in the order of the names
     transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
     assert transformer.features_ == ["a", "b", "c"]
@@ -130,7 +130,7 @@ def test_every_parameter_reaches_the_model():
     assert set(KernelPCATransformer()._get_params()) == set(changed)
 
 
-def test_young_streams_answer_from_rows_a_quarter_ago_at_most():
+def test_short_streams_answer_from_all_but_the_last_fifth_of_their_rows():
     detector = KernelPCADetector(**(SMALL | {"block_size": 512}))
     for i, x in enumerate(DICTS[:500]):
         detector.learn_one(x)
@@ -138,14 +138,14 @@ def test_young_streams_answer_from_rows_a_quarter_ago_at_most():
 
 
 @pytest.mark.parametrize("n_components", [None, 2])
-def test_what_is_unlike_the_stream_scores_higher(n_components):
+def test_rows_unlike_the_stream_score_higher(n_components):
     detector = learned(KernelPCADetector, n_components=n_components)
     usual = max(detector.score_one(x) for x in DICTS)
     assert detector.score_one({"a": 9.0, "b": -9.0, "c": 9.0}) > usual
     assert detector.score_one({"a": 900.0, "b": 0.0, "c": 0.0}) >= 1.0 - 1e-12
 
 
-def test_before_anything_was_learned():
+def test_answers_before_the_first_row_are_empty_or_zero():
     transformer, detector = KernelPCATransformer(), KernelPCADetector()
     assert transformer.transform_one(DICTS[0]) == {}
     assert transformer.transform_many(FRAME).shape == (700, 0)
@@ -158,7 +158,7 @@ def test_before_anything_was_learned():
 
 
 @pytest.mark.parametrize("adapter", BOTH)
-def test_features_that_come_are_ignored_and_those_that_go_count_as_zero(adapter):
+def test_new_features_are_ignored_and_missing_ones_count_as_zero(adapter):
     model, same = learned(adapter), learned(adapter)
     model.learn_one({"c": 1.0, "new": "text", "a": 2.0})
     same.learn_one({"a": 2.0, "b": 0.0, "c": 1.0})
@@ -169,13 +169,13 @@ def test_features_that_come_are_ignored_and_those_that_go_count_as_zero(adapter)
     assert bits(model) == bits(same)
 
 
-def test_names_may_be_anything_that_a_dict_takes():
+def test_feature_names_may_be_any_dict_keys():
     model = learned(KernelPCADetector, [{1: 0.0, "b": 1.0, ("c", 2): 2.0}, {("c", 2): 1.0, "b": 3.0}])
     assert set(model.features_) == {1, "b", ("c", 2)}
 
 
 @pytest.mark.parametrize("method", ["learn_one", "score_one"])
-def test_what_is_no_number_is_refused_by_its_name(method):
+def test_a_value_that_is_no_number_is_refused_with_its_feature(method):
     model = learned(KernelPCADetector, DICTS[:10])
     before = bits(model)
     for value in ("text", None, "1.5", [1.0, 2.0], np.ones(1), 1j):
@@ -207,7 +207,7 @@ def test_a_refused_batch_changes_nothing(n_known):
     assert bits(model) == bits(learned(KernelPCATransformer))
 
 
-def test_whatever_is_a_number_will_do():
+def test_all_types_of_numbers_are_accepted():
     model, same = learned(KernelPCADetector, DICTS[:10]), learned(KernelPCADetector, DICTS[:10])
     for value in (0.5, np.float32(0.5), np.array(0.5), Decimal("0.5"), Fraction(1, 2)):
         assert model.score_one({"a": value, "b": 1, "c": True}) == model.score_one({"a": 0.5, "b": 1.0, "c": 1.0})
@@ -216,7 +216,7 @@ def test_whatever_is_a_number_will_do():
     assert bits(model) == bits(same)
 
 
-def test_what_was_encoded_comes_in_sparse_columns():
+def test_sparse_columns_of_one_hot_encoded_features_are_learned():
     table = FRAME.assign(site=["east", "west", "north", "south"] * 175)
     model = preprocessing.OneHotEncoder() | KernelPCADetector(**SMALL)
     model.learn_many(table[["site"]])
@@ -235,7 +235,7 @@ def test_bad_rows_can_be_skipped():
     assert model.kernel_pca.n_rows_rejected_ == 1
 
 
-def test_data_frames_of_other_libraries_come_back_as_what_they_were():
+def test_answers_keep_the_data_frame_library_and_index():
     transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
     shifted = FRAME.set_index(FRAME.index + 10)
     pandas = transformer.transform_many(shifted)
@@ -249,13 +249,13 @@ def test_data_frames_of_other_libraries_come_back_as_what_they_were():
     assert transformer.transform_many(FRAME.iloc[:0]).shape == (0, 2)
 
 
-def test_a_pipeline_with_a_scaler_and_a_filter_finds_what_is_odd():
+def test_a_pipeline_with_a_scaler_and_a_filter_finds_anomalies():
     detector = anomaly.QuantileFilter(KernelPCADetector(max_atoms=32, block_size=64), q=0.95)
     model = preprocessing.StandardScaler() | detector
     angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 600)
     for angle in angles:
         model.learn_one({"x": 100.0 + 5.0 * np.cos(angle), "y": 0.001 * np.sin(angle)})
-    # Not the centre: a scaler takes its first row for that, so it was learned once.
+    # The centre of the ring is known: a scaler maps its first row there.
     assert detector.classify(model.score_one({"x": 120.0, "y": 0.004}))
     alarms = [
         detector.classify(model.score_one({"x": 100.0 + 5.0 * np.cos(a), "y": 0.001 * np.sin(a)})) for a in angles[:100]
@@ -271,8 +271,8 @@ def test_components_are_features_of_a_union():
     assert set(model.transform_many(FRAME.iloc[:3]).columns) == {0, 1, "a"}
 
 
-def test_targets_and_selected_features_come_through_a_pipeline():
-    """A supervised step before, a regression after: the coordinates carry what the features do."""
+def test_targets_and_selected_features_pass_through_a_pipeline():
+    """With a supervised step before and a regression after, projections keep the information of the features."""
     rng = np.random.default_rng(1)
     means = feature_extraction.TargetAgg(by="site", how=stats.Mean())
     model = (
@@ -295,8 +295,8 @@ def test_targets_and_selected_features_come_through_a_pipeline():
     assert np.var(errors) < 0.3 * np.var(spread)
 
 
-def test_a_drift_detector_notices_what_scores_tell():
-    """Another regime scores higher, and ADWIN says so within some hundreds of rows, not before."""
+def test_a_drift_detector_notices_a_change_in_scores():
+    """Another regime scores higher, and ADWIN reports that within some hundreds of rows, not before."""
     rng = np.random.default_rng(2)
     model = preprocessing.StandardScaler() | KernelPCADetector(max_atoms=20, block_size=64)
     watch, noticed = drift.ADWIN(), []
@@ -315,7 +315,7 @@ def test_a_drift_detector_notices_what_scores_tell():
 
 
 @pytest.mark.parametrize("adapter", BOTH)
-def test_parameters_change_while_the_stream_goes_on(adapter):
+def test_parameters_can_change_in_the_middle_of_a_stream(adapter):
     model, plain = learned(adapter, DICTS[:300]), learned(adapter, DICTS[:300]).kernel_pca
     assert model.kernel_pca.n_atoms_ == 20
     changes = {"max_atoms": 7, "half_life": 100.0, "tolerance": 0.01}
@@ -337,7 +337,7 @@ def test_parameters_change_while_the_stream_goes_on(adapter):
     assert model.half_life == 100.0
 
 
-def test_axes_change_with_their_parameters_at_the_next_refit():
+def test_parameters_of_the_axes_take_effect_at_the_next_refit():
     model = learned(KernelPCATransformer, DICTS[:300], n_components=3, refit_every=64)
     model.mutate({"n_components": 1, "axes": "likelihood", "noise_variance": 0.01})
     assert len(model.transform_one(DICTS[0])) == 3
@@ -349,7 +349,7 @@ def test_axes_change_with_their_parameters_at_the_next_refit():
 
 
 @pytest.mark.parametrize("adapter", BOTH)
-def test_a_copy_goes_on_as_the_model_does(adapter):
+def test_a_copy_continues_as_the_model_does(adapter):
     model = learned(adapter, DICTS[:50])
     copy = pickle.loads(pickle.dumps(model))
     for x in DICTS[50:150]:

@@ -1,11 +1,11 @@
-"""The recipe for Spark, with batches of Arrow as Spark hands them to the functions; Spark itself is not needed."""
+"""The recipe for Spark, with Arrow batches as Spark passes them; Spark itself is not needed."""
 
 import sys
 
 import numpy as np
 import pytest
 
-pytest.importorskip("pyarrow", reason="Spark's batches are Arrow's")
+pytest.importorskip("pyarrow", reason="Spark passes Arrow batches; needs the extra arrow")
 
 import pyarrow
 
@@ -45,13 +45,13 @@ def test_the_recipe_gives_the_model_of_all_rows():
     np.testing.assert_allclose([row["novelty"] for row in scores], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_partition_is_the_same_however_it_is_cut():
+def test_batch_sizes_do_not_change_a_summary():
     template = partitions.template_of(StreamingKernelPCA(2, kernel=kernels.RBF(0.3), max_atoms=20, block_size=64))
     first, *others = (next(for_spark.summarise_batches(template, batches(X, size))) for size in (900, 70, 1))
     assert all(other.equals(first) for other in others)
 
 
-def test_what_is_missing_is_refused_or_skipped_as_nan():
+def test_missing_values_are_refused_or_skipped_as_nan():
     batch = pyarrow.record_batch({"load": [1.0, None, 3.0], "heat": [1, 2, 3]})
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.3))
     with pytest.raises(ValueError, match="NaN"):

@@ -1,4 +1,4 @@
-"""A fit in parts: pure functions, whose merges are laws of the library."""
+"""A distributed fit: pure functions, and the laws of their merges."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_any_tree_over_any_partitions_is_batch_kernel_pca(cuts, group, half_life
     template = partitions.template_of(model)
     whole = partitions.finish(model, template, tree(template, np.split(X, cuts), group))
     ages = np.arange(60.0)[::-1]
-    # Weights below what numbers can tell from zero are no weights for the oracle.
+    # The oracle gets no weights that underflow to zero.
     weights = np.ones(60) if half_life is None else np.maximum(2.0 ** -(ages / half_life), 1e-99)
     exact = KernelPCA(3, kernel=EXACT["kernel"]).fit(X, sample_weight=weights)
     assert whole.n_samples_seen_ == 60
@@ -38,7 +38,7 @@ def test_any_tree_over_any_partitions_is_batch_kernel_pca(cuts, group, half_life
     np.testing.assert_array_equal(whole.atoms_, X[whole.atom_rows_])
 
 
-def test_rows_may_fade_beyond_all_numbers():
+def test_weights_may_decay_below_the_smallest_number():
     template = partitions.template_of(StreamingKernelPCA(3, half_life=0.001, **EXACT))
     model = StreamingKernelPCA(3, half_life=0.001, **EXACT)
     whole = partitions.finish(model, template, tree(template, np.split(X, 6), 2))
@@ -56,7 +56,7 @@ def test_a_summary_is_a_pure_function():
 
 
 @given(st.lists(st.integers(0, 60), max_size=5).map(sorted), st.sampled_from([None, 30.0]), st.sampled_from([4, None]))
-def test_a_stream_goes_on_from_partition_to_partition(cuts, half_life, max_atoms):
+def test_a_stream_continues_from_partition_to_partition(cuts, half_life, max_atoms):
     model = StreamingKernelPCA(3, **(EXACT | {"half_life": half_life, "max_atoms": max_atoms}))
     template = partitions.template_of(model)
     summary = None
@@ -66,14 +66,14 @@ def test_a_stream_goes_on_from_partition_to_partition(cuts, half_life, max_atoms
 
 
 @given(st.integers(1, 200), st.integers(1, 40))
-def test_runs_are_neighbours_of_like_length(n_parts, n_streams):
+def test_runs_are_neighbours_of_similar_length(n_parts, n_streams):
     runs = partitions.runs_of(n_parts, n_streams)
     assert [number for run in runs for number in run] == list(range(n_parts))
     assert len(runs) == min(n_parts, n_streams)
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
-def test_the_result_has_the_parameters_asked_for_and_goes_on():
+def test_the_result_has_the_given_parameters_and_learns_on():
     model = StreamingKernelPCA(2, kernel="rbf", axes="likelihood", refit_every=77, block_size=16, n_active=5)
     template = partitions.template_of(model, X[:16])
     whole = partitions.finish(model, template, tree(template, np.split(X, 3), 2))
@@ -85,16 +85,16 @@ def test_the_result_has_the_parameters_asked_for_and_goes_on():
     assert loaded.partial_fit(X).to_bytes() == whole.partial_fit(X).to_bytes()
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_arguments_are_refused():
     model = StreamingKernelPCA()
     with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='spread'\)"):
         partitions.template_of(model)
     template = partitions.template_of(model, X)
     nothing = partitions.summarise(template, [])
-    with pytest.raises(ValueError, match="fit: found 0 rows that count in all partitions"):
+    with pytest.raises(ValueError, match="fit: found 0 rows to learn from in all partitions"):
         partitions.finish(model, template, partitions.merge_summaries(template, [nothing, nothing]))
     weightless = partitions.summarise(template, [(X, np.zeros(60))])
-    with pytest.raises(ValueError, match="fit: found 0 rows that count in all partitions"):
+    with pytest.raises(ValueError, match="fit: found 0 rows to learn from in all partitions"):
         partitions.finish(model, template, weightless)
     with pytest.raises(CheckpointError):
         partitions.merge_summaries(template, [nothing, nothing[:100]])

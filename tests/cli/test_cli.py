@@ -12,17 +12,14 @@ import click
 import numpy as np
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
+from commands import COMMAND, SMALL, fact, refused, run
 from pyarrow import csv, parquet
 
 from streamkpca import StreamingKernelPCA, __version__, load
 from streamkpca.cli.console import show_progress
-from streamkpca.cli.main import cli
 from streamkpca.cli.results import ResultWriter
-from streamkpca.cli.signals import Interruption
-
-COMMAND = [sys.executable, "-m", "streamkpca"]
-SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
+from streamkpca.cli.signals import SignalGuard
+from streamkpca.kernels import RBF
 
 
 @pytest.fixture(scope="module")
@@ -42,28 +39,8 @@ def files(tmp_path, X):
     return tmp_path
 
 
-def run(*args, stdin=None):
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def shell(*args, **options):
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, **options)
-
-
-def fact(output, name):
-    return re.search(rf"^{name} +(.*)$", output, re.MULTILINE).group(1)
-
-
-def refused(result, *parts):
-    """Check that one line on standard error says why, and nothing else happened."""
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("streamkpca: ")
-    for part in parts:
-        assert part in line
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +123,48 @@ def test_a_kernel_expression_and_the_other_options_reach_the_model(files):
     assert "of at most" not in fact(result.stdout, "atoms")
 
 
+OTHERS = {
+    "--components": ("0.5", 0.5),
+    "--kernel": ("RBF(gamma=0.5)", RBF(gamma=0.5)),
+    "--max-atoms": ("none", None),
+    "--tolerance": ("0.25", 0.25),
+    "--noise-variance": ("none", None),
+    "--n-active": ("4", 4),
+    "--axes": ("likelihood", "likelihood"),
+    "--no-center": (None, False),
+    "--half-life": ("500", 500.0),
+    "--block-size": ("32", 32),
+    "--refit-every": ("96", 96),
+    "--reservoir-size": ("64", 64),
+    "--random-state": ("none", None),
+    "--dtype": ("float32", "float32"),
+}
+
+
+def test_the_command_offers_every_parameter_of_the_model(files):
+    words = [word for name, (text, _) in OTHERS.items() for word in (name, text) if word is not None]
+    assert run("fit", files / "x.npy", *words, "--model", files / "m.npz").exit_code == 0
+    found = load(files / "m.npz").get_params(deep=False)
+    names = {"--components": "n_components", "--no-center": "center"}
+    expected = {names.get(name, name[2:].replace("-", "_")): value for name, (_, value) in OTHERS.items()}
+    # Bad rows are left out as files are read.
+    assert found == expected | {"on_bad_rows": "raise"}
+
+
+def test_the_command_has_the_defaults_of_the_model(files):
+    assert run("fit", files / "x.npy", "--model", files / "m.npz").exit_code == 0
+    assert load(files / "m.npz").get_params(deep=False) == StreamingKernelPCA(kernel=RBF()).get_params(deep=False)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_parameter_cannot_change_when_a_model_continues(files, name):
+    model = files / "m.npz"
+    assert run("fit", files / "x.npy", *SMALL, "--model", model).exit_code == 0
+    words = [word for word in (name, OTHERS[name][0]) if word is not None]
+    refused(run("fit", files / "x.npy", *words, "--model", model, "--resume"), "leave out", name)
+    refused(run("score", files / "x.npy", *words, "--model", model), "has its parameters already; leave out", name)
+
+
 def test_score_finds_the_rows_unlike_those_learned(files, X):
     strange = X[400:].copy()
     strange[:20] = X[400:420, ::-1] + 2
@@ -222,7 +241,7 @@ def test_bad_rows_are_refused_in_one_line(text, parts):
     refused(run("fit", "-", stdin=text), *parts)
 
 
-def test_where_every_row_is_skipped_the_way_out_is_to_drop_columns():
+def test_skipping_every_row_is_refused_with_advice_to_drop_columns():
     result = run("fit", "-", "--on-bad-rows", "skip", stdin="station,x\nA,1\nB,2\n")
     refused(result, "(2 skipped, the first: ", "; leave columns that are not numbers out (--drop A,B,...), or give a")
 
@@ -232,16 +251,23 @@ def test_where_every_row_is_skipped_the_way_out_is_to_drop_columns():
     [
         (["absent.csv"], ["absent.csv: no such file"]),
         (["x.npy", "narrow.csv"], ["narrow.csv", "expected 4 columns", "got 2"]),
-        (["x.npz"], ["say which array with --array: rows, train, test, label"]),
+        (["x.npz"], ["choose one of its arrays with --array: rows, train, test, label"]),
         (["x.npy", "--array", "rows"], ["leave --array out"]),
         (["x.npy", "--kernel", "nonsense"], ["nonsense", "rbf"]),
         (["x.npy", "--kernel", "RBF(gamma=-1)"], ["gamma"]),
         (["x.npy", "--kernel", "RBF().on([7])"], ["7"]),
         (["x.npy", "--components", "0"], ["n_components", "0"]),
         (["x.npy", "--components", "many"], ["--components", "Try --help"]),
-        (["x.npy", "--max-atoms", "few"], ["--max-atoms", "neither a whole number nor 'none'"]),
-        (["x.npy", "--noise-variance", "low"], ["--noise-variance", "neither a number nor 'auto' or 'none'"]),
-        (["x.npy", "--tolerance", "nan"], ["tolerance"]),
+        (["x.npy", "--max-atoms", "few"], ["--max-atoms", "expected a whole number or 'none' but got 'few'"]),
+        (
+            ["x.npy", "--noise-variance", "low"],
+            ["--noise-variance", "expected a number, 'auto' or 'none' but got 'low'"],
+        ),
+        (["x.npy", "--tolerance", "nan"], ["fit: tolerance must be", "nan"]),
+        (["x.npy", "--axes", "best"], ["--axes", "'ritz', 'likelihood'"]),
+        (["x.npy", "--random-state", "dice"], ["--random-state", "expected a whole number or 'none' but got 'dice'"]),
+        (["x.npy", "--n-active", "9", "--max-atoms", "8"], ["fit: n_active=9", "max_atoms=8"]),
+        (["absent.npy", "--block-size", "1"], ["fit: block_size must be at least 2, got 1"]),
         (["x.npy", "--save", "out.txt"], ["written as .csv, .jsonl, .parquet"]),
         (["named.csv", "--save", "named.csv"], ["is read as input", "another name"]),
         (["x.npy", "--save", "absent/out.csv"], ["absent/out.csv", "No such file"]),
@@ -272,7 +298,7 @@ def test_warnings_are_one_line(files):
     assert all(line.startswith("streamkpca: warning: ") for line in result.stderr.splitlines())
 
 
-def test_a_warm_up_says_what_it_did_and_where_the_cache_is():
+def test_warmup_prints_what_it_did_and_where_the_cache_is():
     done = run("warmup")
     assert done.exit_code == 0, done.stderr
     assert done.stderr == ""
@@ -286,7 +312,7 @@ def test_version_and_help():
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.stdout
-        # What keeps click from filling lines up is not for readers.
+        # The character that keeps click from joining lines is not for readers.
         assert "\b" not in result.stdout
         assert "\\b" not in result.stdout
     assert run().exit_code == 2
@@ -312,7 +338,7 @@ def default_interrupt():
 
 
 @pytest.mark.slow
-def test_ctrl_c_on_a_slow_pipe_tells_how_far_it_got(files):
+def test_ctrl_c_on_a_slow_pipe_prints_how_far_it_got(files):
     read_end, write_end = os.pipe()
     out = files / "out.csv"
     process = subprocess.Popen(
@@ -344,7 +370,7 @@ def test_ctrl_c_during_the_demo(tmp_path):
     assert (tmp_path / "picture.png").exists()
 
 
-def test_a_reader_that_leaves_is_no_error(files):
+def test_a_closed_pipe_is_no_error(files):
     process = subprocess.Popen(
         [*COMMAND, "fit", str(files / "x.npy"), *SMALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -354,7 +380,7 @@ def test_a_reader_that_leaves_is_no_error(files):
     assert process.wait(timeout=60) == 141
 
 
-def test_without_the_extra_one_line_names_the_remedy(monkeypatch):
+def test_a_missing_extra_is_named_in_one_line(monkeypatch):
     code = (
         "import sys; sys.modules['rich'] = None\nfrom streamkpca.__main__ import main\nsys.argv = ['x', 'demo']\nmain()"
     )
@@ -363,17 +389,17 @@ def test_without_the_extra_one_line_names_the_remedy(monkeypatch):
     assert result.stderr == 'streamkpca: the command needs rich; pip install "streamkpca[cli]"\n'
 
 
-def press_ctrl_c(hands, *, times):
+def press_ctrl_c(signals, *, times):
     for _ in range(times):
-        hands.receive(signal.SIGINT, None)
+        signals.receive(signal.SIGINT, None)
 
 
-def test_ctrl_c_waits_for_shielded_work():
-    hands, done = Interruption(), []
+def test_ctrl_c_waits_for_deferring_work():
+    signals, done = SignalGuard(), []
 
     def work():
-        with hands.shielded():
-            press_ctrl_c(hands, times=1)
+        with signals.deferred():
+            press_ctrl_c(signals, times=1)
             done.append("all of it")
         done.append("more")
 
@@ -381,21 +407,21 @@ def test_ctrl_c_waits_for_shielded_work():
         work()
     assert done == ["all of it"]
     with pytest.raises(KeyboardInterrupt):
-        press_ctrl_c(hands, times=1)
+        press_ctrl_c(signals, times=1)
 
 
-def test_a_second_ctrl_c_gives_up_at_once():
-    hands = Interruption()
-    with pytest.raises(click.Abort), hands.shielded():
-        press_ctrl_c(hands, times=2)
+def test_a_second_ctrl_c_aborts_at_once():
+    signals = SignalGuard()
+    with pytest.raises(click.Abort), signals.deferred():
+        press_ctrl_c(signals, times=2)
 
 
-def test_ctrl_c_is_taken_over_and_given_back():
+def test_the_handler_of_ctrl_c_is_installed_and_restored():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        hands = Interruption()
-        with hands.armed():
-            assert signal.getsignal(signal.SIGINT) == hands.receive
+        signals = SignalGuard()
+        with signals.installed():
+            assert signal.getsignal(signal.SIGINT) == signals.receive
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -404,7 +430,7 @@ def test_ctrl_c_is_taken_over_and_given_back():
 def test_an_ignored_ctrl_c_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Interruption().armed():
+        with SignalGuard().installed():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -416,7 +442,7 @@ def test_progress_is_silent_without_a_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_result_writer_that_wrote_nothing_leaves_nothing(tmp_path):
+def test_a_result_writer_without_rows_leaves_no_file(tmp_path):
     with ResultWriter(tmp_path / "a.parquet"):
         assert (tmp_path / "a.parquet.part").exists()
     assert not list(tmp_path.iterdir())
@@ -439,7 +465,7 @@ def test_a_saved_model_is_what_was_learned(model, expected, X):
     np.testing.assert_allclose(again.transform(X), expected.transform(X), rtol=1e-9, atol=1e-12)
 
 
-def test_a_model_goes_on_where_it_stopped(files, X, model):
+def test_a_model_continues_where_it_stopped(files, X, model):
     np.save(files / "head.npy", X[:250])
     np.save(files / "tail.npy", X[250:])
     parts = files / "parts.npz"
@@ -464,7 +490,13 @@ def test_a_saved_model_scores_and_projects(files, model, expected, X):
     np.testing.assert_allclose(table.iloc[:, 2:], expected.transform(X), rtol=1e-9, atol=1e-12)
 
 
-def test_machines_read_one_object(files, model):
+def test_score_prints_what_it_found_before_the_model(files, model):
+    output = run("score", files / "x.npy", "--model", model).stdout
+    assert output.startswith("Novelty of ")
+    assert output.index("Most novel rows") < output.index("Learned") < output.index("Components")
+
+
+def test_json_output_is_one_object(files, model):
     found = json.loads(run("info", model, "--json").stdout)
     assert (found["rows"], found["columns"], found["atoms"], found["rows_rejected"]) == (600, 4, 20, 0)
     assert found["parameters"]["max_atoms"] == 20
@@ -493,7 +525,7 @@ def test_a_saved_model_is_exported(files, model):
     assert all(f"plant_{function}(" in text for function in ("transform", "reconstruction_error", "is_novel"))
 
 
-def test_info_tells_what_was_saved_beside_the_model(files, model):
+def test_info_shows_what_was_saved_beside_the_model(files, model):
     load(model).set_params(half_life=1000.0).save(model, extra={"offset": 7})
     output = run("info", model).stdout
     assert fact(output, "saved beside it") == '{"offset": 7}'
@@ -521,7 +553,7 @@ def test_merged_models_are_one(files, X):
     )
 
 
-def test_the_kernel_that_a_refused_merge_names_lets_models_merge(files, X):
+def test_models_merge_with_the_kernel_that_a_refused_merge_names(files, X):
     for name, rows in (("one", X[:200]), ("two", X[200:])):
         np.save(files / f"{name}.npy", rows)
         assert run("fit", files / f"{name}.npy", *SMALL, "--model", files / f"{name}.npz").exit_code == 0
@@ -544,26 +576,26 @@ def test_the_kernel_that_a_refused_merge_names_lets_models_merge(files, X):
         (["score", "narrow.csv", "--model", "plant.npz"], ["expected 4 columns, as plant.npz has learned, but got 2"]),
         (["score", "x.npy", "--model", "plant.npz", "--max-atoms", "9"], ["has its parameters already", "--max-atoms"]),
         (["score", "x.npy", "--model", "plant.npz", "--quantile", "1"], ["quantile", "1.0"]),
-        (["score", "x.npy", "--model", "plant.npz", "--format", "csv"], ["--format is that of the results"]),
+        (["score", "x.npy", "--model", "plant.npz", "--format", "csv"], ["--format needs results"]),
         (["transform", "x.npy", "--model", "plant.npz", "--format", "parquet"], ["parquet can only be read when"]),
-        (["transform", "x.npy", "--model", "plant.npz", "--format", "csv", "--json"], ["--format csv is none"]),
+        (["transform", "x.npy", "--model", "plant.npz", "--format", "csv", "--json"], ["--format csv is not JSON"]),
         (["transform", "-", "--model", "plant.npz"], ["standard input: the file is empty"]),
         (["transform", "x.npy", "--save", "o.csv"], ["--model"]),
         (["fit", "x.npy", "--resume"], ["name it with --model FILE"]),
         (["fit", "narrow.csv", "--model", "plant.npz", "--resume"], ["expected 4 columns, as plant.npz has learned"]),
         (["fit", "x.npy", "--model", "x.npy"], ["is read as input", "another name"]),
-        (["fit", "x.npy", "--model", "absent/m.npz"], ["expected the name of a file in a folder that is there"]),
+        (["fit", "x.npy", "--model", "absent/m.npz"], ["expected the name of a file in an existing folder"]),
         (["fit", "x.npy", "--model", "."], ["expected the name of a file"]),
-        (["fit", "x.npy", "--model", "-"], ["standard output takes results and no models"]),
+        (["fit", "x.npy", "--model", "-"], ["cannot go to standard output"]),
         (["info", "x.parquet"], ["x.parquet", "it is no checkpoint"]),
-        (["score", "x.npy", "--model", "empty.npz"], ["this model has seen no rows yet"]),
+        (["score", "x.npy", "--model", "empty.npz"], ["this model has not learned any rows yet"]),
         (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz", "is compressed; checkpoints are not"]),
         (["merge", "plant.npz"], ["--out"]),
         (["export", "plant.npz", "plant.txt"], [".onnx or .c"]),
         (["export", "plant.npz", "o.c", "--name", "not a name"], ["not a name"]),
         (["export", "plant.npz", "o.c", "--quantile", "2"], ["quantile"]),
         (["export", "plant.npz", "plant.npz"], ["is read as input"]),
-        (["fit", "x.npy", "--model", "plant.npz", "--save", "plant.npz", "--format", "csv"], ["or takes the model"]),
+        (["fit", "x.npy", "--model", "plant.npz", "--save", "plant.npz", "--format", "csv"], ["or holds the model"]),
     ],
 )
 def test_wrong_use_of_models_is_refused_in_one_line(files, model, monkeypatch, args, parts):

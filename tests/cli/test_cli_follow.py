@@ -5,27 +5,23 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import COMMAND, SMALL, refused, run
 from pyarrow import csv, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.autosave import _MOST_LETTERS, ModelKeeper, Pace
-from streamkpca.cli.main import cli
+from streamkpca.cli.autosave import _MOST_LETTERS, Autosave, SaveInterval
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "streamkpca"]
-SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
 HEADER = "when,a,b,c\n"
 
@@ -57,24 +53,10 @@ def append(name, lines):
         file.write("".join(lines))
 
 
-def run(*args, stdin=None):
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def facts(*args, stdin=None):
     result = run(*args, "--json", stdin=stdin)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def refused(result, *parts):
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    for part in parts:
-        assert part in line
 
 
 def learned(X, n):
@@ -103,7 +85,7 @@ def test_each_row_of_a_file_that_grew_is_learned_once(folder, X, lines):
     assert load("m.npz").n_samples_seen_ == 1400
 
 
-def test_every_file_has_a_place_of_its_own(folder, X, lines):
+def test_every_file_has_its_own_offset(folder, X, lines):
     append("a.csv", [HEADER, *lines[:200]])
     np.save("b.npy", X[200:500])
     for _ in range(2):
@@ -124,23 +106,23 @@ def test_another_file_of_the_same_name_is_refused(folder, lines):
     facts(*fit, *SMALL)
     before = Path("m.npz").read_bytes()
     Path("log.csv").write_text(HEADER + "".join(lines[400:800]))
-    refused(run(*fit), "log.csv", "it begins otherwise", "begin anew (--from-start)")
+    refused(run(*fit), "log.csv", "it begins with other text", "begin anew (--from-start)")
     assert Path("m.npz").read_bytes() == before
     assert facts(*fit, "--from-start")["new_rows"] == 400
-    refused(run("fit", "log.csv", "--model", "m.npz", "--from-start"), "say --resume")
+    refused(run("fit", "log.csv", "--model", "m.npz", "--from-start"), "give --resume")
 
 
 def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, X):
-    keeper = ModelKeeper("m.npz", Pace())
+    saver = Autosave("m.npz", SaveInterval())
     names = ",".join(f"column_{j}" * 20 for j in range(100))
     model = StreamingKernelPCA(2).partial_fit(X)
     for day in range(60):
         Path(f"{day}.csv").write_text(names + "\n" + ",".join(["1"] * 100) + "\n")
         table = open_table(f"{day}.csv")
-        keeper.note(table, next(table.chunks(10)))
+        saver.note(table, next(table.chunks(10)))
         # As large as a table of many columns makes it.
-        keeper._notes["places"][os.path.realpath(f"{day}.csv")]["names"] = [names]
-    keeper.save(model)
+        saver._notes["places"][os.path.realpath(f"{day}.csv")]["names"] = [names]
+    saver.save(model)
     places = load("m.npz").extra_["command"]["places"]
     assert len(json.dumps(places)) <= _MOST_LETTERS
     assert 10 < len(places) < 60
@@ -175,7 +157,7 @@ def rows_in(path):
     return load(path).n_samples_seen_ if Path(path).exists() else 0
 
 
-def test_a_killed_follower_goes_on_with_each_row_once(folder, X, lines):
+def test_a_killed_follower_continues_with_each_row_once(folder, X, lines):
     append("log.csv", [HEADER, *lines[:100]])
     follow = ["fit", "log.csv", "--follow", "--time", "when", "--model", "m.npz", "--resume", "--save-every", "50"]
     with running(*follow, *SMALL) as process:
@@ -198,7 +180,7 @@ def test_a_killed_follower_goes_on_with_each_row_once(folder, X, lines):
     assert same("m.npz", learned(X, 420))
 
 
-def test_a_quiet_stream_is_saved_in_time(folder, X, lines):
+def test_a_model_is_saved_in_time_while_no_rows_come(folder, X, lines):
     append("log.csv", [HEADER, *lines[:100]])
     args = ["fit", "log.csv", "--follow", "--time", "when", "--model", "m.npz", "--save-every", "1s", *SMALL]
     with running(*args) as process:
@@ -221,7 +203,7 @@ def test_a_rotated_log_is_learned_from_its_beginning(folder, X, lines):
         append("log.csv", [HEADER, *lines[100:160]])
         wait_for(lambda: rows_in("m.npz") == 160)
         process.kill()
-    # Again, while nobody looks.
+    # Again, while no process follows it.
     os.rename("log.csv", "log.2")
     append("log.csv", [HEADER, *lines[160:200]])
     with running(*follow) as process:
@@ -229,9 +211,9 @@ def test_a_rotated_log_is_learned_from_its_beginning(folder, X, lines):
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
         said = process.stderr.read().splitlines()
-    assert "log.csv: expected the file that the place at byte" in said[0]
+    assert "log.csv: expected the file that was read up to byte" in said[0]
     assert said[0].startswith("streamkpca: warning: ")
-    assert said[0].endswith("it is learned from its beginning")
+    assert said[0].endswith("learning it from its beginning")
     assert said[1:] == ["streamkpca: interrupted after 200 rows"]
     assert same("m.npz", learned(X, 200))
 
@@ -273,7 +255,7 @@ def test_alarms_come_as_rows_come(model, X, lines, as_json):
         assert "Novelty of new.csv" in rest
 
 
-def test_a_model_that_is_replaced_scores_what_comes_then(model, X, lines):
+def test_a_replaced_model_scores_the_rows_that_follow(model, X, lines):
     append("new.csv", [HEADER, *lines[600:620]])
     args = ["score", "new.csv", "--follow", "--model", "m.npz", "--time", "when", "--quantile", "0.01", "--json"]
 
@@ -292,10 +274,10 @@ def test_a_model_that_is_replaced_scores_what_comes_then(model, X, lines):
         error = other.reconstruction_error(X)[[600 + alarm["row"] for alarm in found]]
         np.testing.assert_allclose([alarm["novelty"] for alarm in found], error, rtol=1e-9)
         assert {alarm["threshold"] for alarm in found} == {other.novelty_threshold(0.01)}
-        # What cannot take its place does not: the last good one goes on.
+        # A file that cannot replace the model does not: the last good model continues.
         for damage, part in (
             (lambda: Path("m.npz").write_bytes(b"no model"), "it is no checkpoint"),
-            (lambda: StreamingKernelPCA(2).partial_fit(X[:, :2]).save("m.npz"), "is of other columns now"),
+            (lambda: StreamingKernelPCA(2).partial_fit(X[:, :2]).save("m.npz"), "has other columns now"),
         ):
             damage()
             append("new.csv", lines[640:660])
@@ -348,11 +330,11 @@ def test_rows_are_projected_as_they_are_learned(folder, X, lines):
     np.testing.assert_allclose([row["novelty"] for row in results()], np.concatenate(novelty), rtol=1e-9, atol=1e-14)
 
 
-def test_what_cannot_be_followed_is_refused(model, lines):
+def test_following_several_files_or_binary_ones_is_refused(model, lines):
     append("a.csv", [HEADER, *lines[:5]])
     np.save("x.npy", np.zeros((5, 3)))
-    refused(run("fit", "a.csv", "x.npy", "--follow"), "--follow: the end of a.csv never comes", "name one file")
-    refused(run("fit", "x.npy", "--follow"), "only text grows")
+    refused(run("fit", "a.csv", "x.npy", "--follow"), "--follow never reaches the end of a.csv", "name one file")
+    refused(run("fit", "x.npy", "--follow"), "only text can grow")
     refused(
         run("transform", "a.csv", "--follow", "--model", "m.npz", "--save", "o.parquet"), "read when it is complete"
     )
@@ -393,7 +375,7 @@ def test_times_are_kept_beside_results(model, X, lines):
         ([3, 2**63], "string", ["3", str(2**63)]),
     ],
 )
-def test_times_of_a_kind_make_a_column_of_it(folder, values, kind, kept):
+def test_times_of_one_type_become_a_column_of_that_type(folder, values, kind, kept):
     with ResultWriter("o.parquet", time_name="when") as writer:
         writer.write(np.zeros(len(values)), times=values)
         writer.write(np.zeros(len(values)), times=values)
@@ -401,7 +383,7 @@ def test_times_of_a_kind_make_a_column_of_it(folder, values, kind, kept):
     assert (str(column.type), column.to_pylist()) == (kind, kept * 2)
 
 
-def test_no_input_is_overwritten_by_whatever_name_results_have(model, lines):
+def test_results_never_overwrite_an_input_under_any_name(model, lines):
     append("new.csv", [HEADER, *lines[600:]])
     os.link("new.csv", "link.csv")
     os.link("new.csv", "o.csv.part")
@@ -414,7 +396,7 @@ def test_no_input_is_overwritten_by_whatever_name_results_have(model, lines):
 
 
 @pytest.mark.parametrize("later", ["later", 2**63])
-def test_times_that_change_their_kind_are_refused(folder, later):
+def test_times_that_change_their_type_are_refused(folder, later):
     def write():
         with ResultWriter("o.csv") as writer:
             for times in ([1], [later]):
@@ -426,7 +408,7 @@ def test_times_that_change_their_kind_are_refused(folder, later):
 
 
 @pytest.mark.parametrize("name", ["novelty", "row", "component_7"])
-def test_a_time_that_is_called_like_a_result_is_renamed(model, lines, name):
+def test_a_time_column_named_like_a_result_is_renamed(model, lines, name):
     append("new.csv", [HEADER.replace("when", name), *lines[600:]])
     facts("transform", "new.csv", "--model", "m.npz", "--time", name, "--save", "o.parquet")
     assert parquet.read_table("o.parquet").column_names[:3] == ["row", "time", "novelty"]

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,22 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
+from commands import COMMAND, SMALL, fact, refused, run
 from pyarrow import csv, feather, ipc, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.autosave import ModelKeeper, Pace
+from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, print_json
 from streamkpca.cli.main import cli
-from streamkpca.cli.signals import Interruption
+from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels.parsing import parse_kernel
 from streamkpca.kernels.registry import KERNELS
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "streamkpca"]
-SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
 PARAMETERS = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
 NAMES = ["a", "b", "c"]
 
@@ -62,26 +59,8 @@ def expected(X):
     return StreamingKernelPCA(3, **PARAMETERS).partial_fit(X[:600]).refit()
 
 
-def run(*args, stdin=None):
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def shell(*args, **options):
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, timeout=120, **options)
-
-
-def fact(output, name):
-    return re.search(rf"^{name} +(.*)$", output, re.MULTILINE).group(1)
-
-
-def refused(result, *parts):
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    for part in parts:
-        assert part in line
 
 
 # Columns by name
@@ -121,7 +100,7 @@ def test_files_without_names_are_taken_by_position(folder, X, expected):
     np.testing.assert_allclose(found["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9)
 
 
-def test_names_that_python_learned_count_too(folder, X):
+def test_names_from_a_dataframe_count_too(folder, X):
     pandas = pytest.importorskip("pandas")
     StreamingKernelPCA(2).partial_fit(pandas.DataFrame(X, columns=["c", "b", "a"])).save("other.npz", {"offset": 3})
     assert json.loads(run("info", "other.npz", "--json").stdout)["column_names"] == ["c", "b", "a"]
@@ -134,7 +113,7 @@ def test_names_that_python_learned_count_too(folder, X):
     np.testing.assert_allclose(saved.transform(X), whole.refit().transform(X), rtol=1e-9, atol=1e-12)
 
 
-def test_what_is_beside_a_model_is_never_lost(folder, X):
+def test_the_extra_of_a_model_is_never_lost(folder, X):
     StreamingKernelPCA(2).partial_fit(X).save("other.npz", [1, 2])
     refused(run("fit", "new.csv", "--model", "other.npz", "--resume"), "to be a dictionary", "[1, 2]")
     assert load("other.npz").extra_ == [1, 2]
@@ -142,7 +121,7 @@ def test_what_is_beside_a_model_is_never_lost(folder, X):
     assert run("score", "new.csv", "--model", "other.npz").exit_code == 0
 
 
-def test_a_file_to_learn_first_tells_the_columns_of_the_other(folder, X):
+def test_the_file_to_learn_sets_the_columns_of_the_file_to_score(folder, X):
     write_csv("more.csv", ["c", "bad", "b", "x", "a"], X[600:, [2, 0, 1, 0, 0]])
     found = run("score", "more.csv", "--train", "old.csv", "--labels", "bad", *SMALL, "--save", "o.csv")
     assert found.exit_code == 0, found.stderr
@@ -150,7 +129,7 @@ def test_a_file_to_learn_first_tells_the_columns_of_the_other(folder, X):
     np.testing.assert_allclose(csv.read_csv("o.csv")["novelty"], model.reconstruction_error(X[600:]), rtol=1e-9)
 
 
-def test_a_merged_model_goes_on_where_the_further_one_was(folder, X):
+def test_a_merged_model_continues_at_the_further_offset(folder, X):
     kernel = ["--kernel", "RBF(gamma=0.5)", "--block-size", "64"]
     for name, n in (("x", 100), ("y", 300)):
         write_csv("log.csv", NAMES, X[:n])
@@ -168,7 +147,7 @@ def test_merged_models_keep_their_names(folder, X):
         assert run("fit", f"{name}.csv", "--kernel", "RBF(gamma=0.5)", "--model", f"{name}.npz").exit_code == 0
     assert json.loads(run("merge", "x.npz", "y.npz", "--out", "xy.npz", "--json").stdout)["column_names"] == NAMES
     assert load("xy.npz").extra_["command"]["columns"] == NAMES
-    refused(run("merge", "x.npz", "z.npz", "--out", "o.npz"), "z.npz: expected column 'a' in place 0", "got 'c'")
+    refused(run("merge", "x.npz", "z.npz", "--out", "o.npz"), "z.npz: expected column 'a' at position 0", "got 'c'")
 
 
 # Results
@@ -209,7 +188,7 @@ def test_standard_output_takes_results_and_nothing_else(folder, X, expected, for
     )
 
 
-def test_transform_for_machines_is_a_line_a_row(folder, X, expected):
+def test_transform_prints_a_json_object_for_each_row(folder, X, expected):
     lines = [json.loads(line) for line in run("transform", "new.csv", "--model", "m.npz", "--json").stdout.splitlines()]
     np.testing.assert_allclose([line["novelty"] for line in lines], expected.reconstruction_error(X[600:]), rtol=1e-9)
 
@@ -237,10 +216,10 @@ def test_alarms_are_counted(folder, X, expected):
         ["export", "m.npz", "o.c"],
         ["completion", "fish"],
         ["warmup"],
-        ["plot", "spectrum", "--model", "m.npz", "--save", "o.png"],
+        ["plot", "spectrum", "m.npz", "--save", "o.png"],
     ],
 )
-def test_every_command_speaks_json(folder, args):
+def test_every_command_prints_json(folder, args):
     StreamingKernelPCA(4).save("empty.npz")
     result = run(*args, "--json")
     assert result.exit_code == 0, result.stderr
@@ -253,7 +232,7 @@ def test_numbers_that_json_lacks_are_null(capsys):
     assert json.loads(capsys.readouterr().out) == {"a": [1.5, None, [None]], "b": {"c": None}, "d": "NaN"}
 
 
-def test_a_model_without_rows_tells_its_parameters(folder):
+def test_info_shows_the_parameters_of_a_model_without_rows(folder):
     StreamingKernelPCA(4).save("empty.npz")
     assert json.loads(run("info", "empty.npz", "--json").stdout)["parameters"]["n_components"] == 4
     assert "seen no rows yet" in run("info", "empty.npz").stdout
@@ -262,7 +241,7 @@ def test_a_model_without_rows_tells_its_parameters(folder):
 @pytest.mark.parametrize(
     "place", [{}, {"line": "x"}, {"row": None, "line": [1]}, {"line": -1, "byte": -7, "head": [1, 1]}]
 )
-def test_what_strangers_have_saved_does_no_harm(folder, X, place):
+def test_notes_written_by_others_do_no_harm(folder, X, place):
     old = os.path.realpath("old.csv")
     notes = {"columns": ["a", "\x1b[2J", "[bold]c"], "places": {old: place}}
     StreamingKernelPCA(2).partial_fit(X).save("odd.npz", {"command": notes, "\x1b": "\x1b[2J"})
@@ -275,7 +254,7 @@ def test_what_strangers_have_saved_does_no_harm(folder, X, place):
     refused(result, "old.csv: ", "(--from-start)")
 
 
-def test_info_tells_up_to_where_files_were_learned(folder):
+def test_info_shows_up_to_where_files_were_learned(folder):
     np.save("x.npy", np.zeros((70, 3)))
     assert run("fit", "x.npy", "--model", "m.npz", "--resume").exit_code == 0
     output = run("info", "m.npz").stdout
@@ -283,10 +262,10 @@ def test_info_tells_up_to_where_files_were_learned(folder):
     assert f"learned from        {os.path.realpath('x.npy')}, up to row 70\n" in output
 
 
-# What becomes of standard streams
+# Standard streams that are closed, full or terminals
 
 
-def test_a_reader_of_results_that_leaves_is_no_error(folder):
+def test_a_closed_pipe_of_results_is_no_error(folder):
     np.savetxt("long.csv", np.tile(np.loadtxt("old.csv", delimiter=",", skiprows=1), (200, 1)), delimiter=",")
     for form in ("csv", "jsonl", "arrows"):
         process = subprocess.Popen(
@@ -318,14 +297,14 @@ def test_a_full_disk_is_one_line(folder, args):
         ("o.jsonl", ["fit", "old.csv", "--save"]),
     ],
 )
-def test_results_that_find_no_room_leave_nothing(folder, name, args):
+def test_results_on_a_full_disk_leave_no_file(folder, name, args):
     os.symlink("/dev/full", f"{name}.part")
     refused(run(*args, name), f"{name}: No space left on device; make room")
     assert not os.path.lexists(name)
     assert not os.path.lexists(f"{name}.part")
 
 
-def test_a_reader_of_help_that_leaves_is_no_error(folder):
+def test_a_closed_pipe_of_help_is_no_error(folder):
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as pipe:
@@ -334,7 +313,7 @@ def test_a_reader_of_help_that_leaves_is_no_error(folder):
 
 
 @pytest.mark.parametrize("args", [["fit", "old.csv", *SMALL, "--model", "n.npz"], ["info", "m.npz"]])
-def test_work_is_done_without_standard_output(folder, args):
+def test_commands_work_without_standard_output(folder, args):
     closed = f"{sys.executable} -m streamkpca {' '.join(args)} >&-"
     done = subprocess.run(closed, shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
@@ -342,7 +321,7 @@ def test_work_is_done_without_standard_output(folder, args):
         assert load("n.npz").n_samples_seen_ == 600
 
 
-def test_what_needs_a_closed_stream_is_refused(folder):
+def test_reading_or_writing_a_closed_stream_is_refused(folder):
     for line, part in (
         ("transform new.csv --model m.npz >&-", "standard output is closed"),
         ("fit - <&-", "standard input is closed"),
@@ -357,7 +336,7 @@ def test_what_needs_a_closed_stream_is_refused(folder):
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
 @pytest.mark.parametrize("follow", [[], ["--follow"]])
-def test_a_bar_on_the_terminal_takes_nothing_from_standard_output(folder, X, follow):
+def test_a_progress_bar_leaves_standard_output_alone(folder, X, follow):
     ours, theirs = os.openpty()
     # A dumb terminal gets no bar at all.
     environment = os.environ | {"TERM": "xterm"}
@@ -383,7 +362,7 @@ def test_a_bar_on_the_terminal_takes_nothing_from_standard_output(folder, X, fol
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(folder, X, signum, code):
+def test_a_stopped_run_continues_as_if_it_had_not_stopped(folder, X, signum, code):
     def reset():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -409,14 +388,14 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(folder, X, signum, 
     assert load("part.npz").to_bytes(load("part.npz").extra_) == load("m.npz").to_bytes(load("part.npz").extra_)
 
 
-def test_a_terminated_command_says_so_in_its_code():
-    hands = Interruption()
+def test_a_terminated_command_exits_with_143():
+    signals = SignalGuard()
     before = signal.getsignal(signal.SIGTERM)
-    with hands.armed():
-        assert signal.getsignal(signal.SIGTERM) == hands.receive
+    with signals.installed():
+        assert signal.getsignal(signal.SIGTERM) == signals.receive
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-    assert hands.exit_code == 143
+    assert signals.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -432,12 +411,12 @@ def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     monkeypatch.setattr("streamkpca.cli.autosave.time", clock)
     model = StreamingKernelPCA(2).partial_fit(X[:100])
 
-    def is_saved(keeper):
+    def is_saved(autosave):
         (folder / "k.npz").unlink(missing_ok=True)
-        keeper.save_if_due(model)
+        autosave.save_if_due(model)
         return (folder / "k.npz").exists()
 
-    by_rows, by_time = ModelKeeper("k.npz", Pace(rows=150)), ModelKeeper("k.npz", Pace(seconds=30.0))
+    by_rows, by_time = Autosave("k.npz", SaveInterval(rows=150)), Autosave("k.npz", SaveInterval(seconds=30.0))
     assert not is_saved(by_rows)
     assert not is_saved(by_time)
     model.partial_fit(X[100:150])
@@ -448,10 +427,10 @@ def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     clock.now = 90.0
     # Nothing is new.
     assert not is_saved(by_time)
-    assert not is_saved(ModelKeeper("k.npz", Pace()))
+    assert not is_saved(Autosave("k.npz", SaveInterval()))
 
 
-def test_what_a_killed_process_has_left_is_removed(folder):
+def test_files_left_by_a_killed_process_are_removed(folder):
     left, others = f".n.npz.{'0f' * 8}.tmp", [f".m.npz.{'0f' * 8}.tmp", ".n.npz.tmp", f".n.npz.{'0f' * 8}.tmp.bak"]
     for name in (left, *others):
         Path(name).touch()
@@ -459,19 +438,21 @@ def test_what_a_killed_process_has_left_is_removed(folder):
     assert sorted(path.name for path in folder.glob(".*")) == sorted(others)
 
 
-@pytest.mark.parametrize("pace", ["0", "-5", "1.5", "soon", "5 d", "0s"])
-def test_a_pace_that_makes_no_sense_is_refused(folder, pace):
-    refused(run("fit", "old.csv", "--model", "m.npz", "--save-every", pace), "neither a number of rows", "Try --help")
+@pytest.mark.parametrize("interval", ["0", "-5", "1.5", "soon", "5 d", "0s"])
+def test_an_unclear_save_interval_is_refused(folder, interval):
+    refused(
+        run("fit", "old.csv", "--model", "m.npz", "--save-every", interval), "neither a number of rows", "Try --help"
+    )
 
 
-def test_a_pace_needs_a_model(folder):
+def test_a_save_interval_needs_a_model(folder):
     refused(run("fit", "old.csv", "--save-every", "5m"), "name a file for it with --model")
 
 
-def test_a_model_that_cannot_be_saved_is_told(folder, X):
-    keeper = ModelKeeper("absent/m.npz", Pace())
+def test_a_model_that_cannot_be_saved_is_an_error(folder, X):
+    saver = Autosave("absent/m.npz", SaveInterval())
     with pytest.raises(BadInput, match="absent"):
-        keeper.save(StreamingKernelPCA(2).partial_fit(X))
+        saver.save(StreamingKernelPCA(2).partial_fit(X))
 
 
 # Completion and help
@@ -487,9 +468,20 @@ def test_shells_complete_commands_options_and_values():
     assert completions("plot", "s") == ["spectrum", "sparsity"]
     assert completions("fit", "--ker") == ["--kernel"]
     assert completions("fit", "--kernel", "r") == ["rbf", "rational_quadratic"]
+    assert completions("fit", "--axes", "") == ["ritz", "likelihood"]
+    assert completions("fit", "--dtype", "float3") == ["float32"]
+    assert completions("fit", "--noise-variance", "") == ["auto", "none"]
+    assert completions("score", "--random-state", "n") == ["none"]
     assert completions("transform", "--format", "a") == ["arrow", "arrows"]
     complete = ShellComplete(cli, {}, "streamkpca", "_STREAMKPCA_COMPLETE")
-    for words in (["fit"], ["fit", "--model"], ["info"], ["plot", "novelty"], ["score", "--train"]):
+    for words in (
+        ["fit"],
+        ["fit", "--model"],
+        ["info"],
+        ["plot", "novelty"],
+        ["plot", "spectrum"],
+        ["score", "--train"],
+    ):
         assert [item.type for item in complete.get_completions(words, "")] == ["file"]
 
 
@@ -498,7 +490,7 @@ def test_kernels_that_are_completed_are_known():
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_a_script_for_completion_names_its_shell(name):
+def test_a_completion_script_names_its_shell(name):
     result = run("completion", name)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("# To install: ")

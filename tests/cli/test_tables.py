@@ -1,4 +1,4 @@
-"""Tables of all formats give the same rows, whatever the chunks, and say in one line what is wrong."""
+"""Tables of all formats give the same rows in chunks of any size, and tell in one line what is wrong."""
 
 import gzip
 import io
@@ -49,7 +49,7 @@ def read_text(text, **options):
 
 
 @given(MATRICES, st.integers(1, 40), st.integers(1, 9), st.booleans(), st.sampled_from(["\n", "\r\n"]))
-def test_csv_is_read_exactly_however_it_trickles_in(X, piece, n_rows, named, newline):
+def test_csv_is_read_exactly_however_it_arrives(X, piece, n_rows, named, newline):
     header = ",".join(f"c{j}" for j in range(X.shape[1])) if named else None
     stream = Dribble(text_of(X, header, newline), piece)
     table = open_table("<pipe>", stream=stream)
@@ -137,7 +137,7 @@ def test_a_parquet_table_may_mix_number_types_and_names_with_dots(tmp_path):
         ("1, +2\n 3 ,4e0\n", ("0", "1"), 2),
     ],
 )
-def test_the_header_is_found(text, names, n_rows):
+def test_the_header_is_recognised(text, names, n_rows):
     table = open_table("<text>", stream=io.BytesIO(text.encode()))
     assert table.columns.names == names
     assert len(rows_of(table)) == n_rows
@@ -149,7 +149,7 @@ def test_a_headerless_file_with_timestamps_keeps_its_first_row():
     np.testing.assert_array_equal(read_text(text, drop=["0"], header=True), [[3, 4]])
 
 
-def test_header_and_delimiter_can_be_said(tmp_path):
+def test_header_and_delimiter_can_be_given(tmp_path):
     np.testing.assert_array_equal(read_text("1;2\n3;4\n", header=True, delimiter=";"), [[3, 4]])
     path = tmp_path / "x.tsv"
     path.write_text("a\tb\n1\t2\n")
@@ -200,7 +200,7 @@ def test_labels_come_from_a_column_or_from_an_array_of_their_own(tmp_path):
     [
         ("", "the file is empty"),
         ("\n1,2\n", "begins with an empty line"),
-        ("a,b\n", "no rows of numbers"),
+        ("a,b\n", "it has no rows of numbers"),
         ("a,b\n1,2\n1\n", r"<text>, line 3: expected 2 fields .* found 1"),
         ("a,b\n1,2\n\n1,2,3\n", r"line 4: expected 2 fields .* found 3"),
         ("a,b\n1,2\n1,\n", r"line 3: column 'b' has no value \(''\).*--drop b"),
@@ -211,11 +211,11 @@ def test_labels_come_from_a_column_or_from_an_array_of_their_own(tmp_path):
             r"line 3: column 'b' holds text \('x y'\).*--drop b\), .*--on-bad-rows skip\); .*--time b\)$",
         ),
         ("t,x\n10:00,1\n", r"line 2: column 't' holds text \('10:00'\)"),
-        ("10:00,1\n10:01,1\n", r"line 1: column '0' holds text .* say --header"),
+        ("10:00,1\n10:01,1\n", r"line 1: column '0' holds text .* add --header"),
         ("1,2\n1,1_0\n", r"line 2: column '1' holds text \('1_0'\)"),
     ],
 )
-def test_a_bad_csv_is_refused_with_its_line(text, message):
+def test_a_bad_csv_is_refused_with_the_line_at_fault(text, message):
     with pytest.raises(TableError, match=message) as caught:
         read_text(text)
     assert "\n" not in str(caught.value)
@@ -234,17 +234,17 @@ def test_the_line_is_right_after_many_blocks():
         ({"columns": ["z"]}, "no column 'z'; it has 3: a, b, c; give one of these names or a position"),
         ({"drop": ["3"]}, "no column '3'"),
         ({"drop": ["a", "b", "c"]}, "no column is left of a, b, c"),
-        ({"array": "x"}, "is none; leave --array out"),
+        ({"array": "x"}, "this is not one; leave --array out"),
     ],
 )
-def test_a_choice_that_cannot_be_met_is_refused(options, message):
+def test_a_choice_of_absent_columns_is_refused(options, message):
     with pytest.raises(TableError, match=message):
         read_text("a,b,c\n1,2,3\n", **options)
 
 
-def test_a_name_that_is_there_twice_must_be_given_by_position():
+def test_a_repeated_name_must_be_given_by_position():
     np.testing.assert_array_equal(read_text("a,a\n1,2\n", columns=["1"]), [[2]])
-    with pytest.raises(TableError, match="'a' is there 2 times; give its position"):
+    with pytest.raises(TableError, match="2 columns are named 'a'; give the position instead"):
         read_text("a,a\n1,2\n", columns=["a"])
 
 
@@ -293,8 +293,8 @@ def save_bad(folder: Path, what: str) -> Path:
         ("npy_complex", "complex128 but real numbers are required"),
         ("npy_objects", "cannot be read|object but real numbers"),
         ("npy_cut", "cannot be read"),
-        ("npy_empty", "no rows of numbers"),
-        ("npz_two", "say which array with --array: a, b"),
+        ("npy_empty", "it has no rows of numbers"),
+        ("npz_two", "choose one of its arrays with --array: a, b"),
         ("npz_nan", r"row 3 \(from 0\): column '1' is missing"),
         ("npz_cut", "cannot be read"),
         ("parquet_text", r"column 't' holds string .*--drop t"),
@@ -313,13 +313,13 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, what, message):
 def test_an_absent_array_and_labels_of_another_length_are_refused(tmp_path):
     path = str(tmp_path / "x.npz")
     np.savez(path, rows=np.ones((5, 2)), labels=np.ones(4))
-    with pytest.raises(TableError, match="no array 'z' in it; use --array: rows, labels"):
+    with pytest.raises(TableError, match="no array 'z' in it; choose one with --array: rows, labels"):
         open_table(path, array="z")
     with pytest.raises(TableError, match="one value for each of the 5 rows of rows but got shape"):
         open_table(path, labels="labels")
 
 
-def test_tables_that_cannot_follow_each_other_are_refused():
+def test_tables_of_different_columns_are_refused():
     def table(header):
         return open_table(header, stream=io.BytesIO(f"{header}\n{header.count(',') * '1,'}1\n".encode()))
 
@@ -327,5 +327,5 @@ def test_tables_that_cannot_follow_each_other_are_refused():
     check_same_columns(table("a,b"), table("1,2"))
     with pytest.raises(TableError, match=r"expected 2 columns \(as in a,b\) but got 3"):
         check_same_columns(table("a,b"), table("a,b,c"))
-    with pytest.raises(TableError, match=r"expected column 'b' in place 1 .* but got 'c'"):
+    with pytest.raises(TableError, match=r"expected column 'b' at position 1 .* but got 'c'"):
         check_same_columns(table("a,b"), table("a,c"))

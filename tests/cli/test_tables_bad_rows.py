@@ -1,4 +1,4 @@
-"""Rows that are no numbers are refused with their line and a remedy, or left out and counted."""
+"""Rows that are not numbers are refused with their line and a remedy, or left out and counted."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ from pyarrow import ipc, parquet
 
 from streamkpca.cli.tables import TableError, open_table
 
-# Each with what is said of it.
+# Each with the error that it gives.
 BAD = {
     "csv": [
         ("7", "expected 2 fields"),
@@ -47,16 +47,16 @@ BAD = {
         ('{"x": 7, "y": NaN}', "column 'y' has no value"),
         ('{"x": -Infinity, "y": 8}', "column 'x' is infinite"),
         ('{"x": 7, "y": 1e400}', "column 'y' is infinite"),
-        ('{"x": 7, "y": 8, "y": 9}', "column 'y' is there twice"),
-        ('{"x": 7, "y": 8', "is no JSON"),
-        ('{"x": 7, "y": 8}{"x": 7, "y": 8}', "is no JSON"),
-        ('{"x": 7, "y": 08}', "is no JSON"),
+        ('{"x": 7, "y": 8, "y": 9}', "column 'y' is repeated"),
+        ('{"x": 7, "y": 8', "is not JSON"),
+        ('{"x": 7, "y": 8}{"x": 7, "y": 8}', "is not JSON"),
+        ('{"x": 7, "y": 08}', "is not JSON"),
         ("[7, 8]", r"expected an object \(as in the first line\)"),
         ("{}", "without values"),
         ("null", "expected an object or an array"),
         ("7", "expected an object or an array"),
-        ("x,y", "is no JSON"),
-        ("[" * 100_000, "is nested too deep|is no JSON"),
+        ("x,y", "is not JSON"),
+        ("[" * 100_000, "is nested too deeply|is not JSON"),
     ],
     "jsonl_bare": [
         ("[7]", "expected 2 values .* found 1"),
@@ -65,9 +65,9 @@ BAD = {
         ('["7", 8]', "column '0' holds text"),
         ("[7, [8]]", "column '1' holds an array"),
         ("[7, NaN]", "column '1' has no value"),
-        ("[7, 8], [7, 8]", "is no JSON"),
-        ("[7", "is no JSON"),
-        ("8]", "is no JSON"),
+        ("[7, 8], [7, 8]", "is not JSON"),
+        ("[7", "is not JSON"),
+        ("8]", "is not JSON"),
         ('{"x": 7, "y": 8}', "expected an array"),
         ("[]", "without values"),
     ],
@@ -108,7 +108,7 @@ def texts(draw):
 
 @settings(max_examples=100)
 @given(written=texts(), n_rows=st.integers(5, 50))
-def test_bad_rows_are_left_out_and_counted_wherever_reading_begins(written, n_rows):
+def test_bad_rows_are_left_out_and_counted_from_any_offset(written, n_rows):
     _, text, rows, faults = written
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text")
@@ -117,7 +117,7 @@ def test_bad_rows_are_left_out_and_counted_wherever_reading_begins(written, n_ro
         for chunk in table.chunks(n_rows):
             got += chunk.rows.tolist()
             later = open_table(str(path), on_bad_rows="skip")
-            later.go_on(chunk.place)
+            later.seek(chunk.offset)
             rest = [row for part in later.chunks(7) for row in part.rows.tolist()]
             assert got + rest == [list(row) for row in rows]
             assert table.n_skipped + later.n_skipped == len(faults)
@@ -128,7 +128,7 @@ def test_bad_rows_are_left_out_and_counted_wherever_reading_begins(written, n_ro
 
 @given(written=texts())
 @example(written=("csv", b"x,y\n1,2\n", [(1.0, 2.0)], []))
-def test_the_first_bad_row_is_named_with_its_line(written):
+def test_the_first_bad_row_is_reported_with_its_line(written):
     _, text, rows, faults = written
     if not faults:
         table = open_table("<text>", stream=io.BytesIO(text))
@@ -167,7 +167,7 @@ LINES = st.one_of(
 
 
 @given(st.lists(LINES, max_size=6))
-def test_json_lines_are_rows_where_the_standard_library_reads_rows(lines):
+def test_json_lines_are_read_as_the_standard_library_reads_them(lines):
     lines = ['{"x": 0, "y": 0}', *lines]
     expected = []
     for line in lines:
@@ -189,10 +189,10 @@ MARKED = ['"', '""', ",", "\n", "1", "2.5", "x", " ", "\r\n", '"a,b"', '"1"', "1
 
 
 @given(st.lists(st.sampled_from(MARKED), max_size=25).map("".join), st.integers(1, 9))
-def test_csv_is_rows_where_the_standard_library_reads_rows(text, piece):
+def test_csv_is_read_as_the_standard_library_reads_it(text, piece):
     text = "1,2\n" + text + "\n"
     records = list(csv.reader(io.StringIO(text, newline="")))
-    # A mark that is never closed is another matter: the library reads on to the end.
+    # If a mark is never closed, the library reads on to the end and the package does not.
     assume(not records[-1][-1:] or not records[-1][-1].endswith("\n"))
     expected, bad = [], 0
     for fields in records:
@@ -204,7 +204,7 @@ def test_csv_is_rows_where_the_standard_library_reads_rows(text, piece):
             expected += [numbers] if len(numbers) == 2 else []
             bad += len(numbers) != 2
         else:
-            # An empty line, unless there are marks with nothing between them, which the library does not tell.
+            # An empty line, unless it has marks with nothing between them, which the library does not tell apart.
             assume('"' not in text)
 
     class Pieces(io.BytesIO):
@@ -230,7 +230,7 @@ def test_rows_with_nan_or_infinity_are_left_out_of_arrays(kind, bad, n_rows):
         first = f"row {int(np.argmin(np.isfinite(X[:, 1])))} \\(from 0\\): column '(1|y)' is (missing|infinite)"
         table = open_table(path, on_bad_rows="skip", time="when" if kind == "npz" else None)
         if not len(good):
-            with pytest.raises(TableError, match=rf"no rows of numbers in it \({n_bad} skipped, the first: .*{first}"):
+            with pytest.raises(TableError, match=rf"it has no rows of numbers \({n_bad} skipped, the first: .*{first}"):
                 list(table.chunks(n_rows))
             return
         done = 0
@@ -240,7 +240,7 @@ def test_rows_with_nan_or_infinity_are_left_out_of_arrays(kind, bad, n_rows):
                 assert chunk.times == [f"t{int(row[0])}" for row in chunk.rows]
             done += len(chunk.rows)
             later = open_table(path, on_bad_rows="skip")
-            later.go_on(chunk.place)
+            later.seek(chunk.offset)
             rest = [row for part in later.chunks(7) for row in part.rows.tolist()]
             assert rest == good[done:].tolist()
             assert table.n_skipped + later.n_skipped == n_bad
@@ -279,7 +279,7 @@ def test_labels_that_are_missing_make_bad_rows_too(tmp_path):
     assert table.first_skipped.endswith("row 1 (from 0): column 'label' is missing (NaN)")
 
 
-def test_a_quotation_mark_that_is_never_closed_costs_its_own_line_alone(tmp_path):
+def test_a_quotation_mark_that_is_never_closed_spoils_only_its_own_line(tmp_path):
     lines = [f"{i},a\n" for i in range(200_000)]
     lines[1000] = '1000,"a\n'
     table = open_table("<text>", stream=io.BytesIO("".join(lines).encode()), columns=["0"], on_bad_rows="skip")
@@ -287,17 +287,17 @@ def test_a_quotation_mark_that_is_never_closed_costs_its_own_line_alone(tmp_path
     assert table.first_skipped == "<text>, line 1001: a quotation mark opens a field and is never closed"
 
 
-def test_lines_are_counted_on_after_going_on(tmp_path):
+def test_line_numbers_continue_after_an_offset(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text('x,note\n1,"a\nb"\n\n2,c\nthree,d\n')
-    place = next(open_table(str(path), drop=["note"], on_bad_rows="skip").chunks(1)).place
+    offset = next(open_table(str(path), drop=["note"], on_bad_rows="skip").chunks(1)).offset
     table = open_table(str(path), drop=["note"])
-    table.go_on(place)
+    table.seek(offset)
     with pytest.raises(TableError, match="line 6: column 'x' holds text"):
         list(table.chunks(10))
 
 
-def test_an_unknown_way_with_bad_rows_is_refused():
+def test_an_unknown_value_of_on_bad_rows_is_refused():
     with pytest.raises(TableError, match="expected 'raise' or 'skip' but got 'ignore'"):
         open_table("x.csv", on_bad_rows="ignore")
 
@@ -306,18 +306,18 @@ def test_an_unknown_way_with_bad_rows_is_refused():
     ("change", "message"),
     [
         (lambda text: text[:20], "it has only 20 bytes"),
-        (lambda text: text.replace(b"x,y", b"x,z"), "it begins otherwise"),
+        (lambda text: text.replace(b"x,y", b"x,z"), "it begins with other text"),
         (lambda text: b"[1, 2]\n" * 100, "it is JSON lines, not CSV"),
         (lambda text: b"", "the file is empty"),
     ],
 )
-def test_a_place_of_another_file_is_refused(tmp_path, change, message):
+def test_an_offset_of_another_file_is_refused(tmp_path, change, message):
     path = tmp_path / "x.csv"
     path.write_bytes(text := b"x,y\n" + b"1.5,2.5\n" * 50)
     *_, last = open_table(str(path)).chunks(10)
     path.write_bytes(change(text))
     with pytest.raises(TableError, match=message):
-        open_table(str(path)).go_on(last.place)
+        open_table(str(path)).seek(last.offset)
 
 
 def test_a_last_line_that_has_grown_since_is_noticed(tmp_path):
@@ -327,52 +327,63 @@ def test_a_last_line_that_has_grown_since_is_noticed(tmp_path):
     for more, expected in (("", []), ("\n", []), ("\n4\n", [[4]]), ("\r\n4\n", [[4]])):
         path.write_text("x\n1\n12" + more)
         table = open_table(str(path))
-        table.go_on(last.place)
+        table.seek(last.offset)
         assert [row for chunk in table.chunks(5) for row in chunk.rows.tolist()] == expected
     path.write_text("x\n1\n123\n4\n")
     with pytest.raises(TableError, match="the last line read, 3, has grown since"):
-        open_table(str(path)).go_on(last.place)
+        open_table(str(path)).seek(last.offset)
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "arrow"])
-def test_a_row_that_an_array_no_longer_has_cannot_be_gone_on_from(tmp_path, kind):
+def test_an_offset_beyond_the_last_row_of_an_array_is_refused(tmp_path, kind):
     X = np.arange(20.0).reshape(10, 2)
     *_, last = open_table(save(tmp_path, kind, X)).chunks(4)
-    with pytest.raises(TableError, match="expected at least the 10 rows that were read of it earlier but it has 9"):
-        open_table(save(tmp_path, kind, X[:9])).go_on(last.place)
+    with pytest.raises(TableError, match="expected at least the 10 rows that were read earlier but it has 9"):
+        open_table(save(tmp_path, kind, X[:9])).seek(last.offset)
     (tmp_path / f"x.{kind}").write_text("x,y\n1,2\n")
-    with pytest.raises(TableError, match=r"it is CSV, not|expected a place as Chunk.place"):
-        open_table(str(tmp_path / f"x.{kind}")).go_on(last.place)
+    with pytest.raises(TableError, match=r"it is CSV, not|expected an offset as Chunk.offset"):
+        open_table(str(tmp_path / f"x.{kind}")).seek(last.offset)
 
 
-@pytest.mark.parametrize("place", [{}, {"format": "CSV"}, {"format": "CSV", "head": 3, "byte": "a", "line": 1}, 7])
-def test_what_is_no_place_is_refused(tmp_path, place):
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {},
+        {"format": "CSV"},
+        {"format": "CSV", "head": 3, "byte": "a", "line": 1},
+        {"format": "CSV", "head": [2, 0], "byte": "a", "line": 1},
+        7,
+    ],
+)
+def test_an_offset_of_the_wrong_form_is_refused(tmp_path, offset):
     (tmp_path / "x.csv").write_text("x\n1\n")
-    with pytest.raises(TableError, match=r"expected a place as Chunk.place gives it but got"):
-        open_table(str(tmp_path / "x.csv")).go_on(place)
+    with pytest.raises(TableError, match=r"expected an offset as Chunk.offset gives it but got"):
+        open_table(str(tmp_path / "x.csv")).seek(offset)
 
 
-def test_a_stream_has_no_places(tmp_path):
+def test_a_stream_has_no_offsets(tmp_path):
     table = open_table("<pipe>", stream=io.BytesIO(b"x\n1\n"))
-    assert next(table.chunks(1)).place is None
-    with pytest.raises(TableError, match="a stream cannot go on at an earlier place; name a file"):
-        table.go_on({"format": "CSV", "byte": 2, "line": 2, "head": [2, 0]})
+    assert next(table.chunks(1)).offset is None
+    with pytest.raises(TableError, match="a stream cannot resume at an earlier offset; name a file"):
+        table.seek({"format": "CSV", "byte": 2, "line": 2, "head": [2, 0]})
 
 
-def test_a_place_in_a_compressed_file_that_is_shorter_now_is_refused(tmp_path):
+def test_an_offset_beyond_the_end_of_a_compressed_file_is_refused(tmp_path):
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"x\n" + b"1\n" * 2000))
     *_, last = open_table(str(path)).chunks(1000)
     path.write_bytes(gzip.compress(b"x\n" + b"1\n" * 1000))
-    with pytest.raises(TableError, match="place at byte 4002 was taken of but it is shorter"):
-        open_table(str(path)).go_on(last.place)
+    with pytest.raises(TableError, match="file that was read up to byte 4002 but it is shorter"):
+        open_table(str(path)).seek(last.offset)
 
 
-def test_a_place_of_other_columns_is_refused(tmp_path):
+def test_an_offset_of_a_file_with_other_columns_is_refused(tmp_path):
     *_, last = open_table(save(tmp_path, "npy", np.ones((3, 2)))).chunks(10)
     np.save(tmp_path / "wide.npy", np.ones((3, 3)))
-    with pytest.raises(TableError, match="taken of, npy with columns 0, 1, but it is npy with 0, 1, 2; name that file"):
-        open_table(str(tmp_path / "wide.npy")).go_on(last.place)
+    with pytest.raises(
+        TableError, match="read earlier, npy with columns 0, 1, but it is npy with 0, 1, 2; name that file"
+    ):
+        open_table(str(tmp_path / "wide.npy")).seek(last.offset)
 
 
 def test_a_stream_of_arrow_that_is_shorter_now_is_refused_where_it_ends(tmp_path):
@@ -382,8 +393,8 @@ def test_a_stream_of_arrow_that_is_shorter_now_is_refused_where_it_ends(tmp_path
             writer.write_table(table.slice(0, n))
     *_, last = open_table(str(tmp_path / "3")).chunks(10)
     later = open_table(str(tmp_path / "2"))
-    later.go_on(last.place)
-    with pytest.raises(TableError, match="ends 1 rows before the place to go on at; name the same file"):
+    later.seek(last.offset)
+    with pytest.raises(TableError, match="it ends 1 rows before the offset to resume at; name the same file"):
         list(later.chunks(10))
 
 

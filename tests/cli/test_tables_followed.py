@@ -1,4 +1,4 @@
-"""A file that grows gives every row once, as soon as its line is whole, whatever becomes of the file meanwhile."""
+"""A growing file gives every row once, as soon as its line is complete, across rotation and truncation."""
 
 import itertools
 import json
@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.cli.tables import TableError, open_table
-from streamkpca.cli.tables import source as openings
+from streamkpca.cli.tables import source as sources
 
 
 class Stop(BaseException):
-    """Raised where a follower would wait for ever."""
+    """Raised where the reader would wait for ever."""
 
 
-class Keeper:
-    """Somebody who writes a file; every step is done while the reader sleeps, having read all there is."""
+class Writer:
+    """Write a file step by step; each step happens while the reader sleeps, after it has read all there is."""
 
     def __init__(self, path, steps, seen=lambda: None):
         self.path, self._steps, self._seen = path, iter(steps), seen
@@ -39,7 +39,7 @@ class Keeper:
         if what == "stop":
             raise Stop
         if what == "append":
-            # Whoever writes keeps the file that was opened, even when it has lost its name.
+            # The writer keeps the file that it opened, even when that has lost its name.
             self._writing = self._writing or self.path.open("ab", buffering=0)
             self._writing.write(data[0])
         elif what == "move":
@@ -57,7 +57,7 @@ class Keeper:
 
     def follow(self, n_rows, **options):
         """Read until nothing more is written."""
-        with mock.patch.object(openings, "time", SimpleNamespace(sleep=self.sleep)):
+        with mock.patch.object(sources, "time", SimpleNamespace(sleep=self.sleep)):
             try:
                 yield from open_table(str(self.path), follow=True, **options).chunks(n_rows)
             except Stop:
@@ -83,7 +83,7 @@ LINES = {
 
 @st.composite
 def histories(draw):
-    """Draw a kind, the steps of its file's life, and what rows are complete after each."""
+    """Draw a format and the steps in which its file is written."""
     kind = draw(st.sampled_from(list(LINES)))
     header, line = LINES[kind]
     numbers, steps = itertools.count(), []
@@ -106,7 +106,7 @@ def histories(draw):
 
 
 def complete_rows(kind, steps):
-    """Yield the rows whose lines are whole after each step."""
+    """Yield the rows whose lines are complete after each step."""
     header, rows, text = LINES[kind][0], [], ""
     for step in steps:
         for what in step:
@@ -122,14 +122,18 @@ def complete_rows(kind, steps):
 
 
 @given(history=histories(), n_rows=st.integers(1, 4))
-def test_every_row_of_a_growing_file_comes_once_and_at_once(history, n_rows):
+def test_every_row_of_a_growing_file_is_read_once_and_without_delay(history, n_rows):
     kind, steps = history
     got = []
     waits = [[], *complete_rows(kind, steps)]
     expected = iter(waits)
     with tempfile.TemporaryDirectory() as folder:
-        keeper = Keeper(Path(folder, "log"), steps, lambda: pytest.fail("held back") if got != next(expected) else None)
-        for chunk in keeper.follow(n_rows):
+        writer = Writer(
+            Path(folder, "log"),
+            steps,
+            lambda: pytest.fail("a complete row was held back") if got != next(expected) else None,
+        )
+        for chunk in writer.follow(n_rows):
             assert 0 < len(chunk.rows) <= n_rows
             np.testing.assert_array_equal(chunk.rows[:, 1], chunk.rows[:, 0] + 0.5)
             got += chunk.rows[:, 0].tolist()
@@ -137,21 +141,21 @@ def test_every_row_of_a_growing_file_comes_once_and_at_once(history, n_rows):
 
 
 def follow(folder, steps, *, n_rows=10, **options):
-    return list(Keeper(folder / "log", steps).follow(n_rows, **options))
+    return list(Writer(folder / "log", steps).follow(n_rows, **options))
 
 
 def rows_of(chunks):
     return [chunk.rows.ravel().tolist() for chunk in chunks]
 
 
-def test_a_followed_file_goes_on_at_a_place_as_others_do(tmp_path):
+def test_a_followed_file_resumes_at_an_offset_as_others_do(tmp_path):
     *_, chunk = follow(tmp_path, [[("append", b"x\n1\n2\n")], [("append", b"3\n")]])
     with (tmp_path / "log").open("a") as file:
         file.write("4\n5")
-    later = Keeper(tmp_path / "log", [[("append", b"\n6\n")]])
-    with mock.patch.object(openings, "time", SimpleNamespace(sleep=later.sleep)):
+    later = Writer(tmp_path / "log", [[("append", b"\n6\n")]])
+    with mock.patch.object(sources, "time", SimpleNamespace(sleep=later.sleep)):
         table = open_table(str(tmp_path / "log"), follow=True)
-        table.go_on(chunk.place)
+        table.seek(chunk.offset)
         chunks = table.chunks(10)
         assert [next(chunks).rows.ravel().tolist() for _ in range(2)] == [[4], [5, 6]]
         with pytest.raises(Stop):
@@ -159,14 +163,14 @@ def test_a_followed_file_goes_on_at_a_place_as_others_do(tmp_path):
     later._writing.close()
 
 
-def test_places_after_a_rotation_are_those_of_the_new_file(tmp_path):
+def test_offsets_after_a_rotation_are_those_of_the_new_file(tmp_path):
     *_, last = follow(
         tmp_path, [[("append", b"x\n1\n")], ["move", "create", "reopen", ("append", b"x\n2\n3\n4\n")]], n_rows=2
     )
     assert last.rows.tolist() == [[4]]
     (tmp_path / "log").write_text("x\n2\n3\n4\n5\n")
     table = open_table(str(tmp_path / "log"))
-    table.go_on(last.place)
+    table.seek(last.offset)
     assert rows_of(table.chunks(9)) == [[5]]
 
 
@@ -183,35 +187,35 @@ def test_a_new_file_may_come_without_its_header_but_not_with_another(tmp_path):
 @pytest.mark.parametrize(
     "how", [["empty"], ["empty", ("append", b"x\n2\n")], ["empty", ("append", b"x\n2\n3\n4\n5\n")]]
 )
-def test_a_line_lost_to_truncation_is_told(tmp_path, how):
+def test_a_line_lost_to_truncation_is_reported(tmp_path, how):
     steps = [[("append", b"x\n1\n77")], how, [("append", b"")]]
     with pytest.raises(TableError, match="log, line 3: the file was emptied before the line was complete"):
         follow(tmp_path, steps)
     (tmp_path / "log").unlink()
-    keeper = Keeper(tmp_path / "log", steps)
-    with mock.patch.object(openings, "time", SimpleNamespace(sleep=keeper.sleep)):
-        table = open_table(str(keeper.path), follow=True, on_bad_rows="skip")
+    writer = Writer(tmp_path / "log", steps)
+    with mock.patch.object(sources, "time", SimpleNamespace(sleep=writer.sleep)):
+        table = open_table(str(writer.path), follow=True, on_bad_rows="skip")
         got = []
         with pytest.raises(Stop):
             got.extend(chunk.rows.ravel().tolist() for chunk in table.chunks(10))
-    keeper._writing.close()
+    writer._writing.close()
     assert table.n_skipped == 1
     assert "line 3" in table.first_skipped
 
 
-def test_a_last_line_without_its_end_is_whole_when_its_file_has_lost_its_name(tmp_path):
+def test_a_last_line_without_line_end_is_complete_when_its_file_has_lost_its_name(tmp_path):
     steps = [[("append", b"x\n1\n2")], ["move", "create", "reopen", ("append", b"x\n3\n")]]
     assert rows_of(follow(tmp_path, steps)) == [[1], [2], [3]]
 
 
-def test_a_file_may_be_gone_for_a_while_and_before_its_first_line_is_whole(tmp_path):
+def test_a_file_may_be_absent_for_a_while_even_before_its_first_line_is_complete(tmp_path):
     steps = [[("append", b"old")], ["move", "create", "reopen", ("append", b"x")], [("append", b"\n1\n")]]
     steps += [["remove"], [], ["create", "reopen", ("append", b"x\n2\n")]]
     assert rows_of(follow(tmp_path, steps)) == [[1], [2]]
 
 
-def test_a_name_is_certain_before_rows_are_read(tmp_path):
-    # Text and numbers in line one: whether the second has its text in the same places decides, and is waited for.
+def test_column_names_are_certain_before_rows_are_read(tmp_path):
+    # Text and numbers in line one: the reader waits for the second, whose text in the same fields would decide.
     for second, times in ((b"10:01,3,4\n", ["10:00", "10:01"]), (b"7,3,4\n", ["7"])):
         (tmp_path / times[0]).mkdir()
         steps = [[("append", b"10:00,1")], [("append", b",2\n")], [("append", second)]]
@@ -222,21 +226,21 @@ def test_a_name_is_certain_before_rows_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.npy", b"\x93NUMPY\x01\0", "only text grows row by row; leave --follow out"),
-        ("x.parquet", b"PAR1\x15\x04\x15\x10", "only text grows"),
-        ("x.npz", b"PK\x03\x04aaaa", "only text grows"),
-        ("x.arrow", b"\xff\xff\xff\xff\0\0\0\0", "only text grows"),
+        ("x.npy", b"\x93NUMPY\x01\0", "only text can grow row by row; leave --follow out"),
+        ("x.parquet", b"PAR1\x15\x04\x15\x10", "only text can grow"),
+        ("x.npz", b"PK\x03\x04aaaa", "only text can grow"),
+        ("x.arrow", b"\xff\xff\xff\xff\0\0\0\0", "only text can grow"),
         ("x.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "compressed files do not grow line by line; leave --follow out"),
     ],
 )
-def test_what_does_not_grow_line_by_line_is_refused(tmp_path, name, content, message):
+def test_a_format_that_does_not_grow_line_by_line_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content + b"\0" * 8)
     with pytest.raises(TableError, match=message):
         open_table(str(tmp_path / name), follow=True)
 
 
-def test_a_folder_and_a_file_in_no_folder_cannot_be_awaited(tmp_path):
+def test_a_folder_and_a_file_without_a_folder_cannot_be_followed(tmp_path):
     with pytest.raises(TableError, match="is a folder"):
         open_table(str(tmp_path), follow=True)
-    with pytest.raises(TableError, match="no such folder to wait in"):
+    with pytest.raises(TableError, match="neither the file nor its folder exists"):
         open_table(str(tmp_path / "no" / "log"), follow=True)

@@ -1,4 +1,4 @@
-"""What is written in any format is read again: whatever the chunks, from file or pipe, from the start or a place."""
+"""Every format is read as it was written: in chunks of any size, from file or pipe, from the start or an offset."""
 
 import io
 import json
@@ -25,14 +25,14 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=FINITE)
 )
-# Nothing that ends a field or a line, nothing that numpy's texts would drop; the rest is everybody's.
+# Nothing that ends a field or a line, and nothing that numpy's text arrays would drop.
 TIMES = st.text(
     st.characters(codec="utf-8", exclude_characters='\0\r\n\t",;\ufeff', exclude_categories=["Cs"]), min_size=1
 )
 
 
 class Pipe(io.RawIOBase):
-    """A stream that gives a few bytes at a time, and that nobody may seek in."""
+    """A stream that gives a few bytes at a time and refuses `seek`."""
 
     def __init__(self, data, piece):
         self._data, self._piece = io.BytesIO(data), piece
@@ -44,7 +44,7 @@ class Pipe(io.RawIOBase):
         return self._data.read(self._piece if size < 0 else min(size, self._piece))
 
     def seek(self, *_):
-        raise AssertionError("a pipe was sought in")
+        raise AssertionError("seek was called on a pipe")
 
 
 def read_all(table, n_rows):
@@ -58,7 +58,7 @@ def read_all(table, n_rows):
 @pytest.mark.parametrize("kind", WITH_TIMES)
 @settings(max_examples=30)
 @given(X=MATRICES, data=st.data())
-def test_what_is_written_is_read_from_files_and_pipes(kind, X, data):
+def test_tables_with_times_are_read_as_written_from_files_and_pipes(kind, X, data):
     times = data.draw(st.lists(TIMES, min_size=len(X), max_size=len(X)))
     n_rows, piece = data.draw(st.integers(1, 25)), data.draw(st.integers(1, 200))
     content = WITH_TIMES[kind](X, times)
@@ -81,7 +81,7 @@ def test_what_is_written_is_read_from_files_and_pipes(kind, X, data):
 @pytest.mark.parametrize("kind", NUMBERS)
 @settings(max_examples=30)
 @given(X=MATRICES, n_rows=st.integers(1, 25), piece=st.integers(1, 200))
-def test_bare_numbers_are_read_from_files_and_pipes(kind, X, n_rows, piece):
+def test_tables_of_numbers_are_read_as_written_from_files_and_pipes(kind, X, n_rows, piece):
     content = NUMBERS[kind](X)
     with tempfile.TemporaryDirectory() as folder:
         table = open_table(str(written(Path(folder), kind, content)))
@@ -92,7 +92,7 @@ def test_bare_numbers_are_read_from_files_and_pipes(kind, X, n_rows, piece):
 @pytest.mark.parametrize("kind", [*WITH_TIMES, *NUMBERS])
 @settings(max_examples=15)
 @given(data=st.data())
-def test_reading_goes_on_at_every_place(kind, data):
+def test_reading_resumes_at_every_offset(kind, data):
     X = data.draw(MATRICES)
     times = [f"{i}:00" for i in range(len(X))] if kind in WITH_TIMES else None
     n_rows, other, regrouped = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)))
@@ -104,7 +104,7 @@ def test_reading_goes_on_at_every_place(kind, data):
         for chunk in regroup(open_table(path, **option).chunks(n_rows), regrouped):
             done += len(chunk.rows)
             later = open_table(path, **option)
-            later.go_on(json.loads(json.dumps(chunk.place)))
+            later.seek(json.loads(json.dumps(chunk.offset)))
             rows, read = read_all(later, other)
             np.testing.assert_array_equal(rows, X[done:])
             assert times is None or not len(rows) or read == times[done:]
@@ -123,7 +123,7 @@ def test_regroup_keeps_times_and_labels_beside_their_rows(X, n_rows, cut):
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), np.arange(len(X)))
 
 
-def test_a_time_is_a_number_only_if_asked_for():
+def test_a_time_is_a_feature_only_if_asked_for():
     text = b"t,x\n1.50,2\n2.50,3\n"
     for options, rows in (({}, [[2], [3]]), ({"columns": ["t", "x"]}, [[1.5, 2], [2.5, 3]])):
         (chunk,) = open_table("<text>", stream=io.BytesIO(text), time="t", **options).chunks(10)
@@ -177,7 +177,7 @@ def test_times_of_npz_are_an_array_or_a_column(tmp_path):
         open_table(str(path), array="rows", time="rows")
 
 
-def test_numbers_of_arrow_may_be_of_any_type_and_of_one_name(tmp_path):
+def test_arrow_columns_may_have_any_number_type_and_the_same_name(tmp_path):
     columns = [pa.array([1, 2**60]), pa.array([True, False]), pa.array([0.5, 1.5]).dictionary_encode()]
     table = pa.table([*columns, pa.array([1, 2]).cast(pa.decimal128(21, 2))], names=["a", "a", "b", "c.d"])
     with ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
@@ -189,12 +189,12 @@ def test_numbers_of_arrow_may_be_of_any_type_and_of_one_name(tmp_path):
             np.testing.assert_array_equal(rows, np.array([[1, 1, 0.5, 1], [2**60, 0, 1.5, 2]])[:, expected])
 
 
-class Source(threading.Thread):
-    """Someone who writes to a pipe and waits, piece by piece, until the reader has had it."""
+class PipeWriter(threading.Thread):
+    """Write to a pipe piece by piece, each after the reader has taken the one before."""
 
     def __init__(self, pieces):
         super().__init__(daemon=True)
-        self._pieces, self.had = pieces, threading.Semaphore(0)
+        self._pieces, self.taken = pieces, threading.Semaphore(0)
         reading, self._writing = os.pipe()
         self.stream = os.fdopen(reading, "rb")
         self.start()
@@ -202,7 +202,7 @@ class Source(threading.Thread):
     def run(self):
         for piece in self._pieces:
             os.write(self._writing, piece)
-            if not self.had.acquire(timeout=60):
+            if not self.taken.acquire(timeout=60):
                 break
         os.close(self._writing)
 
@@ -213,7 +213,7 @@ def test_damaged_offsets_of_arrow_are_refused_before_they_are_followed(tmp_path)
     assert data.count(offsets) == 1
     for kind, damaged in (("file", data), ("stream", arrow_stream(np.ones((2, 1)), ["aa", "bb"]))):
         path = written(tmp_path, kind, damaged.replace(offsets, np.array([0, 2**30, 2**31 - 1], np.int32).tobytes()))
-        with pytest.raises(TableError, match=r"cannot be read .*; is the file whole"):
+        with pytest.raises(TableError, match=r"cannot be read .*; check that the file is complete"):
             list(open_table(str(path), time="t").chunks(10))
 
 
@@ -251,13 +251,13 @@ NPY = NUMBERS["npy"](np.arange(4.0).reshape(4, 1))
     ids=["csv", "csv_gz", "jsonl", "jsonl_arrays", "npy", "arrow"],
 )
 def test_a_pipe_holds_no_row_back(pieces):
-    source = Source(pieces)
-    with source.stream:
+    writer = PipeWriter(pieces)
+    with writer.stream:
         got = []
-        for chunk in open_table("<pipe>", stream=source.stream).chunks(1000):
+        for chunk in open_table("<pipe>", stream=writer.stream).chunks(1000):
             got.append(chunk.rows.ravel().tolist())
-            source.had.release()
-        source.join(timeout=60)
+            writer.taken.release()
+        writer.join(timeout=60)
     assert got == [[0], [1], [2], [3]]
 
 
@@ -277,10 +277,10 @@ def test_a_long_stream_takes_little_memory():
     finally:
         tracemalloc.stop()
     assert n > 1_000_000
-    assert peak < 12_000_000, "a block is a megabyte, its rows and their places a few"
+    assert peak < 12_000_000, "a block is a megabyte, its rows and their offsets a few"
 
 
-def test_a_group_of_rows_of_parquet_is_never_held_whole(tmp_path):
+def test_a_row_group_of_parquet_is_never_held_whole(tmp_path):
     X = np.random.default_rng(0).normal(size=(1_000_000, 2))
     parquet.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "x.parquet", row_group_size=len(X))
     before, held = pa.total_allocated_bytes(), []

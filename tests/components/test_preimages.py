@@ -46,8 +46,8 @@ def test_slopes_are_derivatives(kernel):
         numerical = (kernel.matrix(X + shift, Y) - kernel.matrix(X - shift, Y)) / (2 * step)
         exact = sum(
             2.0 * slope * (X[:, [feature]] - Y[:, feature])
-            for plane, slope in zip(kernel.program.planes, slopes, strict=True)
-            if plane.view.columns is None or feature in plane.view.columns
+            for matrix, slope in zip(kernel.program.base_matrices, slopes, strict=True)
+            if matrix.view.columns is None or feature in matrix.view.columns
         )
         np.testing.assert_allclose(exact, numerical, atol=1e-7)
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core import blas as _blas
+from streamkpca._core import blas
 from streamkpca._core.blas import one_blas_thread
 
 threadpoolctl = pytest.importorskip("threadpoolctl", reason="the oracle; comes with scikit-learn, extra sklearn")
 
 
 class Count:
-    """A switch that remembers what it was set to."""
+    """A thread count that remembers what it was set to."""
 
     def __init__(self, threads):
         self.threads = threads
@@ -30,7 +30,7 @@ class Count:
 @pytest.fixture
 def counts(monkeypatch):
     fakes = [Count(4), Count(2)]
-    monkeypatch.setattr(_blas, "_thread_counts", lambda: fakes)
+    monkeypatch.setattr(blas, "_thread_counts", lambda: fakes)
     return fakes
 
 
@@ -38,12 +38,12 @@ def threads_of(counts):
     return [count.threads for count in counts]
 
 
-def test_the_switches_are_those_of_the_libraries_in_use():
+def test_the_thread_counts_are_those_of_the_libraries_in_use():
     pools = [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["internal_api"] == "openblas"]
-    assert sorted(count.get() for count in _blas._thread_counts()) == sorted(pools)
+    assert sorted(count.get() for count in blas._thread_counts()) == sorted(pools)
 
 
-def test_inside_there_is_one_thread_and_afterwards_what_was(counts):
+def test_one_thread_is_used_inside_and_the_old_number_afterwards(counts):
     with one_blas_thread():
         assert threads_of(counts) == [1, 1]
         with one_blas_thread():
@@ -76,7 +76,7 @@ def test_overlapping_calls_restore_what_the_first_found(counts):
     assert threads_of(counts) == [4, 2]
 
 
-def test_learning_and_asking_happen_inside(counts):
+def test_fits_and_queries_run_on_one_thread(counts):
     seen = []
 
     def spy(X, Y):

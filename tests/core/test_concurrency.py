@@ -4,14 +4,17 @@ import os
 import pickle
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
-from streamkpca._core.concurrency import WriteLock
+import streamkpca
+from streamkpca._core import concurrency
+from streamkpca._core.concurrency import WriteLock, cached_property
 
 
 def is_free(lock):
-    """Say whether another thread could write."""
+    """Return whether another thread could write."""
     found = []
     thread = threading.Thread(target=lambda: found.append(lock.held.acquire(blocking=False)))
     thread.start()
@@ -58,12 +61,53 @@ def test_a_child_process_starts_with_free_locks():
 
 
 def test_locks_are_forgotten_with_their_models():
-    from streamkpca._core import concurrency as write_lock
-
     gc.collect()
-    before = len(write_lock._EVERY)
+    before = len(concurrency._LOCKS)
     locks = [WriteLock() for _ in range(5)]
-    assert len(write_lock._EVERY) == before + 5
+    assert len(concurrency._LOCKS) == before + 5
     del locks
     gc.collect()
-    assert len(write_lock._EVERY) == before
+    assert len(concurrency._LOCKS) == before
+
+
+class Slow:
+    def __init__(self) -> None:
+        self.n_calls, self.started, self.finish = 0, threading.Event(), threading.Event()
+
+    @cached_property
+    def result(self) -> list[int]:
+        """Compute slowly."""
+        self.n_calls += 1
+        self.started.set()
+        self.finish.wait(30)
+        return [self.n_calls]
+
+
+def test_a_cached_property_is_computed_once_and_kept():
+    slow = Slow()
+    slow.finish.set()
+    assert slow.result is slow.result
+    assert slow.n_calls == 1
+    assert vars(slow)["result"] == [1]
+    assert isinstance(Slow.result, cached_property)
+    assert Slow.result.__doc__ == "Compute slowly."
+
+
+def test_other_threads_do_not_wait_for_it_and_one_result_is_kept():
+    slow, other, found = Slow(), Slow(), []
+    other.finish.set()
+    thread = threading.Thread(target=lambda: found.append(slow.result))
+    thread.start()
+    slow.started.wait(30)
+    assert other.result == [1], "an object of the same class"
+    again = threading.Thread(target=lambda: found.append(slow.result))
+    again.start()
+    slow.finish.set()
+    thread.join()
+    again.join()
+    assert found[0] is found[1] is slow.result
+
+
+def test_no_module_uses_the_cached_property_that_locks():
+    for path in Path(streamkpca.__file__).parent.rglob("*.py"):
+        assert "functools import cached_property" not in path.read_text(encoding="utf-8"), path

@@ -9,7 +9,7 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.data())
-def test_all_finite_is_what_numpy_says(n, d, data):
+def test_all_finite_agrees_with_numpy(n, d, data):
     rows = np.array(data.draw(st.lists(NUMBERS, min_size=n * d, max_size=n * d))).reshape(n, d)
     assert all_finite(rows) == np.isfinite(rows).all()
 
@@ -24,7 +24,7 @@ def test_one_bad_number_is_found_anywhere(bad, place):
 
 
 @given(st.integers(0, 10**6), st.integers(0, 40))
-def test_the_largest_asymmetry_is_what_numpy_says(seed, m):
+def test_the_largest_asymmetry_agrees_with_numpy(seed, m):
     square = np.random.default_rng(seed).normal(size=(m, m))
     assert largest_asymmetry(square) == np.abs(square - square.T).max(initial=0.0)
     assert largest_asymmetry(square + square.T) == 0.0

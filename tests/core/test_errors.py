@@ -16,12 +16,12 @@ def test_the_message_names_the_request_and_the_remedy():
 
 
 @pytest.mark.parametrize("kind", [NotFittedError, ValueError, AttributeError, PeerNotFittedError])
-def test_it_is_every_kind_that_callers_may_catch(kind):
+def test_callers_can_catch_it_as_any_of_these_classes(kind):
     with pytest.raises(kind, match="needs a fitted"):
         raise not_fitted("KernelPCA", "transform")
 
 
-def test_hasattr_answers_false_for_it():
+def test_hasattr_returns_false_for_it():
     class Unfitted:
         @property
         def eigenvalues_(self):
@@ -40,7 +40,7 @@ def test_without_scikit_learn_it_is_the_plain_class_and_nothing_is_imported():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_module_of_scikit_learn_half_imported_does_no_harm(monkeypatch):
+def test_a_half_imported_scikit_learn_does_no_harm(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.exceptions", None)
     assert type(not_fitted("A", "b")) is NotFittedError
 

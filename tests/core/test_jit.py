@@ -28,7 +28,7 @@ jitted = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="the jit is off")
 
 
 def run(code, *, folder=PACKAGE.parent, **environment):
-    """Run code in a fresh interpreter that finds the package in a folder."""
+    """Run code in a new interpreter that finds the package in a folder."""
     variables = os.environ | {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"} | environment
     command = [sys.executable, "-c", code]
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -77,12 +77,12 @@ def test_division_by_zero_is_infinity_as_in_numpy():
 
 
 @jitted
-def test_loops_give_the_interpreter_lock_away():
+def test_loops_release_the_interpreter_lock():
     assert jit(add_up).targetoptions["nogil"]
 
 
 @jitted
-def test_where_nothing_can_be_cached_loops_still_compile(monkeypatch):
+def test_loops_still_compile_where_nothing_can_be_cached(monkeypatch):
     njit, asked = numba.njit, []
 
     def refuse(*arguments, **options):
@@ -100,10 +100,10 @@ def test_where_nothing_can_be_cached_loops_still_compile(monkeypatch):
 
 
 @jitted
-def test_a_copy_that_nobody_may_write_to_works(tmp_path, monkeypatch):
+def test_a_package_in_a_read_only_folder_works(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     shutil.copytree(PACKAGE, tmp_path / "streamkpca", ignore=shutil.ignore_patterns("__pycache__"))
-    # A file in the place of the cache folder stops even root.
+    # A file in place of the cache folder keeps even root from writing there.
     blocked = tmp_path / "streamkpca" / "__pycache__"
     blocked.write_text("")
     found = run_from(tmp_path, home=blocked / "home")
@@ -142,10 +142,10 @@ def filled(tmp_path_factory):
 
 
 @jitted
-def test_cache_files_that_were_cut_off_are_made_anew(filled, tmp_path):
+def test_truncated_cache_files_are_replaced(filled, tmp_path):
     full, answer, misses = filled
     cache = shutil.copytree(full, tmp_path / "cache")
-    # The index of one loop, the machine code of the next; half of it, or nothing at all.
+    # Damage the index of one loop and the machine code of the next; keep half of a file, or nothing.
     for i, index in enumerate(sorted(cache.rglob("*.nbi"))):
         for file in [index] if i % 2 else index.parent.glob(f"{index.stem}.*.nbc"):
             os.truncate(file, file.stat().st_size // 2 if i % 4 < 2 else 0)
@@ -160,8 +160,8 @@ def test_cache_files_that_were_cut_off_are_made_anew(filled, tmp_path):
 def test_machine_code_of_other_types_is_not_run(filled, tmp_path):
     full, answer, _ = filled
     cache = shutil.copytree(full, tmp_path / "cache")
-    # Two processes that compile at once can leave an index behind that names the wrong file: put one loop's code in the
-    # place of another's.
+    # Two processes that compile at once can leave an index that names the wrong file: replace one loop's code by
+    # another's.
     (source,) = cache.rglob("_loops.mirror_lower*.nbc")
     (place,) = cache.rglob("_loops.run_program*.1.nbc")
     shutil.copy(source, place)
@@ -172,7 +172,7 @@ def test_machine_code_of_other_types_is_not_run(filled, tmp_path):
 
 
 @jitted
-def test_a_full_disk_stops_nobody(monkeypatch):
+def test_a_full_disk_does_not_stop_a_loop(monkeypatch):
     loop = jit(add_up)
 
     def refuse(*arguments):

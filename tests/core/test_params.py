@@ -15,7 +15,7 @@ REALS = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.integers(-5, 50), st.integers(-3, 3))
-def test_integers_are_checked_against_the_least(value, least):
+def test_integers_are_checked_against_the_lower_limit(value, least):
     if value >= least:
         assert check_integer("p", np.int64(value), least=least, where=WHERE) == value
     else:
@@ -23,7 +23,7 @@ def test_integers_are_checked_against_the_least(value, least):
             check_integer("p", value, least=least, where=WHERE)
 
 
-def test_what_is_not_an_integer_is_a_type_error():
+def test_anything_but_an_integer_is_a_type_error():
     for value in (True, np.True_, 1.0, "1", None, 1j, [1], np.array([1]), Decimal(1), math.nan):
         with pytest.raises(TypeError, match=r"Model\.method: p must be an integer of at least 0, got "):
             check_integer("p", value, least=0, where=WHERE)
@@ -41,14 +41,14 @@ def test_numbers_are_checked_against_the_interval(value, open_below, open_above)
             check_real("p", value, **arguments)
 
 
-def test_no_number_without_a_finite_value():
+def test_numbers_without_a_finite_value_are_refused():
     # The last two are too large for a float.
     for value in (math.nan, math.inf, -math.inf, np.float32("nan"), 10**400, Fraction(10**400)):
         with pytest.raises(ValueError, match=r"Model\.method: p must be a finite number, got "):
             check_real("p", value, where=WHERE)
 
 
-def test_what_is_not_a_real_number_is_a_type_error():
+def test_anything_but_a_real_number_is_a_type_error():
     for value in (True, np.False_, "0.5", None, 1j, [0.5], np.array([0.5]), Decimal("0.5")):
         with pytest.raises(TypeError, match=r"Model\.method: p must be a number, got "):
             check_real("p", value, where=WHERE)

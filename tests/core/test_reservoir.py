@@ -1,4 +1,4 @@
-"""The reservoir: a fair race, whatever the cuts, the clock and the shards."""
+"""The reservoir draws fairly, whatever the blocks, the half-life and the shards."""
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ def sampled(size, seed, rows=ROWS, weights=None, block=50, half_life=None):
 
 
 def assert_frequencies(counts, expected, trials):
-    """Five standard deviations of a binomial count, for each of the rows."""
+    """Check that each count is within five standard deviations of a binomial count."""
     deviation = np.sqrt(trials * expected * (1.0 - expected)) + 1e-9
     assert np.abs(counts - trials * expected).max() < 5.0 * deviation.max()
 
 
-def test_rows_sit_at_their_positions_and_keys_ascend():
+def test_positions_belong_to_the_rows_and_keys_ascend():
     reservoir = sampled(64, 1)
     assert len(reservoir) == reservoir.size == 64
     assert reservoir.is_full
@@ -38,7 +38,7 @@ def test_rows_sit_at_their_positions_and_keys_ascend():
     assert np.all(np.diff(reservoir.keys) >= 0)
 
 
-def test_while_there_is_room_all_rows_are_kept():
+def test_all_rows_are_kept_until_the_reservoir_is_full():
     reservoir = sampled(500, 0)
     assert not reservoir.is_full
     assert sorted(reservoir.positions) == list(range(400))
@@ -52,7 +52,7 @@ def test_every_row_is_kept_equally_often():
     assert_frequencies(counts, np.full(400, 0.1), trials)
 
 
-def test_the_first_draw_is_in_proportion_to_weight_and_fading():
+def test_the_first_draw_is_in_proportion_to_decayed_weight():
     weights = np.random.default_rng(1).uniform(0.0, 2.0, 60)
     weights[:5] = 0.0
     now = weights * 2.0 ** (-np.arange(60)[::-1] / 30.0)
@@ -77,7 +77,7 @@ def test_sums_over_the_sample_estimate_sums_over_the_stream():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 399))
-def test_merging_is_one_race(seed, cut):
+def test_a_merge_is_one_race(seed, cut):
     left = sampled(30, seed, ROWS[:cut], block=400)
     right = sampled(30, seed, ROWS[cut:], block=400)
     merged, turned = left.merged(right, cut), right.merged(left, 400 - cut)
@@ -92,7 +92,7 @@ def test_shards_with_equal_seeds_draw_independently():
     for seed in range(trials):
         left, right = sampled(10, seed, ROWS[:100]), sampled(10, seed, ROWS[100:200])
         both += len(set(left.positions.tolist()) & set(right.positions.tolist()))
-    # One position in a hundred is in both by chance: 1 a trial, variance below 1.
+    # One position in a hundred is in both by chance: one in each trial, with a variance below 1.
     assert abs(both - trials) < 5 * np.sqrt(trials)
 
 
@@ -104,7 +104,7 @@ def test_the_smallest_reservoirs(size):
     assert len(reservoir.merged(sampled(5, 1), 400)) == size
 
 
-def test_fading_keeps_the_order():
+def test_decay_keeps_the_order():
     reservoir = sampled(20, 0)
     decayed = reservoir.decayed(1e-3)
     np.testing.assert_array_equal(decayed.positions, reservoir.positions)

@@ -72,7 +72,7 @@ def test_independent_span_finds_a_basis_of_what_rows_span(seed, n, rank):
     np.testing.assert_allclose(factor @ rotation, rows[accepted], atol=1e-9)
     assert np.all(np.triu(factor, 1) == 0.0)
     assert np.all(np.diagonal(factor) > 0.0)
-    # Nothing of any row lies outside.
+    # No row has a part outside the span.
     np.testing.assert_allclose(rows @ rotation.T @ rotation, rows, atol=1e-5)
 
 

@@ -53,7 +53,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("rows", "error", "message"), BAD_ROWS)
-def test_refuses_what_are_not_finite_rows(rows, error, message):
+def test_rows_that_are_not_finite_numbers_are_refused(rows, error, message):
     with pytest.raises(error, match=rf"^Model\.method: .*{message}"):
         as_rows(rows, where=WHERE)
 
@@ -76,7 +76,7 @@ def test_an_integer_too_large_for_float64_is_refused():
         as_rows([[10**400]], where=WHERE)
 
 
-def test_another_width_names_both_and_the_estimator():
+def test_the_error_for_another_width_names_both_widths_and_the_estimator():
     with pytest.raises(ValueError, match=r"X has 2 features, but Model is expecting 3 features as input"):
         as_rows(np.ones((1, 2)), where=WHERE, n_features=3)
 
@@ -118,22 +118,22 @@ def test_every_real_type_and_order_becomes_the_same_numbers(dtype):
     ],
     ids=lambda rows: type(rows).__module__.split(".")[0] + "-" + type(rows).__name__,
 )
-def test_accepts_rows_in_any_clothes(rows):
+def test_rows_of_any_container_are_accepted(rows):
     np.testing.assert_array_equal(as_rows(rows, where=WHERE), [[1.0, 2.0], [3.0, 4.0]])
 
 
-def test_masked_entries_are_not_read_as_if_they_were_data():
+def test_masked_entries_are_refused():
     masked = np.ma.masked_array([[1.0, 2.0], [3.0, -999.0]], mask=[[False, False], [False, True]])
     with pytest.raises((TypeError, ValueError), match=r"^Model\.method: "):
         as_rows(masked, where=WHERE)
 
 
-def test_accepts_boolean_columns_beside_numbers_in_a_table():
+def test_boolean_columns_beside_numbers_are_accepted():
     table = pd.DataFrame({"a": [True, False], "b": [2.0, 4.0]})
     np.testing.assert_array_equal(as_rows(table, where=WHERE), [[1.0, 2.0], [0.0, 4.0]])
 
 
-def test_memory_maps_and_read_only_arrays_are_taken_as_they_are(tmp_path):
+def test_memory_maps_and_read_only_arrays_are_not_copied(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     rows = as_rows(mapped, where=WHERE)
@@ -188,12 +188,12 @@ def test_sample_weights_become_one_number_a_row(weights, expected):
         (scipy.sparse.csr_array(np.ones((3, 1))), TypeError, "sample_weight is sparse"),
     ],
 )
-def test_refuses_what_are_not_weights(weights, error, message):
+def test_invalid_sample_weights_are_refused(weights, error, message):
     with pytest.raises(error, match=rf"^Model\.method: .*{message}"):
         as_sample_weight(weights, 3, where=WHERE)
 
 
-def test_feature_names_are_those_of_tables_with_string_columns():
+def test_feature_names_are_read_from_tables_with_string_columns():
     assert list(feature_names(pd.DataFrame({"a": [1], "b": [2]}))) == ["a", "b"]
     assert list(feature_names(pl.DataFrame({"a": [1], "b": [2]}))) == ["a", "b"]
 

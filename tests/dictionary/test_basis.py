@@ -58,7 +58,7 @@ def test_residuals_are_squared_distances_to_the_span(seed, m, n):
     np.testing.assert_allclose(seen.coordinates @ basis.factor.T, cross, atol=1e-12)
 
 
-def test_of_linear_atoms_it_is_plain_geometry():
+def test_linear_atoms_give_plain_geometry():
     basis, accepted = basis_of(np.array([[2.0, 0.0, 0.0], [5.0, 0.0, 0.0], [1.0, 3.0, 0.0]]), Linear())
     np.testing.assert_array_equal(accepted, [0, 2])
     seen = basis.project(np.array([[7.0, -2.0, 4.0]]))
@@ -81,14 +81,14 @@ def test_no_rows_are_projected_to_nothing():
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e68])
-def test_repeated_rows_enter_once_at_any_scale(scale):
+def test_repeated_rows_are_admitted_once_at_any_scale(scale):
     atoms = scale * np.repeat(rows_of(3, 2), 3, axis=0)
     basis, accepted = basis_of(atoms, Linear())
     np.testing.assert_array_equal(accepted, [0, 3])
     assert len(basis.extend(atoms)) == 0
 
 
-def test_rows_without_energy_never_enter():
+def test_rows_without_energy_are_never_admitted():
     basis, accepted = basis_of(np.zeros((3, 2)), Linear())
     assert len(accepted) == 0
     assert basis.size == 0
@@ -102,15 +102,15 @@ def test_a_finite_rank_stops_the_basis(degree, rank):
 
 @given(SEEDS, st.integers(1, 9), st.data())
 def test_removing_leaves_the_basis_of_the_others(seed, m, data):
-    gone = np.array(sorted(data.draw(st.sets(st.integers(0, m - 1)))), dtype=np.int64)
+    removed = np.array(sorted(data.draw(st.sets(st.integers(0, m - 1)))), dtype=np.int64)
     atoms, rows = rows_of(seed, m), rows_of(seed + 1, 5)
     basis, _ = basis_of(atoms)
     before = basis.project(rows).coordinates
-    rotation = basis.remove(gone)
-    fresh, _ = basis_of(np.delete(atoms, gone, axis=0))
-    np.testing.assert_array_equal(basis.atoms, fresh.atoms)
-    np.testing.assert_allclose(basis.factor, fresh.factor, atol=1e-7)
-    np.testing.assert_allclose(rotation @ rotation.T, np.eye(m - len(gone)), atol=1e-12)
+    rotation = basis.remove(removed)
+    direct, _ = basis_of(np.delete(atoms, removed, axis=0))
+    np.testing.assert_array_equal(basis.atoms, direct.atoms)
+    np.testing.assert_allclose(basis.factor, direct.factor, atol=1e-7)
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(m - len(removed)), atol=1e-12)
     np.testing.assert_allclose(before @ rotation.T, basis.project(rows).coordinates, atol=1e-7)
     assert np.all(np.triu(basis.factor, 1) == 0.0)
 
@@ -122,7 +122,7 @@ def test_rows_above_the_first_removed_keep_their_bits():
     np.testing.assert_array_equal(basis.factor[:4, :4], before[:4, :4])
 
 
-def test_a_copy_goes_its_own_way_and_arrays_are_replaced_not_written():
+def test_a_copy_is_independent_and_arrays_are_replaced_not_written():
     basis, _ = basis_of(rows_of(0, 5))
     twin, atoms, factor = basis.copy(), basis.atoms, basis.factor
     bits = atoms.tobytes(), factor.tobytes()
@@ -169,7 +169,7 @@ def test_energies_beyond_the_range_of_squares_are_refused(value):
         check_energy(np.array([1.0, 2.0, value, value]))
 
 
-def test_a_basis_never_projects_such_rows():
+def test_projecting_such_rows_is_refused():
     basis, _ = basis_of(rows_of(0, 3), Linear())
     with pytest.raises(ValueError, match="for row 1 of these"):
         basis.project(np.array([[1.0, 0.0, 0.0], [1e80, 0.0, 0.0]]))
@@ -191,7 +191,7 @@ def test_the_stated_rounding_bounds_what_rounding_does(kernel, seed):
     basis = Basis(kernel, 3)
     for start in range(0, 400, 8):
         basis.extend(rows[start : start + 8])
-    # All features of a finite-rank kernel are spanned, so whatever is left of a row is rounding.
+    # The atoms span all features of a kernel of finite rank, so every residual is rounding.
     seen = basis.project(rows)
     bound = rounding_error(seen.energy, basis.interpolation(seen.coordinates), basis.energy)
     worst = float(np.max(np.abs(seen.residual) / np.maximum(bound, LEAST_PIVOT * seen.energy)))

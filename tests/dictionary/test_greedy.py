@@ -1,11 +1,11 @@
-"""Greedy pursuit against the greedy method written down plainly, with the whole residual matrix at every step."""
+"""Greedy pursuit against the plain greedy method, which keeps the whole residual matrix at every step."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.dictionary import greedy as pursuit_module
+from streamkpca.dictionary import greedy
 from streamkpca.dictionary.greedy import Pursuit
 from streamkpca.kernels import RBF, Linear, Polynomial
 
@@ -41,7 +41,7 @@ class Naive:
 
 
 def assert_greedy(pursuit, K, weights, criterion, pools=None):
-    """Check that every atom was the best candidate of its turn."""
+    """Check that every atom was the best candidate when it was chosen."""
     naive = Naive(K, weights, criterion)
     for i, row in enumerate(pursuit.atoms):
         gains = naive.gains()
@@ -54,7 +54,7 @@ def assert_greedy(pursuit, K, weights, criterion, pools=None):
 
 
 @given(SEEDS, st.integers(1, 30), st.integers(1, 8), CRITERIA)
-def test_of_all_rows_it_takes_the_best_in_turn(seed, n, m, criterion):
+def test_each_atom_is_the_best_of_all_rows(seed, n, m, criterion):
     rows, weights = scene(seed, n)
     pursuit = ran(rows, weights, m=m, criterion=criterion)
     assert len(set(pursuit.atoms)) == len(pursuit.atoms) == min(n, m)
@@ -62,16 +62,16 @@ def test_of_all_rows_it_takes_the_best_in_turn(seed, n, m, criterion):
 
 
 @given(SEEDS, st.integers(2, 30), st.integers(1, 15), st.integers(1, 10), CRITERIA)
-def test_of_a_pool_it_takes_the_best_in_turn(seed, n, m, size, criterion):
+def test_each_atom_is_the_best_of_its_pool(seed, n, m, size, criterion):
     rows, weights = scene(seed, n)
-    pools, drawn = [], Pursuit._drawn
+    pools, drawn = [], Pursuit._draw_candidates
 
     def spy(pursuit, count, random):
         pools.append((len(pursuit.atoms), drawn(pursuit, count, random)))
         return pools[-1][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pursuit, "_drawn", spy)
+        patch.setattr(Pursuit, "_draw_candidates", spy)
         pursuit = ran(rows, weights, m=m, criterion=criterion, n_candidates=size)
     assert all(len(set(pool)) == len(pool) <= size for _, pool in pools)
     assert len(pursuit.atoms) == min(n, m)
@@ -84,10 +84,10 @@ def test_of_a_pool_it_takes_the_best_in_turn(seed, n, m, size, criterion):
 
 
 @pytest.mark.parametrize("criterion", ["residual", "original"])
-def test_chunks_change_no_choice(monkeypatch, criterion):
+def test_the_chunk_size_changes_no_choice(monkeypatch, criterion):
     rows, weights = scene(1, 40)
     whole = ran(rows, weights, m=12, criterion=criterion)
-    monkeypatch.setattr(pursuit_module, "_CHUNK", 7)
+    monkeypatch.setattr(greedy, "_CHUNK", 7)
     parts = ran(rows, weights, m=12, criterion=criterion)
     assert parts.atoms == whole.atoms
     np.testing.assert_allclose(parts.coordinates, whole.coordinates, atol=1e-9)
@@ -109,7 +109,7 @@ def test_coordinates_are_those_of_gram_schmidt():
 
 
 @given(SEEDS, st.integers(2, 25), st.floats(0.001, 0.9), st.sampled_from([None, 5]))
-def test_it_stops_when_little_enough_is_left(seed, n, share, n_candidates):
+def test_it_stops_as_soon_as_the_target_is_reached(seed, n, share, n_candidates):
     rows, weights = scene(seed, n)
     target = share * weights.sum()
     pursuit = ran(rows, weights, m=n, target=target, n_candidates=n_candidates)
@@ -122,7 +122,7 @@ def test_it_stops_when_little_enough_is_left(seed, n, share, n_candidates):
 
 @pytest.mark.parametrize(("kernel", "rank"), [(Linear(), 3), (Polynomial(2, gamma=0.5), 10)])
 @pytest.mark.parametrize("n_candidates", [None, 8, 64])
-def test_a_finite_rank_ends_it(kernel, rank, n_candidates):
+def test_it_stops_at_a_finite_rank(kernel, rank, n_candidates):
     rows, weights = scene(0, 64)
     assert len(ran(rows, weights, kernel=kernel, m=40, n_candidates=n_candidates).atoms) == rank
 
@@ -141,13 +141,13 @@ def test_rows_without_energy_need_no_atoms():
     assert ran(np.zeros((5, 2)), np.ones(5), kernel=Linear(), n_candidates=2).atoms == []
 
 
-def test_progress_is_told_after_every_choice():
-    told = []
-    ran(*scene(0, 9), m=4, progress=lambda done, most: told.append((done, most)))
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    told.clear()
-    ran(*scene(0, 3), m=400, n_candidates=2, progress=lambda done, most: told.append((done, most)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+def test_progress_is_reported_after_every_choice():
+    reported = []
+    ran(*scene(0, 9), m=4, progress=lambda done, most: reported.append((done, most)))
+    assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    reported.clear()
+    ran(*scene(0, 3), m=400, n_candidates=2, progress=lambda done, most: reported.append((done, most)))
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize("scale", [1e-250, 1e-160, 1e-80, 1e80, 1e138])

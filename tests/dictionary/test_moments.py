@@ -1,3 +1,6 @@
+"""Moments, row sums and projection losses against plain sums over the rows."""
+
+import math
 from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
@@ -5,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.dictionary.moments import Moments
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
 
 SEEDS = st.integers(0, 10**6)
 
@@ -58,12 +61,12 @@ def test_a_whole_number_weight_is_a_repeated_row():
     times = np.array([0, 1, 2, 3, 1, 4])
     weighted = Moments.zero(3).add(c, energy, times.astype(float))
     repeated = Moments.zero(3).add(c.repeat(times, axis=0), energy.repeat(times), np.ones(times.sum()))
-    # The squared weights differ: that is what Bessel's correction for weights is about.
+    # The squared weights differ, which is why Bessel's correction needs them.
     assert_same(replace(weighted, total_squared_weight=repeated.total_squared_weight), repeated)
 
 
 @given(SEEDS, st.integers(1, 10), st.integers(0, 4), st.integers(0, 3))
-def test_growing_adds_directions_with_nothing_recorded(seed, n, m, count):
+def test_new_directions_have_nothing_recorded(seed, n, m, count):
     moments = Moments.zero(m).add(*drawn(seed, n, m))
     grown = moments.grown(count)
     np.testing.assert_array_equal(grown.second[:m, :m], moments.second)
@@ -78,11 +81,11 @@ def test_rotating_records_the_rows_in_the_smaller_basis(seed, n, m, data):
     c, energy, a = drawn(seed, n, m)
     rotation = np.linalg.qr(np.random.default_rng(seed + 1).normal(size=(m, m)))[0][:k]
     rotated = Moments.zero(m).add(c, energy, a).rotated(rotation)
-    fresh = Moments.zero(k).add(c @ rotation.T, energy, a)
-    np.testing.assert_allclose(rotated.first, fresh.first, atol=1e-9)
-    np.testing.assert_allclose(rotated.second, fresh.second, atol=1e-9)
+    direct = Moments.zero(k).add(c @ rotation.T, energy, a)
+    np.testing.assert_allclose(rotated.first, direct.first, atol=1e-9)
+    np.testing.assert_allclose(rotated.second, direct.second, atol=1e-9)
     np.testing.assert_array_equal(rotated.second, rotated.second.T)
-    assert rotated.losses.total == pytest.approx(fresh.losses.total, abs=1e-9)
+    assert rotated.losses.total == pytest.approx(direct.losses.total, abs=1e-9)
     assert rotated.losses.by_removal >= -1e-12
     assert_conserved(rotated)
 
@@ -99,3 +102,141 @@ def test_moments_never_change():
     assert not moments.second.any()
     with pytest.raises(FrozenInstanceError):
         moments.energy = 1.0
+
+
+# Row sums
+
+
+def drawn_vectors(seed, n, m, *, even=False):
+    rng = np.random.default_rng(seed)
+    weights = np.ones(n) if even else rng.choice([0.0, 0.5, 1.0, 2.5], n)
+    return rng.normal(size=(n, m)), rng.uniform(0.5, 2.0, n), weights
+
+
+def assert_same_sums(left, right):
+    for field in fields(RowSums):
+        np.testing.assert_allclose(getattr(left, field.name), getattr(right, field.name), rtol=1e-12, atol=1e-12)
+
+
+@given(SEEDS, st.integers(1, 20), st.integers(0, 5), st.booleans())
+def test_row_sums_are_the_weighted_sums(seed, n, m, even):
+    vectors, energy, a = drawn_vectors(seed, n, m, even=even)
+    sums = RowSums.of(vectors, energy, a)
+    assert sums.total_weight == pytest.approx(sum(a))
+    assert sums.total_squared_weight == pytest.approx(sum(a**2))
+    assert sums.energy == pytest.approx(sum(a * energy))
+    assert sums.largest_energy == max(energy[a > 0.0], default=0.0)
+    np.testing.assert_allclose(sums.first, sum((w * v for w, v in zip(a, vectors, strict=True)), np.zeros(m)))
+    second = sum((w * np.outer(v, v) for w, v in zip(a, vectors, strict=True)), np.zeros((m, m)))
+    np.testing.assert_allclose(sums.second, second, atol=1e-12)
+    np.testing.assert_array_equal(sums.second, sums.second.T)
+
+
+@given(SEEDS, st.integers(2, 20), st.integers(0, 4), st.data())
+def test_sums_of_parts_add_up(seed, n, m, data):
+    cut = data.draw(st.integers(1, n - 1))
+    rows = drawn_vectors(seed, n, m)
+    parts = [RowSums.of(*(part[piece] for part in rows)) for piece in (slice(cut), slice(cut, None))]
+    assert_same_sums(RowSums.zero(m).plus(parts[0]).plus(parts[1]), RowSums.of(*rows))
+
+
+@given(SEEDS, st.floats(0.0, 1.0))
+def test_decay_multiplies_the_weights(seed, factor):
+    vectors, energy, a = drawn_vectors(seed, 12, 3)
+    decayed, weighted = RowSums.of(vectors, energy, a).decayed(factor), RowSums.of(vectors, energy, a * factor)
+    # The largest energy is kept even when its row has no weight left.
+    if factor:
+        assert_same_sums(decayed, weighted)
+    assert decayed.total_squared_weight == pytest.approx(factor**2 * (a @ a))
+
+
+@given(SEEDS, st.integers(0, 4), st.integers(0, 4))
+def test_mapped_sums_are_the_sums_of_mapped_rows(seed, m, k):
+    vectors, energy, a = drawn_vectors(seed, 12, m)
+    matrix = np.random.default_rng(seed + 1).normal(size=(k, m))
+    mapped = RowSums.of(vectors, energy, a).mapped(matrix)
+    assert_same_sums(mapped, RowSums.of(vectors @ matrix.T, energy, a))
+    np.testing.assert_array_equal(mapped.second, mapped.second.T)
+
+
+def test_sums_of_squared_weights_survive_factors_whose_square_underflows():
+    sums = RowSums.of(np.ones((2, 1)), np.ones(2), np.full(2, 1e100)).decayed(1e-220)
+    assert sums.total_weight == pytest.approx(2e-120)
+    assert sums.total_squared_weight == pytest.approx(2e-240)
+
+
+# Projection losses
+
+
+def test_there_are_no_losses_at_first():
+    assert ProjectionLoss().total == ProjectionLoss().orthogonal == ProjectionLoss().other_distance == 0.0
+
+
+def test_losses_add_up_and_growth_counts_them_as_other():
+    losses = ProjectionLoss().arrived(4.0).removed(9.0)
+    assert (losses.on_arrival, losses.by_removal, losses.total, losses.orthogonal) == (4.0, 9.0, 13.0, 13.0)
+    assert losses.other_distance == 0.0
+    grown = losses.span_grown()
+    assert (grown.on_arrival, grown.by_removal, grown.orthogonal) == (4.0, 9.0, 0.0)
+    assert grown.other_distance == 5.0
+    # Arrivals belong to different rows, so squares add up; removals may belong to the same rows, so lengths do.
+    again = grown.arrived(12.0).removed(4.0).span_grown()
+    assert again.other_distance == pytest.approx(4.0 + 3.0 + 2.0)
+    assert again.total == 29.0
+
+
+def test_the_bound_on_rounding_survives_changes_of_the_span():
+    losses = ProjectionLoss().arrived(1.0, 0.25).rounded(0.5).removed(1.0).span_grown()
+    assert losses.rounding == 0.75
+    assert losses.decayed(0.5).rounding == 0.375
+    assert losses.merged(losses).rounding == 1.5
+    assert losses.total == 2.0
+
+
+def test_losses_that_rounding_makes_negative_count_as_zero():
+    losses = ProjectionLoss().arrived(-1e-18).removed(-1e-18)
+    assert losses.orthogonal == 0.0
+    assert losses.span_grown().other_distance == 0.0
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 10.0), st.floats(0.0, 10.0))
+def test_decay_multiplies_energies_and_takes_its_root_for_lengths(factor, arrival, removal):
+    losses = ProjectionLoss().arrived(arrival).removed(removal).span_grown().arrived(arrival)
+    decayed = losses.decayed(factor)
+    assert decayed.total == pytest.approx(factor * losses.total)
+    assert decayed.other_distance == pytest.approx(math.sqrt(factor) * losses.other_distance)
+
+
+def test_lengths_of_losses_of_different_rows_add_as_squares():
+    merged = ProjectionLoss().removed(9.0).merged(ProjectionLoss().removed(16.0).arrived(1.0))
+    assert merged.other_distance == pytest.approx(1.0 + 5.0)
+    assert merged.orthogonal == 0.0
+    assert merged.total == 26.0
+
+
+@given(SEEDS, st.lists(st.sampled_from(["rows", "grow", "shrink"]), min_size=1, max_size=12))
+def test_the_bounds_hold_for_explicit_rows(seed, events):
+    """The span of a few rows grows and shrinks along random directions; recorded rows follow it."""
+    rng = np.random.default_rng(seed)
+    d, rows, recorded = 6, np.empty((0, 6)), np.empty((0, 6))
+    basis, losses = np.empty((0, d)), ProjectionLoss()
+    for event in events:
+        if event == "rows":
+            new = rng.normal(size=(5, d))
+            kept = new @ basis.T @ basis
+            losses = losses.arrived(float((new**2).sum() - (kept**2).sum()))
+            rows, recorded = np.vstack([rows, new]), np.vstack([recorded, kept])
+        elif event == "grow" and len(basis) < d:
+            basis = np.linalg.qr(np.vstack([basis, rng.normal(size=(1, d))]).T)[0].T
+            losses = losses.span_grown()
+        elif event == "shrink" and len(basis):
+            basis = np.linalg.qr(rng.normal(size=(len(basis), len(basis))))[0][1:] @ basis
+            kept = recorded @ basis.T @ basis
+            losses = losses.removed(float((recorded**2).sum() - (kept**2).sum()))
+            recorded = kept
+    assert losses.total + (recorded**2).sum() == pytest.approx((rows**2).sum())
+    if not len(rows):
+        return
+    true, seen = (np.linalg.svd(part, compute_uv=False) for part in (rows, recorded))
+    assert np.all(true >= seen - losses.other_distance - 1e-9)
+    assert np.all(true <= np.sqrt(seen**2 + losses.orthogonal) + losses.other_distance + 1e-9)

@@ -13,7 +13,7 @@ SEEDS = st.integers(0, 10**6)
 
 
 @given(SEEDS, st.integers(0, 6), st.integers(1, 10))
-def test_gains_are_what_the_block_would_win(seed, m, b):
+def test_gains_are_what_the_rows_explain_of_the_block(seed, m, b):
     scene = Scene(seed, m, b)
     R = residual_gram(scene.rows, scene.atoms)
     before = scene.weights @ np.diagonal(R)
@@ -57,8 +57,8 @@ def test_rows_of_weight_zero_atoms_and_dependent_rows_gain_nothing():
     assert np.isfinite(residual.gains()[[2, 5]]).all()
 
 
-def assert_measured(residual, scene, atoms, places):
-    """Compare with residuals, gains and interpolation from kernel matrices alone; `places` holds the atoms' places."""
+def assert_measured(residual, scene, atoms, columns):
+    """Compare with residuals, gains and interpolation (in the atoms' columns) from kernel matrices alone."""
     R = residual_gram(scene.rows, atoms)
     np.testing.assert_allclose(residual.residual, np.diagonal(R), atol=1e-7)
     gains = residual.gains()
@@ -66,22 +66,22 @@ def assert_measured(residual, scene, atoms, places):
         assert gains[j] == pytest.approx(scene.weights @ R[j] ** 2 / R[j, j], abs=1e-5)
     expected = np.zeros_like(residual.interpolation)
     if len(atoms):
-        expected[:, places] = np.linalg.solve(rbf(atoms, atoms), rbf(atoms, scene.rows)).T
+        expected[:, columns] = np.linalg.solve(rbf(atoms, atoms), rbf(atoms, scene.rows)).T
     np.testing.assert_allclose(residual.interpolation, expected, atol=1e-5)
 
 
 @given(SEEDS, st.integers(0, 5), st.integers(1, 8), st.data())
-def test_admit_takes_a_rows_direction_in(seed, m, b, data):
+def test_admit_adds_a_rows_direction_to_the_span(seed, m, b, data):
     row = data.draw(st.integers(0, b - 1))
     scene = Scene(seed, m, b)
     residual = scene.residual(more=2)
     residual.admit(row, m + 1)
-    places = [*range(m), m + 1]
-    assert_measured(residual, scene, np.vstack([scene.atoms, scene.rows[row]]), places)
+    columns = [*range(m), m + 1]
+    assert_measured(residual, scene, np.vstack([scene.atoms, scene.rows[row]]), columns)
 
 
 def test_the_best_row_is_independent_beyond_rounding():
-    # Atoms so close that what projects onto them is known to some digits only: the third row is lost in that.
+    # The atoms are so close that projections onto them have few correct digits: the third residual is below rounding.
     atoms = np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]])
     basis = Basis(Linear(), 3)
     basis.extend(atoms)
@@ -103,7 +103,7 @@ def test_gains_scale_with_the_kernel(scale):
     np.testing.assert_allclose(ours / scale, theirs, rtol=1e-6)
 
 
-def test_the_leading_rows_come_in_order_and_gain_something():
+def test_the_leading_rows_come_in_order_and_have_positive_gains():
     scene = Scene(5, 2, 9)
     residual = scene.residual()
     gains = residual.cautious_gains(scene.total_weight)
@@ -112,7 +112,7 @@ def test_the_leading_rows_come_in_order_and_gain_something():
     assert residual.leading(np.full(9, -1.0), 4).tolist() == []
 
 
-def test_residuals_whose_squares_vanish_beside_the_others_gain_nothing():
+def test_residuals_whose_squares_underflow_gain_nothing():
     rows = np.array([[1.0, 0.0], [0.5, 1.0], [1e-160, 1e-160]])
     basis = Basis(Linear(), 2)
     residual = ResidualGram(basis, basis.project(rows), np.ones(3), 0)
@@ -121,7 +121,7 @@ def test_residuals_whose_squares_vanish_beside_the_others_gain_nothing():
         assert gains[2] == -np.inf
 
 
-def test_an_indefinite_kernel_is_named_with_a_remedy():
+def test_the_warning_of_an_indefinite_kernel_names_a_remedy():
     rows = np.random.default_rng(0).normal(size=(30, 2))
     basis = Basis(Sigmoid(1.0, coef0=-1.0), 2)
     with pytest.warns(IndefiniteKernelWarning, match="not positive definite.*squared distance.*RBF or Polynomial"):

@@ -11,19 +11,19 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import (
     Choice,
+    choose_below_budget,
     choose_by_tolerance,
-    choose_for_free_places,
     choose_swaps,
     choose_to_shrink,
 )
 from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
-NOBODY = np.empty(0, dtype=np.int64)
+NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
 @given(SEEDS, st.integers(0, 5), st.integers(1, 12), st.floats(1e-6, 0.9))
-def test_the_tolerance_is_kept_by_no_more_rows_than_needed(seed, m, b, tolerance):
+def test_the_tolerance_is_kept_and_the_last_row_was_needed(seed, m, b, tolerance):
     scene = Scene(seed, m, b)
     choice = choose_by_tolerance(scene.basis, scene.block, scene.weights, tolerance)
     assert len(choice.removed) == 0
@@ -60,13 +60,13 @@ def test_tolerance_zero_takes_the_largest_pivot_first(seed, m, b):
         assert left[row] >= left.max() - 1e-6
 
 
-def test_of_a_finite_rank_it_takes_as_many_as_the_rank():
+def test_a_kernel_of_finite_rank_needs_as_many_atoms_as_its_rank():
     scene = Scene(1, 0, 40, kernel=Polynomial(2, gamma=1.0))
     assert len(choose_by_tolerance(scene.basis, scene.block, scene.weights, 0.0).admitted) == 10
 
 
 @given(SEEDS, st.integers(0, 6), st.integers(1, 12), st.integers(1, 4))
-def test_free_places_are_filled_by_what_explains_the_stream(seed, m, b, more):
+def test_below_the_budget_rows_that_explain_the_stream_are_admitted(seed, m, b, more):
     scene = Scene(seed, m, b)
     choice = fill(scene, m + more)
     assert len(choice.removed) == 0
@@ -78,7 +78,7 @@ def test_free_places_are_filled_by_what_explains_the_stream(seed, m, b, more):
 
 
 def fill(scene, max_atoms, tolerance=1e-3):
-    return choose_for_free_places(
+    return choose_below_budget(
         scene.basis,
         scene.block,
         scene.weights,
@@ -89,7 +89,7 @@ def fill(scene, max_atoms, tolerance=1e-3):
     )
 
 
-def exchange(scene):
+def swap(scene):
     return choose_swaps(
         scene.basis,
         scene.atom_stats,
@@ -101,24 +101,27 @@ def exchange(scene):
     )
 
 
-def test_without_any_atom_the_first_row_may_explain_itself():
+def test_the_first_atom_may_explain_nothing_but_itself():
     assert fill(Scene(0, 0, 1), 3).admitted.tolist() == [0]
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(2, 12))
-def test_exchanges_keep_the_number_of_atoms(seed, m, b):
+def test_swaps_keep_the_number_of_atoms(seed, m, b):
     scene = Scene(seed, m, b)
-    choice = exchange(scene)
+    # The sample includes the atoms' own rows, so the moments must too: the search compares shares of the two.
+    seen = scene.basis.project(scene.atoms)
+    scene.moments = scene.moments.add(seen.coordinates, seen.energy, np.ones(m))
+    choice = swap(scene)
     assert len(choice.removed) == len(choice.admitted) == len(set(choice.admitted.tolist()))
     assert np.all(np.diff(choice.removed) > 0)
     assert set(choice.removed.tolist()) <= set(range(m))
     if not choice:
         return
-    # The jury, own cases left out, is explained better than before.
+    # The sampled rows are explained better than before; the atoms count with their shares of the stream.
     kept = np.vstack([np.delete(scene.atoms, choice.removed, axis=0), scene.rows[choice.admitted]])
-    witnesses = np.vstack([scene.past, scene.rows])
+    others = np.vstack([scene.past, scene.rows])
     a = np.concatenate([scene.past_weights, scene.weights])
-    left = [a @ np.diagonal(residual_gram(witnesses, atoms)) + ones(atoms, scene) for atoms in (scene.atoms, kept)]
+    left = [a @ np.diagonal(residual_gram(others, atoms)) + ones(atoms, scene) for atoms in (scene.atoms, kept)]
     assert left[1] < left[0]
 
 
@@ -127,23 +130,23 @@ def ones(atoms, scene):
     return float(np.trace(residual_gram(scene.atoms, atoms)))
 
 
-def test_a_useless_atom_makes_place_for_a_useful_row():
+def test_a_useful_row_replaces_a_useless_atom():
     scene = Scene(0, 1, 20)
     scene.atoms = scene.selection_sample.rows[scene.selection_sample.positions == 30] + 50.0
     scene.basis = Basis(RBF(0.3), 3)
     scene.basis.extend(scene.atoms)
     scene.block = scene.basis.project(scene.rows)
     scene.moments = Moments.zero(1).add(np.zeros((30, 1)), np.ones(30), np.ones(30))
-    choice = exchange(scene)
+    choice = swap(scene)
     assert choice.removed.tolist() == [0]
     assert len(choice.admitted) == 1
 
 
-def test_an_outlier_takes_no_useful_atoms_place():
+def test_an_outlier_does_not_replace_a_useful_atom():
     scene = Scene(0, 1, 20)
     scene.rows[7] = 100.0
     scene.block = scene.basis.project(scene.rows)
-    assert 7 not in exchange(scene).admitted
+    assert 7 not in swap(scene).admitted
 
 
 @given(SEEDS, st.integers(2, 6), st.data())
@@ -156,28 +159,28 @@ def test_shrinking_keeps_the_strongest(seed, m, data):
     assert len(choice.admitted) == 0
     assert len(choice.removed) == m - budget
     if budget == m - 1:
-        witnesses = np.vstack([scene.past, scene.rows])
+        others = np.vstack([scene.past, scene.rows])
         a = np.concatenate([scene.past_weights, scene.weights])
         losses = []
         for j in range(m):
             rest = np.delete(scene.atoms, j, axis=0)
             losses.append(
-                a @ np.diagonal(residual_gram(witnesses, rest)) + np.diagonal(residual_gram(scene.atoms, rest)).sum()
+                a @ np.diagonal(residual_gram(others, rest)) + np.diagonal(residual_gram(scene.atoms, rest)).sum()
             )
         assert losses[choice.removed[0]] == pytest.approx(min(losses), abs=1e-7)
 
 
 def test_a_choice_is_true_when_anything_changes():
-    assert not Choice(NOBODY, NOBODY)
-    assert Choice(np.array([1]), NOBODY)
-    assert Choice(NOBODY, np.array([1]))
+    assert not Choice(NO_POSITIONS, NO_POSITIONS)
+    assert Choice(np.array([1]), NO_POSITIONS)
+    assert Choice(NO_POSITIONS, np.array([1]))
 
 
 @pytest.mark.parametrize(
     "kernel", [Linear(), Cosine(), Polynomial(2, gamma=1.0), Polynomial(3, gamma=1 / 3), RBF(0.01), RBF(0.3)], ids=repr
 )
 @pytest.mark.parametrize("budget", [None, 20])
-def test_positive_definite_kernels_are_never_called_indefinite(kernel, budget):
+def test_positive_definite_kernels_cause_no_warning(kernel, budget):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seed, size in product(range(4), (2, 16, 128)):
@@ -191,7 +194,7 @@ def test_positive_definite_kernels_are_never_called_indefinite(kernel, budget):
                 if budget is None:
                     choice = choose_by_tolerance(basis, block, weights, 0.0)
                 else:
-                    choice = choose_for_free_places(
+                    choice = choose_below_budget(
                         basis,
                         block,
                         weights,

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-# They start processes, or measure the memory of their own, which is to hold nothing but the package.
+# These start processes, or measure the memory of their process, which must hold nothing but the package.
 APART = {"cold_start.py", "dask_uses_both_cores.py", "greedy_is_linear_in_rows.py", "memory_is_flat.py"}
 
 
@@ -33,7 +33,7 @@ def figures(folder: Path, script: str, *arguments: str) -> tuple[str, dict[str, 
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "figures.json").read_text())
     where = found["surroundings"]
-    # Who reads the figures later wants to know what they were measured with.
+    # The figures say what they were measured with.
     assert where["cores"] >= 1
     assert where["processor"] in done.stdout
     assert {"python", "numpy", "numba", "scipy"} <= set(where["versions"])
@@ -41,7 +41,7 @@ def figures(folder: Path, script: str, *arguments: str) -> tuple[str, dict[str, 
 
 
 def loaded(script: str) -> dict[str, Any]:
-    """Run a benchmark's definitions, in the folder that its imports are in."""
+    """Return the definitions of a benchmark, run with its folder on the path."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
         return runpy.run_path(str(BENCHMARKS / script))
@@ -131,7 +131,7 @@ def test_memory_is_measured_without_proc(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 2**24 < resident_bytes() < 2**36
 
 
-def test_memory_wants_a_row_for_each_mark(tmp_path: Path) -> None:
+def test_memory_needs_a_row_for_each_mark(tmp_path: Path) -> None:
     done = run(tmp_path, "memory_is_flat.py", "--rows", "9")
     assert done.returncode == 2
     assert "expected at least 10 but got 9" in done.stderr
@@ -178,7 +178,7 @@ def test_one_pass_refuses_other_files(tmp_path: Path) -> None:
     assert "to hold X_train and y_train, or train, but it has rows; save the rows under one of" in done.stderr
 
 
-def test_one_pass_wants_fewer_atoms_than_rows(tmp_path: Path) -> None:
+def test_one_pass_needs_fewer_atoms_than_rows(tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", X_train=np.eye(4), y_train=np.zeros(4))
     done = run(tmp_path, "one_pass_beats_random_access.py", "few.npz", "--only-files", "--atoms", "4")
     assert done.returncode == 2
@@ -299,7 +299,7 @@ def test_one_row_at_a_time(tmp_path: Path) -> None:
     assert all(isinstance(bound["holds"], bool) for bound in found["bounds"].values())
 
 
-def test_single_rows_want_enough_for_a_thousandth(tmp_path: Path) -> None:
+def test_single_rows_need_enough_calls_for_the_last_thousandth(tmp_path: Path) -> None:
     done = run(tmp_path, "one_row_at_a_time.py", "--rows", "999")
     assert done.returncode == 2
     assert "--rows and --settle expected at least 1000 but got 999" in done.stderr
@@ -323,7 +323,7 @@ def test_bounds_are_ratios_of_the_table(single_rows: dict[str, Any]) -> None:
     assert with_peers[3] == (pytest.approx(39.9), False)
 
 
-def test_collections_inside_of_calls_are_seen(single_rows: dict[str, Any]) -> None:
+def test_garbage_collections_within_calls_are_counted(single_rows: dict[str, Any]) -> None:
     seen = iter(range(1000))
 
     def call(row: object) -> None:
@@ -335,7 +335,7 @@ def test_collections_inside_of_calls_are_seen(single_rows: dict[str, Any]) -> No
     assert found == {"calls": 1, "collection": 1, "waited": 0, "neither": 0}
 
 
-def test_cost_grows_as_it_should(tmp_path: Path) -> None:
+def test_cost_grows_as_the_method_says(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     output, found = figures(tmp_path, "cost_grows_as_it_should.py", "--tiny", "--plot", "cost.png")
     assert output.splitlines()[-1].startswith("TINY: ")
@@ -345,14 +345,14 @@ def test_cost_grows_as_it_should(tmp_path: Path) -> None:
         assert len(lines) == 4
         assert all(line[name] > 0.0 for line in lines for name in ("record", "transform", "refit", "state"))
     assert all(line["active"] == line["m"] for line in found["sweeps"]["m"])
-    # Bytes are counted, not timed: axes are few, and features count once for each row held.
+    # Bytes are counted, so they are exact: there are few axes, and each stored row has d features.
     state = found["exponents"]
     assert state["q"]["state"]["measured"] < 0.1
     assert 0.5 < state["d"]["state"]["measured"] <= 1.0
     assert found["exponents"]["m"]["refit"]["theory"] == pytest.approx(3.0)
 
 
-def test_cost_wants_a_round(tmp_path: Path) -> None:
+def test_cost_needs_a_round(tmp_path: Path) -> None:
     done = run(tmp_path, "cost_grows_as_it_should.py", "--rounds", "0")
     assert done.returncode == 2
     assert "--rounds expected at least 1 but got 0" in done.stderr
@@ -363,12 +363,12 @@ def cost() -> dict[str, Any]:
     return loaded("cost_grows_as_it_should.py")
 
 
-def test_an_exponent_is_that_of_the_upper_half(cost: dict[str, Any]) -> None:
+def test_exponents_are_fitted_to_the_upper_half(cost: dict[str, Any]) -> None:
     sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert cost["exponent"](sizes, [9.0, 9.0, 9.0, *(3.0 * size**1.7 for size in sizes[3:])]) == pytest.approx(1.7)
 
 
-def test_arrays_count_once_and_views_as_what_is_behind_them(cost: dict[str, Any]) -> None:
+def test_state_bytes_count_each_array_once_and_views_as_their_base(cost: dict[str, Any]) -> None:
     whole = np.zeros(100)
 
     class Holder:
@@ -379,7 +379,7 @@ def test_arrays_count_once_and_views_as_what_is_behind_them(cost: dict[str, Any]
     assert cost["state_bytes"](Holder()) == 800 + 12
 
 
-def test_machines_share_the_rows_and_merge_in_pairs(cost: dict[str, Any]) -> None:
+def test_projected_machines_share_rows_and_merge_in_pairs(cost: dict[str, Any]) -> None:
     lines = cost["project"](1e6, 36.0)
     assert [line["machines"] for line in lines] == [1, 10, 100, 1000]
     assert [line["merges"] for line in lines] == [0, 4, 7, 10]
@@ -392,7 +392,7 @@ def test_cold_start(tmp_path: Path) -> None:
     assert output.splitlines()[-1].startswith("TINY: ")
     assert found["robust"] is True
     lines, starts = found["lines"], found["starts"]
-    # Whoever imports more does not take less processor time; that holds on the busiest machine.
+    # An import that includes another takes at least its processor time, even on a busy machine.
     assert lines["import numpy"]["cpu"] < lines["import streamkpca"]["cpu"]
     assert lines["first answer, empty cache"]["compiled"] > 10
     assert lines["first answer, full cache"]["compiled"] == 0
@@ -400,19 +400,19 @@ def test_cold_start(tmp_path: Path) -> None:
     for start in starts.values():
         assert start["fine"]
         assert start["same_bits"] == start["processes"]
-    # What a damaged cache was replaced by serves the next process.
+    # The next process uses the repaired cache.
     damaged, repaired = starts["code cut in half"]["compiled"]
     assert damaged > 0
     assert repaired == 0
 
 
-def test_cold_start_wants_a_turn(tmp_path: Path) -> None:
+def test_cold_start_needs_a_repeat(tmp_path: Path) -> None:
     done = run(tmp_path, "cold_start.py", "--repeats", "0")
     assert done.returncode == 2
     assert "expected at least 1" in done.stderr
 
 
-def test_a_start_is_judged_by_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_start_is_judged_by_the_bits_of_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
     report = loaded("cold_start.py")["report"]
     good, other = {"answer": "00", "compiled": 0, "whole": 1.0}, {"answer": "01", "compiled": 0, "whole": 1.0}
     assert report("start", [good, good], "00")["fine"]

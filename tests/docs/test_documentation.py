@@ -1,4 +1,4 @@
-"""Every public name shows how it is used, in an example that runs."""
+"""Every public name has an example that runs, and a docstring with its parameters, results and errors."""
 
 import ast
 import doctest
@@ -19,7 +19,7 @@ import streamkpca
 from streamkpca._core.concurrency import cached_property
 
 ROOT = Path(__file__).parents[2]
-# Gathers names for the command alone; nobody is told to import it.
+# Gathers names for the command; not meant to be imported by users.
 INTERNAL = {"streamkpca.cli.tables"}
 
 
@@ -30,7 +30,7 @@ def declares_names(path: Path) -> bool:
 
 
 def public_modules() -> list[str]:
-    """Name the modules that say what they offer, without importing any that does not."""
+    """Return the modules that declare `__all__`, without importing the others."""
     found = pkgutil.walk_packages(streamkpca.__path__, "streamkpca.", onerror=lambda name: None)
     names = ["streamkpca", *(module.name for module in found if "._" not in module.name)]
     paths = {name: ROOT.joinpath(*name.split(".")) for name in names}
@@ -52,7 +52,7 @@ def is_documented_member(value: Any) -> bool:
 
 
 def members_of(owner: type) -> Iterator[tuple[type, str]]:
-    """List public methods and properties, each with the class that defines it last."""
+    """List public methods and properties, each with the first class of the MRO that defines it."""
     seen = set()
     for base in owner.__mro__:
         for name, value in vars(base).items():
@@ -64,7 +64,7 @@ def members_of(owner: type) -> Iterator[tuple[type, str]]:
 
 
 def public_names() -> dict[str, Any]:
-    """List all that a user may call: names offered by modules, and members of classes, by where they are defined."""
+    """Return all that a user may call, names in `__all__` and members of classes, by their qualified names."""
     names = {}
     for module_name in MODULES:
         module = importlib.import_module(module_name)
@@ -82,20 +82,20 @@ def public_names() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     for library in ("dask", "matplotlib", "onnx", "pandas", "pyarrow", "river", "sklearn"):
-        pytest.importorskip(library, reason="public names of all doors are read; needs the extra test")
+        pytest.importorskip(library, reason="public names of all packages are read; needs the extra test")
     return public_names()
 
 
 def has_example(place: str, value: Any) -> bool:
-    """Tell whether doctest finds an example, or this file runs it."""
+    """Whether doctest finds an example, or this file runs it."""
     if isinstance(value, cached_property):
         return ">>> " in (value.__doc__ or "")
     owner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     return place in examples_of(owner.__module__)
 
 
-def test_all_doors_are_known() -> None:
-    # The walk finds what is there; these show that it walks.
+def test_all_public_modules_are_found() -> None:
+    # Otherwise the tests below could pass because the walk found nothing.
     assert {"streamkpca", "streamkpca.kernels", "streamkpca.plots", "streamkpca.export"} <= set(MODULES)
     listed = re.findall(r"^(\w+) :", str(importlib.import_module("streamkpca.adapters").__doc__), re.MULTILINE)
     assert listed
@@ -111,7 +111,7 @@ def test_every_public_name_has_an_example_that_runs(names: dict[str, Any]) -> No
 
 
 def test_examples_of_cached_properties_run(names: dict[str, Any]) -> None:
-    # doctest looks into functions, classes and properties of the standard library's kinds only.
+    # doctest finds functions, classes and the standard library's properties only.
     cached = {place: value for place, value in names.items() if isinstance(value, cached_property)}
     assert cached
     for place, value in cached.items():
@@ -121,7 +121,7 @@ def test_examples_of_cached_properties_run(names: dict[str, Any]) -> None:
 
 
 def test_examples_show_something(names: dict[str, Any]) -> None:
-    """An example expects an answer: one that prints nothing would show that nothing breaks, and no more."""
+    """Every example has an expected output; without one, it would only show that nothing raises."""
     for place, value in names.items():
         test = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, place, None, None)
         assert any(example.want or example.exc_msg for example in test.examples), place
@@ -137,7 +137,7 @@ def parameters_of(documented: Any) -> set[str]:
 
 
 def test_parameters_are_documented(names: dict[str, Any]) -> None:
-    """Every argument is named in the Parameters section, of the function, or of its class or one that this one is."""
+    """Every argument is in a Parameters section: of the function, of its class, or of a base class."""
     missing = {}
     for place, value in names.items():
         function = getattr(value, "__func__", value)
@@ -152,7 +152,7 @@ def test_parameters_are_documented(names: dict[str, Any]) -> None:
 
 
 def calls_or_raises(function: Any) -> bool:
-    """Tell whether a function raises itself, or asks for a fitted model, which may not be there."""
+    """Whether a function contains a `raise` or asks for a fitted model, which raises."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     asks = (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return any(isinstance(node, ast.Raise) for node in ast.walk(tree)) or not {"_fitted", "_request"}.isdisjoint(asks)
@@ -170,7 +170,7 @@ def test_errors_and_results_are_documented(names: dict[str, Any]) -> None:
         returns = not inspect.isclass(value) and function.__annotations__.get("return") is not None
         if returns and sections.isdisjoint({"Returns", "Yields"}):
             missing.add(f"{place}: Returns")
-        # A dataclass's own constructor has no source, and checks nothing.
+        # The generated constructor of a dataclass has no source, and checks nothing.
         if function.__code__.co_filename.endswith(".py") and calls_or_raises(function) and "Raises" not in sections:
             missing.add(f"{place}: Raises")
     assert missing == set()

@@ -23,7 +23,7 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
 
 
 def numbers(output: str, line: str) -> list[float]:
-    """Read the numbers of the first line that begins so; percentages become shares."""
+    """Read the numbers of the first line with this beginning; percentages become shares."""
     rest = next(text for text in output.splitlines() if text.startswith(line))[len(line) :]
     words = rest.replace(",", "").replace("(", " ").replace(")", " ").split()
     return [
@@ -57,7 +57,7 @@ def test_digits_eigenvalues_agree(digits: tuple[str, Path]) -> None:
     table = np.array([numbers(digits[0], f"{i:>9} ") for i in range(10)])
     sparse, full, exact, peer = table[:, :4].T
     np.testing.assert_array_equal(exact, peer)
-    # Recorded projections only shorten rows, and a smaller span shortens them more; printed to five places.
+    # Projections onto a span shorten rows, and a smaller span shortens them more. The table has five places.
     assert np.all(sparse <= full + 1e-5)
     assert np.all(full <= exact + 1e-5)
 
@@ -67,12 +67,12 @@ def test_digits_axes_agree(digits: tuple[str, Path]) -> None:
     captured = numbers(digits[0], "variance on the axes, of that on the exact")
     cosine = numbers(digits[0], "smallest cosine of the axes with the exact")
     assert in_axes[0] < in_axes[1] == 200 < in_axes[2] == 1797
-    # Measured: 99.1 % and .9993. 200 of 1,797 digits leave a tenth of the energy out, of which the first ten axes hold
-    # little; the bounds leave room for another but equally good choice of atoms.
+    # Measured: 99.1 % and .9993. 200 of 1,797 digits leave a tenth of the energy unexplained, little of it on the first
+    # ten axes. The bounds leave room for other, equally good choices of atoms.
     assert captured[1] > 0.98
     assert cosine[1] > 0.99
-    # Measured: 89.1 % and .72, with 35 digits in the axes: the eighth and ninth eigenvalues differ by 8 %, and the axes
-    # of few digits mix the two.
+    # Measured: 89.1 % and .72, with 35 digits in the axes. The eighth and ninth eigenvalues differ by only 8 %, and
+    # axes made of few digits mix the two.
     assert captured[0] > 0.85
     assert cosine[0] > 0.6
 
@@ -84,7 +84,7 @@ def test_denoised_digits_are_nearer_to_the_clean_ones(tmp_path: Path) -> None:
     peer = [
         numbers(done.stdout, f"{f'scikit-learn, alpha {alpha}':>26} ")[0] for alpha in ("1", "0.1", "0.01", "0.001")
     ]
-    # Measured: .147, .650, .587; scikit-learn .033 by default, .661 by the fourth alpha, which one would have to know.
+    # Measured: .147, .650, .587; scikit-learn .033 by default, .661 with the fourth alpha, which a user must find.
     assert share["streaming"] > 0.6 > share["noisy"] + 0.3
     assert share["streaming"] > share["PCA"] + 0.02
     assert share["streaming"] > peer[0] + 0.3
@@ -109,7 +109,7 @@ def test_examples_say_which_extras_they_need(path: Path, tmp_path: Path) -> None
     text = path.read_text(encoding="utf-8")
     needed = re.search(r"needs the extras? ((?:``\w+``(?:, | and )?)+)", " ".join(text.split()))
     assert needed, f"{path.name} does not say what it needs"
-    # Where a library is missing there is None in its place, which import refuses as if it were not installed.
+    # A library with None in its place in sys.modules cannot be imported, as if it were not installed.
     blocked = ("sklearn", "river", "matplotlib", "PIL", "paho", "prometheus_client")
     code = f"import runpy, sys; sys.modules |= dict.fromkeys({blocked!r}); runpy.run_path({str(path)!r}, run_name='x')"
     done = run_apart(tmp_path, "-c", code)
@@ -118,7 +118,7 @@ def test_examples_say_which_extras_they_need(path: Path, tmp_path: Path) -> None
         extras = sorted(re.findall(r"``(\w+)``", needed[1]))
         assert re.fullmatch(rf'{path.name} needs [\w.]+; pip install "streamkpca\[{",".join(extras)}\]"', line)
     else:
-        # What draws and no more finds out when it draws, and says the same.
+        # A script that needs matplotlib alone is refused when it draws, with the same text.
         assert "sklearn" not in text
         assert "plots.make_figure" in text
 
@@ -130,7 +130,7 @@ def test_pictures_of_the_readme_are_what_the_examples_draw(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     drawn, stored = imread(tmp_path / "pictures" / "three_clusters.png"), imread(PICTURES / "three_clusters.png")
     assert drawn.shape == stored.shape
-    # Another version of matplotlib sets letters otherwise; another draw of the rows differs by .02.
+    # Another version of matplotlib renders letters differently; another draw of the rows differs by .02.
     assert np.abs(drawn - stored).mean() < 0.01
 
 
@@ -142,7 +142,7 @@ def test_pictures_that_no_example_draws_are_refused(tmp_path: Path) -> None:
 
 
 def save_machine(path: Path, rng: np.random.Generator, n: int = 3000) -> None:
-    """Save a machine whose sensors follow one load, a constant among them, until one sensor comes loose."""
+    """Save a machine whose sensors follow one load (one is constant) until a sensor comes loose."""
     load = np.sin(np.arange(2 * n) / 50)
     sensors = [0.5 + 0.3 * load, 0.4 - 0.2 * load, 0.5 + 0.2 * load**2]
     rows = np.column_stack(sensors) + rng.normal(scale=0.005, size=(2 * n, 3))
@@ -157,7 +157,7 @@ def test_server_monitoring_finds_a_loose_sensor(tmp_path: Path) -> None:
     save_machine(tmp_path / "machine.npz", np.random.default_rng(0))
     done = run(tmp_path, "server_monitoring.py", "machine.npz", "--atoms", "64")
     assert done.returncode == 0, done.stderr
-    # The loose sensor stands 50 noise deviations off the curve that the others draw.
+    # The loose sensor is 50 noise deviations away from the curve of the others.
     assert numbers(done.stdout, "area under the ROC curve")[0] > 0.99
     assert numbers(done.stdout, "average precision")[0] > 0.95
     assert numbers(done.stdout, "labelled segments with an alarm") == [2, 2]
@@ -198,10 +198,10 @@ def river_runs() -> None:
 
 
 @pytest.mark.usefixtures("river_runs")
-def test_river_pipeline_finds_faults_and_gets_used_to_a_change(tmp_path: Path) -> None:
+def test_river_pipeline_finds_faults_and_adapts_to_a_change(tmp_path: Path) -> None:
     done = run(tmp_path, "river_pipeline.py")
     assert done.returncode == 0, done.stderr
-    # The sensor is calibrated anew at row 3,000; most of some dozens of rows must be alarms before that is noticed.
+    # The sensor is recalibrated at row 3,000. That is noticed once most of some dozens of rows are alarms.
     (noticed,) = numbers(done.stdout, "lasting changes noticed at row")
     assert 3000 < noticed < 3200
     # Measured: .968, 66 % and 3.3 %, of which 1.9 % are the rows before the change is noticed.

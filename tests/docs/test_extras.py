@@ -1,4 +1,4 @@
-"""The script that tries extras knows them all. That each works alone takes minutes; `.ci/extras` does it."""
+"""The script `.ci/extras` knows all extras and judges them rightly. It takes minutes, so no test runs it whole."""
 
 import importlib.util
 import sys
@@ -30,7 +30,7 @@ def test_all_is_what_users_need(script: Any) -> None:
     assert script.closure("all") == set(script.EXTRAS) - {"bench", "dev", "test"}
 
 
-def test_an_extra_brings_those_that_it_asks_for(script: Any) -> None:
+def test_an_extra_brings_those_that_it_requires(script: Any) -> None:
     assert script.closure("cli") == {"arrow", "cli", "plots"}
     assert script.closure("polars") == {"polars"}
 
@@ -47,14 +47,12 @@ def test_an_extra_brings_those_that_it_asks_for(script: Any) -> None:
     ],
 )
 def test_features_are_judged(script: Any, tmp_path: Path, code: str, has: bool, found: str | None) -> None:
-
     feature = script.Feature("onnx", "none_such", code)
     said = script.complaint("polars", feature, has, script.run(Path(sys.executable), tmp_path, code))
     assert said is None if found is None else said.startswith(found)
 
 
 def test_an_extra_without_its_libraries_is_wrong(script: Any, tmp_path: Path) -> None:
-
     feature = script.Feature("onnx", "none_such", "import none_such")
     said = script.complaint("onnx", feature, False, script.run(Path(sys.executable), tmp_path, feature.code))
     assert said == "needs none_such, not all of which come with the extra"

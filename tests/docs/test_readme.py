@@ -1,4 +1,4 @@
-"""What the README shows is there, leads somewhere, and does what it says."""
+"""The README's code runs and does what it says; its links and files exist."""
 
 import re
 import warnings
@@ -14,18 +14,18 @@ from streamkpca import Checkpointer, StreamingKernelPCA, load
 from streamkpca.kernels import RBF
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-# Who clones the project takes them along for ever.
+README, CONTRIBUTING = ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"
+# Every clone of the project carries all pictures for good.
 MOST_BYTES = 80 * 1024
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 PAGES = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "benchmarks/README.md"]
-# Few distinct ones, which is quick.
+# Few distinct rows, for speed.
 ROWS = np.random.default_rng(0).integers(0, 4, size=(35_000, 2)).astype(float)
 ROWS[5, 1] = np.nan
 
 
 class Killed(BaseException):
-    """What no program catches."""
+    """An error that no program catches."""
 
 
 def snippets(heading: str) -> list[str]:
@@ -33,7 +33,7 @@ def snippets(heading: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def test_a_service_goes_on_where_its_checkpoint_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     offsets = []
 
@@ -86,7 +86,7 @@ def test_exports_do_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     model = StreamingKernelPCA(2, max_atoms=16).partial_fit(np.random.default_rng(0).normal(size=(600, 3)))
     (code,) = snippets("At the edge")
     with warnings.catch_warnings():
-        # The README leaves files open, for its reader knows what else to do; the interpreter closes them.
+        # For brevity, the README does not close its files; the interpreter does.
         warnings.simplefilter("ignore", ResourceWarning)
         exec(code, {"model": model})
     text = Path("pump.c").read_text(encoding="utf-8")
@@ -117,7 +117,7 @@ def without_code(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Name the headings as links do."""
+    """Return the anchors of all headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -143,15 +143,24 @@ def test_pictures_are_small_and_described() -> None:
         content = (ROOT / target).read_bytes()
         assert content.startswith(b"\x89PNG\r\n")
         assert len(content) < MOST_BYTES, target
-        assert len(text.split()) > 5, f"{target} needs a text for those who do not see it"
+        assert len(text.split()) > 5, f"{target} needs an alternative text"
 
 
 def test_files_that_are_named_exist() -> None:
-    """Every script and page in backquotes is there; of some only the name is said, for the folder was."""
+    """Every script and page in backquotes exists, from the root or in `examples/`."""
     named = set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md))`", README.read_text(encoding="utf-8")))
     assert len(named) > 10
     for name in named:
         assert (ROOT / name).exists() or (ROOT / "examples" / name).exists(), name
+
+
+def test_files_that_contributors_are_sent_to_exist() -> None:
+    """Every file in backquotes exists, from the root or in the package; `_loops.py` stands for several."""
+    named = set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md|toml))`", CONTRIBUTING.read_text(encoding="utf-8")))
+    assert len(named) > 20
+    package = ROOT / "streamkpca"
+    missing = {name for name in named if not (ROOT / name).exists() and not (package / name).exists()}
+    assert missing - {"_loops.py"} == set()
 
 
 def test_every_example_is_named() -> None:

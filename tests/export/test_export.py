@@ -1,4 +1,4 @@
-"""What exports write down: formulas of models, refusals, and what rounding does to the answers."""
+"""The parts that all exports share: formulas of models, refusals, and the rounding errors of answers."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from exports import EXPORTABLE, OF_THE_CALLER, drawn_rows, streamed
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA, export
 from streamkpca.export.model import formula_of
-from streamkpca.export.program import measure_rounding, single_centre
+from streamkpca.export.rounding import measure_rounding, single_centre
 from streamkpca.kernels import RBF, Linear
 
 WRITERS = {"to_c": (export.to_c, "C"), "to_onnx": (export.to_onnx, "ONNX")}
@@ -20,19 +20,19 @@ def formula(model):
 @pytest.mark.parametrize("name", WRITERS)
 def test_functions_of_the_caller_are_refused(name, kernel):
     write, language = WRITERS[name]
-    pattern = f"{name}: expected a kernel made of formulas but .* asks a function of yours, .* in {language}; combine"
+    pattern = f"{name}: expected a kernel made of formulas but .* calls a function of yours, .* in {language}; combine"
     with pytest.raises(ValueError, match=pattern):
         write(streamed(kernel))
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_is_no_fitted_model_is_refused(name):
+def test_other_values_than_fitted_models_are_refused(name):
     write, _ = WRITERS[name]
     with pytest.raises(NotFittedError, match=f"{name} needs a fitted KernelPCA"):
         write(KernelPCA())
     with pytest.raises(NotFittedError, match=f"{name} needs a fitted StreamingKernelPCA"):
         write(StreamingKernelPCA())
-    with pytest.raises(TypeError, match=f"{name}: expected a fitted model .* an object of type int; of a pipeline"):
+    with pytest.raises(TypeError, match=f"{name}: expected a fitted model .* an object of type int; from a pipeline"):
         write(3)
     with pytest.raises(TypeError, match=f"{name}: .* but got the class KernelPCA"):
         write(KernelPCA)
@@ -41,7 +41,7 @@ def test_what_is_no_fitted_model_is_refused(name):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_model_of_nothing_is_refused(name):
+def test_a_model_without_rows_is_refused(name):
     write, _ = WRITERS[name]
     nothing = StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((20, 2)))
     with pytest.raises(ValueError, match=f"{name}: expected a model that keeps at least one row .* differ from zero"):
@@ -67,7 +67,7 @@ def test_a_formula_answers_as_its_model(kernel):
     ],
     ids=repr,
 )
-def test_every_row_is_written_down_once(model):
+def test_every_row_is_written_once(model):
     rows = drawn_rows(0, 60)
     rows[40:] = rows[:20]
     model.fit(rows)
@@ -86,11 +86,11 @@ def test_an_export_takes_one_snapshot_and_changes_nothing():
 
 
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
-def test_rounding_is_measured_where_it_is_to_be_expected(kernel):
+def test_measured_rounding_is_of_the_expected_size(kernel):
     measured = measure_rounding(formula(streamed(kernel)))
     assert 1e-9 < measured.projection < 1e-4
     assert measured.error < 1e-4
-    # Some roundings, as many in either precision.
+    # The number of roundings is the same in either precision.
     assert measured.in_double().projection == pytest.approx(measured.projection * 2.0**-29)
 
 

@@ -1,4 +1,4 @@
-"""C files: compiled by the system's compiler, and compared with the models they were made of."""
+"""C files: compiled by the system's compiler, and compared with the models that they were made from."""
 
 import ctypes
 import re
@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
 ]
 
-# Reads rows of numbers, writes for each the error, whether it is novel, and the projection.
+# Reads rows of numbers; writes for each row its error, whether it is novel, and its projection.
 MAIN = """
 #include <stdio.h>
 int main(void)
@@ -107,7 +107,7 @@ class Compiled:
 
 
 def stated_accuracy(text):
-    """Read what the header promises of errors and projections."""
+    """Read the accuracy of errors and projections from the header."""
     words = re.sub(r"\s*\n \*\s*", " ", text)
     (found,) = re.findall(r"to about (\S+) of k\(x, x\) \(errors\) and (\S+) of its root \(projections\)", words)
     return float(found[0]), float(found[1])
@@ -121,7 +121,7 @@ def test_every_exportable_kernel_answers_as_in_python(kernel, build):
 
 
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
-def test_single_precision_keeps_what_the_header_tells(kernel, build):
+def test_single_precision_is_as_exact_as_the_header_states(kernel, build):
     model = streamed(kernel)
     rows = drawn_rows(1, 60)
     of_errors, of_projections = stated_accuracy(to_c(model, name="kpca", dtype="float"))
@@ -160,7 +160,7 @@ def test_one_atom_is_enough(build):
     assert_same_answers(model, rows, *build(model).answers(rows), tolerance=1e-12)
 
 
-def test_the_error_is_as_exact_as_the_models_own_where_atoms_nearly_depend_on_each_other(build):
+def test_the_error_is_as_exact_as_the_models_own_for_nearly_dependent_atoms(build):
     model = streamed(RBF(0.02), max_atoms=60, tolerance=1e-9)
     rows = drawn_rows(1, 200)
     truth = exact_rbf_errors(model, rows, 0.02)
@@ -195,7 +195,7 @@ def test_nan_stays_nan_and_counts_as_novel(dtype, build):
         assert compiled.are_novel(rows) == [1, 1, 0]
 
 
-def test_rows_out_of_reach_resemble_nothing(build):
+def test_rows_far_away_resemble_no_atom(build):
     for kernel in (RBF(0.4), Matern(1.5, length_scale=1.0), RationalQuadratic(0.5, length_scale=1.0)):
         model = streamed(kernel)
         for size in (1e150, 1e200, np.inf):
@@ -225,7 +225,7 @@ def test_novel_rows_are_those_above_the_threshold(dtype, build):
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("standard", ["c++98", "c++17"])
-def test_it_is_a_cpp_file_too(dtype, standard, tmp_path):
+def test_the_file_is_also_valid_cpp(dtype, standard, tmp_path):
     if COMPILER_OF_CPP is None:
         pytest.skip("no C++ compiler (c++, g++ or clang++) on the path")
     for i, kernel in enumerate(EXPORTABLE):
@@ -270,13 +270,13 @@ def test_there_is_no_heap_and_no_state(tmp_path):
         run(COMPILER, "-std=c99", "-O0", "-fno-stack-protector", "-c", source, "-o", unit)
         undefined = {line.split()[-1] for line in run(nm, "-u", unit).splitlines()}
         assert undefined <= {"exp", "sqrt", "log1p", "tanh", "fabs", "_GLOBAL_OFFSET_TABLE_"}
-        # Neither data nor room for it: all tables are constant.
+        # There is no data section, initialised or not: all tables are constant.
         assert not re.search(r" [bBdDC] ", run(nm, unit))
         sizes = [int(size, 16) for size in re.findall(r"^\S+ (\S+) r ", run(nm, "-S", unit), re.MULTILINE)]
         assert f"{sum(sizes)} bytes of constant tables" in text
 
 
-def test_the_header_counts_what_a_row_costs():
+def test_the_header_counts_the_operations_of_a_row():
     model = streamed(RBF(0.4))
     m, k, q = model.n_atoms_, model.n_active_, len(model.eigenvalues_)
     words = re.sub(r"\s*\n \*\s*", " ", to_c(model))
@@ -312,12 +312,12 @@ def test_names_of_classes_cannot_end_the_comment_either(build):
 
 
 @pytest.mark.parametrize("name", ["", "3d", "a-b", "pümp", "_pump", "pump_", "my__pump", "a b", "x;y"])
-def test_names_that_are_no_identifiers_are_refused(name):
+def test_names_that_are_not_identifiers_are_refused(name):
     with pytest.raises(ValueError, match="to_c: name must be a C identifier such as 'pump', got"):
         to_c(streamed(RBF(0.4)), name=name)
 
 
-def test_arguments_that_make_no_sense_are_refused():
+def test_invalid_arguments_are_refused():
     model = streamed(RBF(0.4))
     with pytest.raises(TypeError, match="to_c: name must be a C identifier such as 'pump', got 3"):
         to_c(model, name=3)

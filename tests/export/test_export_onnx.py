@@ -1,4 +1,4 @@
-"""ONNX graphs: run by onnxruntime, and compared with the models they were made of."""
+"""ONNX graphs: run by onnxruntime, and compared with the models that they were made from."""
 
 import json
 import sys
@@ -79,13 +79,13 @@ def test_large_offsets_do_no_harm(kernel, dtype):
     assert_same_answers(model, rows[:50], *answers(model, rows[:50], dtype), tolerance=TOLERANCES[dtype])
 
 
-def test_single_precision_keeps_its_tolerance_where_atoms_nearly_depend_on_each_other():
+def test_single_precision_keeps_its_tolerance_for_nearly_dependent_atoms():
     model = streamed(RBF(0.02), max_atoms=60, tolerance=1e-7)
     rows = drawn_rows(1, 100)
     assert_same_answers(model, rows, *answers(model, rows, "float32"), tolerance=1e-5)
 
 
-def test_the_error_is_as_exact_as_the_models_own_where_atoms_nearly_depend_on_each_other():
+def test_the_error_is_as_exact_as_the_models_own_for_nearly_dependent_atoms():
     model = streamed(RBF(0.02), max_atoms=60, tolerance=1e-9)
     rows = drawn_rows(1, 200)
     truth = exact_rbf_errors(model, rows, 0.02)
@@ -110,7 +110,7 @@ def test_no_rows_get_no_answers(kernel, dtype):
 
 
 def test_a_large_alpha_does_not_lose_digits():
-    # alpha log(1 + t / alpha) with t / alpha near rounding: what log1p is for.
+    # alpha log(1 + t / alpha) with t / alpha near rounding is what log1p is for.
     model = streamed(RationalQuadratic(1e7 + 0.5, length_scale=1.0))
     rows = drawn_rows(1, 50)
     assert_same_answers(model, rows, *answers(model, rows), tolerance=1e-12)
@@ -130,7 +130,7 @@ def test_nan_stays_nan_and_harms_no_other_row():
         np.testing.assert_allclose(errors[others], clean[1][others], atol=1e-14)
 
 
-def test_rows_out_of_reach_resemble_nothing():
+def test_rows_far_away_resemble_no_atom():
     for kernel in (RBF(0.4), Matern(1.5, length_scale=1.0), RationalQuadratic(0.5, length_scale=1.0)):
         model = streamed(kernel)
         far = np.full((1, 3), 1e200)
@@ -144,7 +144,7 @@ def test_the_same_model_makes_the_same_bytes():
     assert first == second
 
 
-def test_a_graph_tells_where_it_comes_from():
+def test_a_graph_states_its_origin():
     columns = ["flow", "päßure */", "n"]
     model = streamed(0.5 * RBF(0.4), pd.DataFrame(drawn_rows(0), columns=columns))
     graph = to_onnx(model)

@@ -83,7 +83,7 @@ COLUMNS = st.lists(st.integers(0, D - 1), min_size=1, unique=True)
 def placed(draw):
     """Draw an expression, most often on some columns of its own, as part of a sum with another one."""
     kernel, function = draw(expressions)
-    # As many as there are units.
+    # There must be as many columns as units.
     columns = draw(st.permutations(range(D)) if "in_units" in repr(kernel) else COLUMNS)
     other, other_function = draw(expressions)
     return kernel.on(columns) + other, lambda X, Y: function(X[:, columns], Y[:, columns]) + other_function(X, Y)

@@ -1,4 +1,4 @@
-"""The program interpreter and its exponential, called directly."""
+"""The compiled loops, called directly: the program interpreter, its exponential, and the distances."""
 
 import contextlib
 
@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels._loops import TILE, exponentiate, run_program
+from streamkpca.kernels._loops import (
+    TILE,
+    direct_distances,
+    exponentiate,
+    finish_squared_distances,
+    mirror_lower,
+    run_program,
+)
 
 
 def quiet():
@@ -23,11 +30,11 @@ def exp_of(x):
     return stack[0]
 
 
-def run(steps, planes, left=None, right=None, *, depth=4):
-    """Run a program over whole planes, given as a list of equal shapes."""
-    n, m = planes[0].shape
-    target = np.array(planes[0])
-    others = np.array(planes[1:]).reshape(len(planes) - 1, n, m)
+def run(steps, bases, left=None, right=None, *, depth=4):
+    """Run a program over whole base matrices, given as a list of equal shapes."""
+    n, m = bases[0].shape
+    target = np.array(bases[0])
+    others = np.array(bases[1:]).reshape(len(bases) - 1, n, m)
     codes = np.array([step[0] for step in steps])
     operands = np.array([step[1] for step in steps])
     constants = np.array([step[2:] for step in steps], dtype=float)
@@ -38,8 +45,8 @@ def run(steps, planes, left=None, right=None, *, depth=4):
     return target
 
 
-def plane(index=0):
-    return (loops.PLANE, index, 0.0, 0.0)
+def load(index=0):
+    return (loops.LOAD, index, 0.0, 0.0)
 
 
 def step(code, operand=0, a=0.0, b=0.0):
@@ -111,29 +118,29 @@ def test_exponential_touches_only_the_first_values():
         ([step(loops.COPY), step(loops.EXP), step(loops.ADD)], lambda x: x + np.exp(x)),
         ([step(loops.COPY), step(loops.AFFINE, b=2.0), step(loops.SWAP), step(loops.EXP), step(loops.ADD)],
          lambda x: 2 + np.exp(x)),
-        ([plane(), step(loops.EXP), plane(), step(loops.MULTIPLY), step(loops.ADD)], lambda x: x + x * np.exp(x)),
+        ([load(), step(loops.EXP), load(), step(loops.MULTIPLY), step(loops.ADD)], lambda x: x + x * np.exp(x)),
     ],
 )  # fmt: skip
 def test_every_operation_is_its_formula(steps, formula, x):
-    np.testing.assert_allclose(run([plane(), *steps], [x]), formula(x), rtol=1e-14)
+    np.testing.assert_allclose(run([load(), *steps], [x]), formula(x), rtol=1e-14)
 
 
 def test_minimum_keeps_nan_and_bounds_infinity():
-    values = run([plane(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
+    values = run([load(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
     np.testing.assert_array_equal(values, [[np.nan, 1.0, -np.inf]])
 
 
-def test_planes_are_told_apart(x):
+def test_base_matrices_are_told_apart(x):
     rng = np.random.default_rng(2)
     y, z = rng.normal(size=(2, *x.shape))
-    steps = [plane(1), plane(0), step(loops.MULTIPLY), plane(2), step(loops.ADD)]
+    steps = [load(1), load(0), step(loops.MULTIPLY), load(2), step(loops.ADD)]
     np.testing.assert_allclose(run(steps, [x, y, z]), x * y + z, rtol=1e-14)
 
 
-def test_factors_multiply_from_both_sides(x):
+def test_row_scalings_multiply_from_both_sides(x):
     rng = np.random.default_rng(3)
     left, right = rng.normal(size=(2, 5)), rng.normal(size=(2, 7))
-    steps = [plane(), step(loops.FACTOR, 1)]
+    steps = [load(), step(loops.SCALE, 1)]
     np.testing.assert_allclose(run(steps, [x], left, right), np.outer(left[1], right[1]) * x, rtol=1e-14)
 
 
@@ -142,16 +149,107 @@ def test_tiles_cover_every_entry_once(shape):
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(2, *shape))
     left, right = rng.normal(size=(1, shape[0])), rng.normal(size=(1, shape[1]))
-    steps = [plane(0), step(loops.AFFINE, a=1.0, b=1.0), plane(1), step(loops.MULTIPLY), step(loops.FACTOR, 0)]
+    steps = [load(0), step(loops.AFFINE, a=1.0, b=1.0), load(1), step(loops.MULTIPLY), step(loops.SCALE, 0)]
     np.testing.assert_allclose(run(steps, [x, y], left, right), (x + 1) * y * np.outer(left, right), rtol=1e-13)
 
 
 def test_only_the_block_is_written():
     target = np.arange(30.0).reshape(5, 6)
     expected = target.copy()
-    factors = np.arange(1.0, 12.0)
-    left, right = factors[None, :5], factors[None, 5:]
+    scales = np.arange(1.0, 12.0)
+    left, right = scales[None, :5], scales[None, 5:]
     expected[1:4, 2:5] = (expected * np.outer(left, right))[1:4, 2:5]
-    codes = np.array([loops.PLANE, loops.FACTOR])
+    codes = np.array([loops.LOAD, loops.SCALE])
     run_program(codes, np.zeros(2, int), np.zeros((2, 2)), 1, np.empty((0, 3, 3)), left, right, target, 1, 2, 3, 3)
     np.testing.assert_array_equal(target, expected)
+
+
+def exact(X, Y, power):
+    differences = np.abs(X[:, None].astype(np.longdouble) - Y[None].astype(np.longdouble))
+    return (differences**power).sum(axis=2)
+
+
+def direct(X, Y, *, squared):
+    out = np.empty((len(X), len(Y)))
+    with quiet():
+        direct_distances(X, np.ascontiguousarray(Y.T), squared, out, 0, 0)
+    return out
+
+
+def finished(X, Y, centre):
+    x, y = X - centre, Y - centre
+    out = x @ y.T
+    with quiet():
+        finish_squared_distances(X, Y, (x * x).sum(axis=1), (y * y).sum(axis=1), out, 0, 0)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 300, 2), (4, 5, 40)])
+def test_direct_distances_are_the_sums(shape):
+    n, m, d = shape
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(n, d)) + 1e6, rng.normal(size=(m, d)) + 1e6
+    np.testing.assert_allclose(direct(X, Y, squared=True), exact(X, Y, 2).astype(float), rtol=1e-14)
+    np.testing.assert_allclose(direct(X, Y, squared=False), exact(X, Y, 1).astype(float), rtol=1e-14)
+
+
+@pytest.mark.parametrize("d", [2, 9, 64])
+@pytest.mark.parametrize("kind", ["plain", "offset", "clusters", "scales", "neighbours"])
+def test_finished_distances_are_right_to_twelve_digits(kind, d):
+    rng = np.random.default_rng(1)
+    Z = rng.normal(size=(28, d))
+    if kind == "offset":
+        Z += 1e6
+    elif kind == "clusters":
+        Z += 1e6 * np.where(np.arange(28) % 2, 1.0, -1.0)[:, None]
+    elif kind == "scales":
+        Z *= 10.0 ** rng.uniform(-6, 6, size=(28, 1))
+    elif kind == "neighbours":
+        Z[14:] = Z[:14] + 10.0 ** rng.uniform(-9, 0, size=(14, 1)) * rng.normal(size=(14, d))
+    X, Y = Z[::2].copy(), np.concatenate([Z[1::2], Z[:4]])
+    expected = exact(X, Y, 2)
+    error = np.abs(finished(X, Y, Y.mean(axis=0)) - expected)
+    assert (error <= 1e-12 * expected).all()
+
+
+def test_finished_distances_of_equal_rows_are_exactly_zero():
+    X = np.random.default_rng(2).normal(size=(300, 3)) * 1e3
+    assert (np.diagonal(finished(X[:20], X, X.mean(axis=0))) == 0.0).all()
+
+
+def test_finished_distances_overflow_to_infinity_never_to_nan():
+    X = np.array([[1e200, 1.0], [-1e200, 1.0], [1.7e308, -1.7e308], [3.0, 4.0]])
+    with np.errstate(all="ignore"):
+        distances = finished(X, X, X.mean(axis=0))
+        expected = np.where(np.eye(4) > 0, 0.0, np.inf)
+    np.testing.assert_array_equal(distances, expected)
+
+
+def test_distances_fill_only_their_block():
+    X, Y = np.ones((2, 3)), np.zeros((4, 3))
+    out = np.full((5, 8), -1.0)
+    direct_distances(X, np.ascontiguousarray(Y.T), True, out, 1, 2)
+    assert (out[1:3, 2:6] == 3.0).all()
+    assert (out == -1.0).sum() == 5 * 8 - 8
+    out[1:3, 2:6] = 0.0
+    finish_squared_distances(X, Y, np.full(2, 3.0), np.zeros(4), out, 1, 2)
+    assert (out[1:3, 2:6] == 3.0).all()
+    assert (out == -1.0).sum() == 5 * 8 - 8
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 20])
+def test_mirror_makes_a_symmetric_matrix(n):
+    square = np.random.default_rng(3).normal(size=(n, n))
+    lower = np.tril(square)
+    mirror_lower(square, 0, 0, n, n)
+    np.testing.assert_array_equal(square, lower + np.tril(lower, -1).T)
+
+
+def test_mirror_copies_just_the_block():
+    square = np.arange(144.0).reshape(12, 12)
+    expected = square.copy()
+    expected[2:6, 4:9] = square[4:9, 2:6].T
+    expected[4:6, 4:6] = square[4:6, 4:6]
+    expected[4, 5] = square[5, 4]
+    mirror_lower(square, 4, 2, 5, 4)
+    np.testing.assert_array_equal(square, expected)

@@ -1,4 +1,4 @@
-"""Kernels written in a shell: what prints as a kernel reads as that kernel, and nothing else runs."""
+"""Kernels written as text: a printed kernel reads as that kernel, and nothing else runs."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ KERNELS = st.recursive(
 
 
 @given(KERNELS)
-def test_what_a_kernel_prints_reads_as_that_kernel(kernel):
+def test_a_printed_kernel_reads_as_that_kernel(kernel):
     assert parse_kernel(repr(kernel)) == kernel
 
 
@@ -94,7 +94,7 @@ def test_anything_else_is_refused(text, message):
 
 @pytest.mark.skipif(os.name != "posix", reason="stacks of threads have another size")
 def test_no_text_ends_the_process():
-    """Threads have 512 KB of stack on some systems, which Python's parser takes without asking."""
+    """Threads have 512 KB of stack on some systems, and Python's parser does not check what is left of it."""
     texts = [
         f"{opened * count}RBF(){closed * count}"
         for count in (90, 190, 2900, 9000)

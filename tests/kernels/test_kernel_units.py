@@ -1,4 +1,4 @@
-"""Kernels of rows in units: what divides, what settles it, and what then stays the same."""
+"""Kernels of rows in units: their values, how units are settled, and what stays the same."""
 
 import contextlib
 import math
@@ -77,7 +77,7 @@ def models(kernel):
         ]
 
 
-# What divides
+# Values in units
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: repr(kernel).split(" at 0x")[0])
@@ -111,7 +111,7 @@ def test_many_features_far_from_the_origin():
     np.testing.assert_array_equal(kernel.in_units(units).matrix(X), kernel.matrix(X / units))
 
 
-def test_units_belong_to_what_the_kernel_inside_sees():
+def test_units_are_those_of_the_inner_kernels_columns():
     X = rows_of(0, 20)
     inside = RBF(0.5).in_units([2.0, 3.0]).on([3, 1])
     outside = RBF(0.5).on([3, 1]).in_units([9.0, 3.0, 9.0, 2.0])
@@ -146,7 +146,7 @@ def test_functions_of_the_caller_see_rows_in_units():
     np.testing.assert_array_equal(seen[1], X / UNITS)
 
 
-def test_what_is_known_of_a_kernel_stays_known():
+def test_units_keep_what_is_known_of_a_kernel():
     assert RBF().in_units("std").is_stationary
     assert RBF().in_units("std").is_positive_definite
     assert not Sigmoid().in_units("std").is_positive_definite
@@ -157,7 +157,7 @@ def test_what_is_known_of_a_kernel_stays_known():
     assert RBF(1.0).in_units(UNITS).is_settled
 
 
-# What settles
+# Settling units
 
 
 def test_range_and_deviation_of_each_feature():
@@ -176,7 +176,7 @@ def test_weights_are_copies_of_rows(rule):
 
 
 @pytest.mark.parametrize("rule", ["range", "std"])
-def test_rows_of_no_weight_settle_nothing(rule):
+def test_rows_of_weight_zero_settle_nothing(rule):
     X = rows_of(0, 20)
     far = np.vstack([X, 1e6 + X])
     weights = np.repeat([1.0, 0.0], 20)
@@ -184,7 +184,7 @@ def test_rows_of_no_weight_settle_nothing(rule):
 
 
 @pytest.mark.parametrize("rule", ["range", "std"])
-def test_what_does_not_vary_has_the_unit_one(rule):
+def test_constant_features_have_the_unit_one(rule):
     constants = np.array([0.0, -3.0, 1e300, 1e-300])
     X = np.tile(constants, (5, 1))
     assert Linear().in_units(rule)._settle(X, None).units == (1.0, 1.0, 1.0, 1.0)
@@ -207,7 +207,7 @@ def test_widths_are_settled_in_units():
     assert settled.kernel == (RBF("scale") + Laplacian("median").on([0, 1])).settled(X / np.array(settled.units))
 
 
-def test_units_are_settled_where_they_are():
+def test_units_are_settled_on_the_columns_and_units_around_them():
     X = rows_of(0)
     chosen = Linear().in_units("range").on([2, 0]).settled(X)
     assert chosen.kernel.units == tuple(np.ptp(X[:, [2, 0]], axis=0).tolist())
@@ -252,12 +252,12 @@ def test_models_are_those_of_rows_divided_by_units(kernel, units):
             np.testing.assert_array_equal(model.transform(rows), plain.transform(rows / divisors))
             np.testing.assert_array_equal(model.reconstruction_error(rows), plain.reconstruction_error(rows / divisors))
         if not isinstance(model, StreamingKernelPCA):
-            # A stream learns pre-images from rows drawn by their bytes too.
+            # A stream also learns pre-images from rows drawn by their bytes.
             found, expected = (
                 model.inverse_transform(model.transform(fresh)),
                 plain.inverse_transform(plain.transform(fresh / divisors)),
             )
-            # Fixed points stop where a step wins 1e-10, which is 1e-5 of a row: rounding may decide on one step more.
+            # Fixed points stop where a step gains 1e-10, which is 1e-5 of a row: rounding may decide on one more step.
             np.testing.assert_allclose(found / divisors, expected, atol=1e-3)
 
 
@@ -269,13 +269,13 @@ def test_models_are_those_of_rows_divided_by_units(kernel, units):
     rule=st.sampled_from(["range", "std"]),
 )
 def test_powers_of_two_and_shifts_change_nothing(kernel, exponents, shifts, rule):
-    """Whole numbers, so that shifts are exact; deviations are so up to rounding, for their means are not."""
+    """Whole numbers make shifts exact; deviations are exact up to rounding, because their means are not."""
     X = np.random.default_rng(0).integers(-8, 9, size=(90, 3)).astype(float)
     moved = (X + shifts) * 2.0**exponents
     models = [StreamingKernelPCA(2, kernel=kernel.in_units(rule), block_size=30, tolerance=1e-2) for _ in range(2)]
     before, after = models[0].partial_fit(X).transform(X), models[1].partial_fit(moved).transform(moved)
     if rule == "range":
-        # Nothing is rounded but quotients: differences of them may be rounded otherwise after a shift.
+        # Only quotients are rounded, but their differences may be rounded differently after a shift.
         np.testing.assert_array_equal(models[1].kernel_.units, np.array(models[0].kernel_.units) * 2.0**exponents)
         if not shifts.any():
             np.testing.assert_array_equal(before, after)
@@ -300,7 +300,7 @@ def test_a_stream_agrees_with_all_rows_at_once():
     np.testing.assert_allclose(np.abs(stream.transform(X)), np.abs(exact.transform(X)), atol=1e-6)
 
 
-def test_the_fixed_point_of_views_with_other_units():
+def test_the_fixed_point_of_views_in_different_units():
     """The gradient is zero: x_f sum_i c_i s_if = sum_i c_i s_if z_if with s_if = sum_p gamma_p k_p(x, z_i) / u_pf^2."""
     atoms, other = rows_of(0, 30), UNITS * [3.0, 1.0, 0.5, 2.0]
     parts = [RBF(0.2).in_units(UNITS), RBF(0.1).in_units(other), RBF(0.3).on([0, 1]).in_units(other)]
@@ -330,7 +330,7 @@ def test_kernels_in_units_are_values(units):
     assert parse_kernel(repr((kernel + Linear()).in_units("std"))) == (kernel + Linear()).in_units("std")
 
 
-def test_what_a_person_writes():
+def test_short_forms_are_read():
     assert parse_kernel("RBF().in_units(range)") == RBF().in_units("range")
     assert parse_kernel("RBF().in_units([1, 2.5]).on([0, 3])") == RBF().in_units((1.0, 2.5)).on((0, 3))
     assert repr(RBF(0.5).in_units([1, 2.5])) == "RBF(gamma=0.5).in_units((1.0, 2.5))"
@@ -349,7 +349,7 @@ def test_what_a_person_writes():
         ("RBF().in_units([])", "at least one unit"),
     ],
 )
-def test_texts_that_are_no_units(text, message):
+def test_texts_that_are_not_units_are_refused(text, message):
     with pytest.raises(ValueError, match=message):
         parse_kernel(text)
 
@@ -433,7 +433,7 @@ def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_
     np.testing.assert_array_equal(first.transform(X), whole.transform(X))
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -456,12 +456,12 @@ def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_
         ("iqr", ValueError, "in_units: units must be one of 'range', 'std', got 'iqr'"),
     ],
 )
-def test_what_are_no_units(units, error, message):
+def test_invalid_units_are_refused(units, error, message):
     with pytest.raises(error, match=message):
         RBF().in_units(units)
 
 
-def test_units_must_be_as_many_as_features():
+def test_there_must_be_one_unit_for_each_feature():
     with pytest.raises(ValueError, match=r"matrix: the kernel has units for 4 features but got rows with 3; .*\.on"):
         RBF(1.0).in_units(UNITS).matrix(np.ones((2, 3)))
     with pytest.raises(ValueError, match="on: the kernel has units for 4 features but got rows with 2"):
@@ -504,7 +504,7 @@ def test_rows_beyond_the_range_of_units_change_nothing(kernel):
             batch(1, kernel=kernel.in_units([1e-120, 1.0])).fit(np.vstack([X, [[1e-20, 0.0]]]))
 
 
-def test_rows_that_are_infinitely_far_in_units_are_like_none():
+def test_rows_infinitely_far_in_units_resemble_no_atom():
     X = np.random.default_rng(0).normal(size=(60, 12)) * 1e-100
     model = StreamingKernelPCA(2, kernel=RBF(0.1).in_units([1e-100] * 12), block_size=20).partial_fit(X)
     far = np.full((6, 12), 1e250)

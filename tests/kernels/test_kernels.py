@@ -25,8 +25,9 @@ from streamkpca.kernels import (
     kernel_from,
 )
 from streamkpca.kernels import _loops as kernel_loops
-from streamkpca.kernels import pairwise as kernel_planes
 from streamkpca.kernels import program as kernel_programs
+from streamkpca.kernels.features import FeatureView
+from streamkpca.kernels.pairwise import Base, PairwiseMatrix
 
 PRIMITIVES = [
     (Linear(), pairwise.linear_kernel),
@@ -212,7 +213,7 @@ def test_memory_is_the_result_and_little_more():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # Two planes beside the result, of 4 MB each.
+    # Two base matrices beside the result, of 4 MB each.
     assert peak < K.nbytes + 12e6
 
 
@@ -227,8 +228,8 @@ def test_new_combinations_compile_nothing():
 
 def test_shared_parts_are_computed_once():
     program = (RBF(1.0) + RBF(2.0) * Matern(length_scale=1.0) + Linear().exp() + Polynomial(gamma=1.0)).program
-    assert len(program.planes) == 2
-    assert len((RBF(1.0).on([1]).on([0, 1]) + RBF(1.0).on(1)).program.planes) == 1
+    assert len(program.base_matrices) == 2
+    assert len((RBF(1.0).on([1]).on([0, 1]) + RBF(1.0).on(1)).program.base_matrices) == 1
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel, _ in PRIMITIVES] + UNSETTLED, ids=repr)
@@ -274,12 +275,12 @@ def test_custom_kernels_and_their_diagonals():
         (lambda X, Y: np.full((len(X), len(Y)), np.nan), "returned NaN or infinity"),
     ],
 )
-def test_what_a_custom_function_returns_is_checked(function, message):
+def test_the_values_of_custom_functions_are_checked(function, message):
     with pytest.raises(ValueError, match=message):
         Custom(function).matrix(rows(5, 2))
 
 
-def test_what_other_functions_return_is_checked():
+def test_the_values_of_other_functions_are_checked():
     X = rows(5, 2)
     with pytest.raises(ValueError, match=r"Custom.diagonal: the function must return .* \(5,\)"):
         Custom(overlap, diagonal=lambda X: X).diagonal(X)
@@ -364,7 +365,7 @@ def test_kernels_have_names():
         assert kernel_from(kernel, where="here") is kernel
 
 
-def test_what_is_no_kernel_is_refused():
+def test_other_values_than_kernels_are_refused():
     assert kernel_from("rational_quadratic", where="here") == RationalQuadratic()
     with pytest.raises(ValueError, match=r"here: kernel must be a Kernel or one of 'linear', .*, got 'gauss'"):
         kernel_from("gauss", where="here")
@@ -376,8 +377,8 @@ def test_what_is_no_kernel_is_refused():
         kernel_from(3.0, where="here")
 
 
-def test_planes_choose_direct_sums_for_few_features_or_rows():
-    plane = kernel_planes.PairwiseMatrix(kernel_planes.Base.SQUARED)
-    assert plane.centre(rows(5, 8), n_rows=100) is None
-    assert plane.centre(rows(5, 9), n_rows=1) is None
-    np.testing.assert_allclose(plane.centre(rows(5, 9), n_rows=100), rows(5, 9).mean(axis=0))
+def test_distances_of_few_features_or_rows_are_summed_directly():
+    matrix = PairwiseMatrix(Base.SQUARED, FeatureView())
+    assert matrix.centre(rows(5, 8), n_rows=100) is None
+    assert matrix.centre(rows(5, 9), n_rows=1) is None
+    np.testing.assert_allclose(matrix.centre(rows(5, 9), n_rows=100), rows(5, 9).mean(axis=0))

@@ -25,7 +25,7 @@ def test_scale_is_that_of_scikit_learn(X):
 
 
 def test_spread_is_half_the_mean_squared_distance(X):
-    # Of all pairs, a row with itself included.
+    # The mean is over all pairs, including each row with itself.
     half = pdist(X, "sqeuclidean").sum() / len(X) ** 2
     assert RBF().settled(X) == RBF("spread").settled(X)
     assert RBF().settled(X).gamma == pytest.approx(1.0 / half, rel=1e-14)
@@ -34,7 +34,7 @@ def test_spread_is_half_the_mean_squared_distance(X):
         assert make().settled(X).length_scale == pytest.approx(np.sqrt(half), rel=1e-14)
 
 
-def test_spread_does_not_mind_where_features_lie(X):
+def test_spread_does_not_depend_on_the_features_origins(X):
     exact = np.round(X * 8) / 8
     beside = np.column_stack([exact + np.array([0.0, 1e6, -3e5]), np.full(len(X), 0.1)])
     for squared in (True, False):

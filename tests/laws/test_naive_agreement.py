@@ -206,7 +206,7 @@ def test_agrees_on_postponed_searches() -> None:
     settings = {"max_atoms": 2, "tolerance": 1e-3, "block_size": 4}
     calm = naive.learn(X[: 260 * 4], np.ones(260 * 4), case.function, **settings)
     assert_agree(streamed(X[: 260 * 4], None, case, settings), calm, X[:20], center=True)
-    assert calm.pause > 4
+    assert calm.interval > 4
     assert calm.n_put_off > 80
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)

@@ -1,4 +1,4 @@
-"""Pictures: drawn on the Axes given, on none of pyplot's, from what was passed."""
+"""Pictures are drawn from the data passed, on the Axes given, and never on those of pyplot."""
 
 import functools
 import sys
@@ -30,7 +30,7 @@ ROWS = np.random.default_rng(1).normal([0.0, 2.0], size=(400, 2))
 
 @functools.cache
 def model():
-    """Two features, one of them bent by the other."""
+    """Fit two features, the second of which depends on the square of the first."""
     rows = ROWS.copy()
     rows[:, 1] += rows[:, 0] ** 2
     return StreamingKernelPCA(3, kernel=RBF(0.2), max_atoms=20, block_size=64).partial_fit(rows)
@@ -38,14 +38,14 @@ def model():
 
 @functools.cache
 def drifting():
-    """Count rows and note where the atoms are from, while the stream moves on."""
+    """Count rows and collect the atoms' rows while the stream drifts."""
     rows = np.cumsum(np.random.default_rng(2).normal(size=(2000, 2)), axis=0) / 10
-    learner, counts, places = StreamingKernelPCA(2, max_atoms=12, half_life=300.0, block_size=100), [], []
+    learner, counts, atom_rows = StreamingKernelPCA(2, max_atoms=12, half_life=300.0, block_size=100), [], []
     for block in np.split(rows, 20):
         learner.partial_fit(block).refit()
         counts.append(learner.n_samples_seen_)
-        places.append(learner.atom_rows_)
-    return counts, places
+        atom_rows.append(learner.atom_rows_)
+    return counts, atom_rows
 
 
 PICTURES = {
@@ -108,7 +108,7 @@ def test_a_picture_makes_its_own_axes_and_no_global_figure(name):
     assert pyplot is None or not pyplot.get_fignums()
 
 
-def test_the_spectrum_shows_variances_and_what_they_explain_together():
+def test_the_spectrum_shows_variances_and_the_share_explained_so_far():
     axes = plots.draw_spectrum([3.0, 1.0], explained=[0.6, 0.2])
     assert [bar.get_height() for bar in axes.patches] == [3.0, 1.0]
     assert [text.get_text() for text in axes.texts] == ["60%", "80%"]
@@ -127,13 +127,13 @@ def test_no_peak_is_lost_in_a_long_series():
     assert axes.dataLim.ymax >= 5.0
 
 
-def test_a_score_of_zero_or_none_does_not_break_the_logarithm():
+def test_zero_and_missing_scores_do_not_break_the_logarithmic_scale():
     axes = plots.draw_novelty(np.zeros(10))
     assert np.isfinite(axes.get_ylim()).all()
     assert np.isfinite(plots.draw_novelty([np.nan, 0.0, 1.0]).get_ylim()).all()
 
 
-def test_scores_of_atoms_do_not_press_the_others_together():
+def test_scores_of_atoms_do_not_squeeze_the_others():
     scores = np.array([1e-16, 0.1, 0.2, 0.3, 0.0, np.nan])
     axes = plots.draw_novelty(scores)
     (line,) = axes.lines
@@ -165,7 +165,7 @@ EMPTY_OR_ODD = {
 
 
 @pytest.mark.parametrize("name", EMPTY_OR_ODD)
-def test_there_may_be_nothing_to_show(name):
+def test_empty_and_odd_data_give_a_picture(name):
     axes = EMPTY_OR_ODD[name]()
     assert np.isfinite([axes.get_xlim(), axes.get_ylim()]).all()
     assert len(np.unique(pixels(axes).reshape(-1, 4), axis=0)) > 1
@@ -199,7 +199,7 @@ def test_there_may_be_nothing_to_show(name):
         (lambda: plots.draw_contours(np.sum, ROWS, feature_names=["a"]), "draw_contours expected 2 names of features"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(draw, message):
+def test_data_that_cannot_be_drawn_are_refused(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
 
@@ -210,7 +210,7 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         plots.draw_spectrum([1.0])
 
 
-# Those whose shapes hang on no font and on no rounding; `python tests/test_plots.py` draws them anew, to be looked at.
+# Pictures whose shapes depend on no font and no rounding; `python tests/plots/test_plots.py` draws the baselines anew.
 COMPARED = [
     "spectrum with bounds",
     "atoms as images",
@@ -224,7 +224,7 @@ COMPARED = [
 
 
 def without_words(name, path):
-    """Draw a picture without its text, which depends on the fonts of the machine."""
+    """Draw a picture without its text, which depends on the machine's fonts."""
     figure = Figure(figsize=(3, 2), dpi=60)
     axes = figure.add_axes((0.05, 0.05, 0.9, 0.9))
     PICTURES[name](axes)
@@ -243,7 +243,7 @@ def baseline(name):
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_a_picture_looks_as_it_did(name, tmp_path):
+def test_a_picture_looks_like_its_baseline(name, tmp_path):
     without_words(name, tmp_path / "now.png")
     assert compare_images(str(baseline(name)), str(tmp_path / "now.png"), tol=8) is None
 
@@ -262,7 +262,7 @@ def test_atoms_without_weight_come_last():
         plots.draw_atoms(np.eye(6), shape=(2, 4))
 
 
-def test_contours_name_what_they_show():
+def test_contours_are_titled_by_what_they_show():
     assert "component 0" in plots.draw_contours(model(), ROWS, component=0).get_title()
     assert "error" in plots.draw_contours(model(), ROWS).get_title()
     with pytest.raises(ValueError, match="draw_contours"):
@@ -271,15 +271,15 @@ def test_contours_name_what_they_show():
         plots.draw_contours(model(), ROWS, features=(0, 7))
 
 
-if __name__ == "__main__":
-    BASELINES.mkdir(exist_ok=True)
-    for picture in COMPARED:
-        without_words(picture, baseline(picture))
-
-
-def test_labels_and_components_that_are_none_are_refused():
+def test_labels_and_components_that_are_not_whole_numbers_are_refused():
     with pytest.raises(ValueError, match="draw_novelty expected whole numbers as labels but got NaN or infinity"):
         plots.draw_novelty([0.1, 0.2], labels=[0, np.nan])
     with pytest.raises(ValueError, match=r"draw_projections expected projections with the components \(0, 0.5\)"):
         plots.draw_projections([[0.0, 1.0], [1.0, 0.0]], components=(0, 0.5))
     assert plots.draw_projections([[0.0, 1.0], [1.0, 0.0]], components=(0, 1.0)).get_xlabel() == "component 0"
+
+
+if __name__ == "__main__":
+    BASELINES.mkdir(exist_ok=True)
+    for picture in COMPARED:
+        without_words(picture, baseline(picture))

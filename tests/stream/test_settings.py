@@ -1,7 +1,10 @@
+import inspect
+
 import pytest
 
+from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.settings import PARAMETERS, StreamSettings
 
 DEFAULTS = {
     "n_components": 3,
@@ -26,13 +29,49 @@ def checked(**changes):
     return StreamSettings.checked(**(DEFAULTS | changes), where="here")
 
 
+def defaults_of(kind):
+    """Return the names and defaults of a constructor's arguments, in their order."""
+    arguments = list(inspect.signature(kind).parameters.values())
+    return {argument.name: argument.default for argument in arguments}
+
+
+def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
+    table = {parameter.name: parameter.default for parameter in PARAMETERS}
+    assert list(defaults_of(StreamingKernelPCA).items()) == list(table.items())
+    for parameter in PARAMETERS:
+        value = parameter.checked(parameter.default, "here")
+        assert parameter.name == "kernel" or value == parameter.default
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [("KernelPCATransformer", set()), ("KernelPCADetector", {"noise_variance", "n_active", "axes"})],
+)
+def test_rivers_classes_have_the_parameters_of_the_table(name, left_out):
+    adapter = getattr(pytest.importorskip("streamkpca.adapters.for_river", exc_type=ImportError), name)
+    offered = defaults_of(adapter)
+    offered["random_state"] = offered.pop("seed")
+    table = {parameter.name: parameter.default for parameter in PARAMETERS if parameter.name not in left_out}
+    if name == "KernelPCADetector":
+        table["n_components"] = None
+    assert offered == table
+
+
+def test_parameters_that_cannot_change_are_those_that_a_stream_begins_with():
+    fixed = {parameter.name for parameter in PARAMETERS if not parameter.can_change}
+    assert fixed == {"kernel", "block_size", "reservoir_size", "random_state", "dtype"}
+    assert {parameter.name for parameter in PARAMETERS if parameter.concerns_axes} == {
+        "n_components", "noise_variance", "n_active", "axes",
+    }  # fmt: skip
+
+
 def test_settings_are_values():
     assert checked() == checked()
     assert checked(kernel=RBF()) == checked()
     assert checked(half_life=7).half_life == 7.0
 
 
-def test_who_asks_for_every_row_gets_no_pruning():
+def test_keeping_every_row_prunes_nothing():
     assert checked(max_atoms=None, tolerance=0.0).refit.noise_variance is None
     assert checked(max_atoms=None, tolerance=0.0, axes="likelihood").refit.noise_variance == "auto"
     assert checked(max_atoms=None, tolerance=0.0, noise_variance=0.5).refit.noise_variance == 0.5
@@ -58,16 +97,23 @@ def test_who_asks_for_every_row_gets_no_pruning():
         ({"tolerance": 1.0}, ValueError, "tolerance .* got 1.0"),
         ({"dtype": "float16"}, ValueError, "here: dtype must be one of 'float64', 'float32', got 'float16'"),
         ({"dtype": float}, TypeError, "here: dtype must be one of 'float64', 'float32', got <class 'float'>"),
+        ({"n_components": 0}, ValueError, "here: n_components must be at least 1, got 0"),
+        ({"axes": "best"}, ValueError, "here: axes must be one of 'ritz', 'likelihood', got 'best'"),
+        ({"noise_variance": "low"}, ValueError, "here: noise_variance must be a positive number, 'auto' or None, got"),
+        ({"noise_variance": 0.5, "n_active": 2}, ValueError, "here: noise_variance=0.5 and n_active=2 both decide"),
+        ({"center": 1}, TypeError, "here: center must be True or False, got 1"),
+        ({"refit_every": None}, TypeError, "here: refit_every must be an integer of at least 1, got None"),
+        ({"kernel": None}, TypeError, "here: "),
         ({"block_size": 1}, ValueError, "block_size must be at least 2, got 1"),
     ],
     ids=repr,
 )
-def test_nonsense_is_named(changes, error, message):
+def test_bad_values_are_refused_by_name(changes, error, message):
     with pytest.raises(error, match=message):
         checked(**changes)
 
 
-def test_the_interval_of_refits_is_what_was_asked_for_or_grows_with_the_atoms():
+def test_the_interval_of_refits_is_the_one_given_or_grows_with_the_atoms():
     assert checked(refit_every=7).refit_interval(500) == 7
     assert checked(refit_every="auto").refit_interval(500) == 64000
     assert checked(refit_every="auto").refit_interval(3) == 16384

@@ -1,4 +1,13 @@
-"""Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz, in chunks and never whole."""
+"""Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz, read in chunks and never whole.
+
+`open_table` recognises the format and returns a `Table`. The modules, from the bottom up:
+
+* `columns`: the columns of a table, the choice among them, and `TableError`
+* `source`: bytes of files, pipes, compressed files and files that grow
+* `reader`: `Table`, its chunks, the offsets at which reading can resume, and bad rows
+* `text`: records of text, for `csv` and `jsonl`
+* `numpy` and `arrow`: npy and npz; Parquet and Arrow
+"""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +24,7 @@ from streamkpca.cli.tables.text import BOM
 
 __all__ = ["Chunk", "Columns", "Table", "TableError", "check_same_columns", "open_table", "regroup"]
 
-# What a file's first bytes tell. Letters that may begin a column's name must not be followed by a delimiter.
+# The first bytes of each format. Letters that may also begin a column's name must not be followed by a delimiter.
 _NUMPY = re.compile(rb"\x93NUMPY")
 _ZIP = re.compile(rb"PK(\x03\x04|\x05\x06)")
 _ARROW = re.compile(rb"(PAR1|ARROW1)(?![,;\t\r\n])|\xff\xff\xff\xff")
@@ -46,24 +55,16 @@ def open_table(
         ``{`` or ``[`` is JSON lines, other text is CSV. Text, npy and Arrow may be compressed as gzip, bzip2, xz, zstd
         or lz4.
     stream : binary file, optional
-        What to read instead of `source`, which then is only the stream's name in errors. It is never sought in, so
+        Read this instead of `source`, which then is only the stream's name in errors. `seek` is never called on it, so
         npz and Parquet, which are read from their end, are refused.
     array : str, optional
-        Name of the array inside an npz file; not needed where only one has two dimensions.
+        Name of the array inside an npz file; not needed if only one has two dimensions.
     header, delimiter : bool, str, optional
         For CSV: see `CsvTable`.
-    columns, drop : sequence of str
-        Columns to read or leave out, by name or by position from 0.
-    labels : str, optional
-        Column that tells which rows are anomalous; for npz also the name of an array with one number a row.
-    time : str, optional
-        Column that is kept beside the rows, as it stands; for npz also the name of an array with one value a row.
-        It is one of the numbers only if `columns` names it too.
-    learned : sequence of str
-        Names of the columns to read, in this order, from a file that names its own; where `columns` asks for others, or
-        the file has no names, they are not looked at.
+    columns, drop, labels, time, learned : str or sequence of str
+        See `Choice`. For npz, `labels` and `time` may also name an array with one value a row.
     on_bad_rows : "raise" or "skip"
-        What becomes of a row that cannot be read as finite numbers: an error, or it is left out and counted in
+        Whether a row that cannot be read as finite numbers is an error, or is left out and counted in
         `Table.n_skipped`.
     follow : bool
         Whether to wait for more at a text file's end, across rotation and truncation, as ``tail -F`` does. The file
@@ -76,14 +77,14 @@ def open_table(
     Raises
     ------
     TableError
-        The file is absent, unreadable, without rows and columns, or without a column asked for.
+        The file is absent, unreadable, without rows or columns, or without a column that is asked for.
 
     Notes
     -----
     Memory is O(chunk) for all formats, with these exceptions: an Arrow stream is held one batch at a time, in the
-    size in which it was written; of a Parquet file some pages of each column are held, about 1 MB each; an npz array in
-    column-major order is held whole in the type that it has in the file, for its first row is complete only when its
-    last column has begun.
+    size in which it was written; a Parquet file takes some pages of each column, about 1 MB each; an npz array in
+    column-major order is held whole in the type that it has in the file, because its first row is complete only when
+    its last column has begun.
 
     Examples
     --------
@@ -95,39 +96,39 @@ def open_table(
     >>> table.n_skipped, table.first_skipped
     (1, "<text>, line 4: column 'y' has no value ('n/a')")
 
-    Read a file up to a place, and go on there another day:
+    Read a file up to an offset, and resume there another day:
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
     >>> _ = path.write_text("x\n1\n2\n3\n")
-    >>> place = next(open_table(str(path)).chunks(2)).place
+    >>> offset = next(open_table(str(path)).chunks(2)).offset
     >>> later = open_table(str(path))
-    >>> later.go_on(place)
+    >>> later.seek(offset)
     >>> [chunk.rows.tolist() for chunk in later.chunks(2)]
     [[[3.0]]]
     """
     if on_bad_rows not in ON_BAD_ROWS:
-        raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}")
+        raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}; choose one of these")
     skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned)
     origin = Source(source, stream, follow=follow)
-    magic = origin.peek(lambda head: len(_begun(head)) >= MAGIC_BYTES or b"\n" in _begun(head))
+    magic = origin.peek(lambda head: len(_without_blanks(head)) >= MAGIC_BYTES or b"\n" in _without_blanks(head))
     if array is not None and not _ZIP.match(magic):
-        raise TableError(f"{source}: --array names an array of an npz file, but this is none; leave --array out")
+        raise TableError(f"{source}: --array names an array of an npz file, but this is not one; leave --array out")
     for beginning, what in _REFUSED.items():
         if beginning.match(magic):
             raise TableError(f"{source}: is {what}, which cannot be read; save it as CSV, Parquet or Arrow")
     if any(beginning.match(magic) for beginning in (_NUMPY, _ZIP, _ARROW)):
         if origin.followed:
-            raise TableError(f"{source}: only text grows row by row; leave --follow out, or write CSV or JSON lines")
+            raise TableError(f"{source}: only text can grow row by row; leave --follow out, or write CSV or JSON lines")
         if _ARROW.match(magic):
             return ArrowTable(origin, choice=choice, skips=skips)
         if _ZIP.match(magic):
             return NpzTable(origin, array=array, choice=choice, skips=skips)
         return NpyTable(origin, choice=choice, skips=skips)
-    if _begun(magic).startswith((b"{", b"[")) and header is None and delimiter is None:
+    if _without_blanks(magic).startswith((b"{", b"[")) and header is None and delimiter is None:
         return JsonTable(origin, choice=choice, skips=skips)
     return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips)
 
 
-def _begun(head: bytes) -> bytes:
+def _without_blanks(head: bytes) -> bytes:
     return head.removeprefix(BOM).lstrip()

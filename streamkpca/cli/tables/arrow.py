@@ -1,38 +1,23 @@
 """Parquet files and Arrow's files and streams, read batch by batch."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from streamkpca.cli.tables.columns import Choice, TableError, blaming, choose_columns, need_pyarrow
-from streamkpca.cli.tables.reader import Array, Block, Table, Time, time_values
+from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, need_pyarrow, reading_errors
+from streamkpca.cli.tables.reader import Array, BinaryTable, Block, Time, time_values
 from streamkpca.cli.tables.source import Source
 
 _BUFFER_BYTES = 1 << 16
-# What opens an Arrow file, padded; a stream follows, so a file can be read from a pipe too.
+# An Arrow file begins with this padded mark; a stream follows, so that a file can be read from a pipe too.
 _FILE_MAGIC = b"ARROW1\0\0"
 
 
-class ArrowTable(Table):
-    """Number columns of a Parquet file, or of Arrow's file or stream format.
-
-    Parameters
-    ----------
-    source : Source
-        Where they come from. A Parquet file must be one on disk: it is read from its end.
-    choice : Choice
-        Columns to read.
-    skips : bool
-        Whether bad rows are left out.
-
-    Raises
-    ------
-    TableError
-        A chosen column does not hold numbers.
-    """
+class ArrowTable(BinaryTable):
+    """Number columns of a Parquet file, which must be on disk, or of Arrow's file or stream format."""
 
     def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
         self.source, self._source, self.skips = source.name, source, skips
@@ -48,7 +33,7 @@ class ArrowTable(Table):
                 f"{self.source}: a Parquet file is read from its end; write it to a file, uncompressed, and name that"
             )
         self._stream: Any = None
-        with blaming(source.name), ExitStack() as stack:
+        with reading_errors(source.name), ExitStack() as stack:
             schema = self._open(stack)
             names, kinds = schema.names, schema.types
         self.columns = choose_columns(source.name, names, choice, named=True)
@@ -61,7 +46,7 @@ class ArrowTable(Table):
                 )
 
     def _open(self, stack: ExitStack) -> Any:
-        """Read the schema, and how many rows there are where the file says so."""
+        """Read the schema, and the number of rows if the file tells it."""
         if self._format == "Parquet":
             parquet = self._open_parquet(stack)
             self.total = parquet.metadata.num_rows
@@ -74,7 +59,7 @@ class ArrowTable(Table):
         return self._open_stream(stack).schema
 
     def _open_parquet(self, stack: ExitStack) -> Any:
-        # Read ahead or without a buffer, columns are held as far as their group of rows goes: often to the end.
+        # With reading ahead or without a buffer, columns are held up to the end of their row group: often of the file.
         file = self._arrow.parquet.ParquetFile(self._source.path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         return stack.enter_context(file)
 
@@ -83,7 +68,7 @@ class ArrowTable(Table):
         return stack.enter_context(self._arrow.ipc.open_file(memory, options=options))
 
     def _open_stream(self, stack: ExitStack, options: Any = None) -> Any:
-        """Open the stream of batches; that of a pipe stays open, for its schema cannot be read twice."""
+        """Open the stream of batches; a pipe's stays open, because its schema cannot be read twice."""
         if self._stream is not None:
             return self._stream
         file = io.BufferedReader(stack.enter_context(self._source.opened()))
@@ -100,42 +85,41 @@ class ArrowTable(Table):
         return any(check(kind) for check in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
     def _batches(self, stack: ExitStack, n_rows: int, read: list[int], first: int) -> Iterator[Any]:
-        """Yield batches, the first of which begins at row `first` or earlier, with the columns to read."""
+        """Yield batches of the columns to read, from row `first` on."""
         if self._format == "Parquet":
             file = self._open_parquet(stack)
             groups = list(range(file.metadata.num_row_groups))
             while groups and first >= (size := file.metadata.row_group(groups[0]).num_rows):
                 groups, first = groups[1:], first - size
             names = [self.columns.names[j] for j in read]
-            yield from self._late(file.iter_batches(batch_size=n_rows, columns=names, row_groups=groups), first)
+            yield from self._skip_rows(file.iter_batches(batch_size=n_rows, columns=names, row_groups=groups), first)
             return
         options = self._arrow.ipc.IpcReadOptions(included_fields=read)
         if self._mapped:
             whole = self._open_file(stack, options)
-            yield from self._late((whole.get_batch(i) for i in range(whole.num_record_batches)), first)
+            yield from self._skip_rows((whole.get_batch(i) for i in range(whole.num_record_batches)), first)
         else:
-            yield from self._late(self._open_stream(stack, options), first)
+            yield from self._skip_rows(self._open_stream(stack, options), first)
 
-    def _late(self, batches: Iterable[Any], first: int) -> Iterator[Any]:
-        """Pass over the first rows."""
+    def _skip_rows(self, batches: Iterable[Any], first: int) -> Iterator[Any]:
+        """Pass over the first rows of the batches."""
         for batch in batches:
             if batch.num_rows > first:
                 yield batch.slice(first) if first else batch
             first = max(0, first - batch.num_rows)
         if first:
-            raise TableError(f"{self.source}: ends {first} rows before the place to go on at; name the same file")
+            raise TableError(f"{self.source}: it ends {first} rows before the offset to resume at; name the same file")
 
     def _blocks(self, n_rows: int) -> Iterator[Block]:
         start, (wanted, time) = self._first_row, (self.columns.wanted, self.columns.time)
-        common = {"format": self._format, "names": list(self.columns.names)} if self.rereadable else None
         read = {*wanted, *([] if time is None else [time])}
         if self._format == "Parquet":
-            # Asked for by name: those of the same name come too.
+            # Parquet columns are read by name, so all columns of that name come.
             names = {self.columns.names[j] for j in read}
             read = {j for j, name in enumerate(self.columns.names) if name in names}
         ordered = sorted(read if self.rereadable else range(len(self.columns.names)))
         at = {j: i for i, j in enumerate(ordered)}
-        with blaming(self.source), ExitStack() as stack:
+        with reading_errors(self.source), ExitStack() as stack:
             for batch in self._batches(stack, n_rows, ordered, start):
                 # Arrow trusts what it reads: a damaged offset would point anywhere in memory.
                 for j in read:
@@ -146,7 +130,7 @@ class ArrowTable(Table):
                     for i, j in enumerate(wanted):
                         values[:, i] = self._numbers(part.column(at[j]))
                     times = None if time is None else self._times(part.column(at[time]))
-                    yield self._screened(values, start, times=times, common=common)
+                    yield self._make_block(values, start, times)
                     start += part.num_rows
 
     def _numbers(self, column: Any) -> Any:
@@ -161,12 +145,9 @@ class ArrowTable(Table):
             column = column.dictionary_decode()
         kind = column.type
         if types.is_timestamp(kind) or types.is_date(kind):
-            # Those of a time zone are kept in UTC.
+            # Times with a time zone are stored in UTC.
             zone = "Z" if types.is_timestamp(kind) and kind.tz else ""
             return time_values(column.to_numpy(zero_copy_only=False), zone)
         if types.is_time(kind):
             column = column.cast(self._arrow.string())
         return [time if isinstance(time, str | int | float | None) else str(time) for time in column.to_pylist()]
-
-    def _check_place(self, place: Mapping[str, Any]) -> None:
-        self._check_row_place(place, self._format)

@@ -1,4 +1,4 @@
-"""The columns of a table, and the choice among them."""
+"""The columns of a table, the choice among them, and the error for a file that cannot be read."""
 
 import lzma
 import tokenize
@@ -20,12 +20,13 @@ _UNREADABLE = (
     lzma.LZMAError,
     tokenize.TokenError,
 )
+_SHOWN_NAMES = 8
 
 
 class TableError(ValueError):
     """Raised when a file cannot be read as rows of numbers.
 
-    The message is one line, whatever the names in it: where, what is wrong, and what to do about it.
+    The message is one line, even where column names hold line ends: where, what is wrong, and what to do about it.
     """
 
     def __init__(self, message: str) -> None:
@@ -33,19 +34,8 @@ class TableError(ValueError):
 
 
 @contextmanager
-def blaming(source: str) -> Iterator[None]:
-    """Turn what numpy, zipfile, the decompressors and pyarrow say of a bad file into one line that names the file.
-
-    Parameters
-    ----------
-    source : str
-        The file.
-
-    Raises
-    ------
-    TableError
-        For any error that tells of a file that is not what it claims to be.
-    """
+def reading_errors(source: str) -> Iterator[None]:
+    """Turn errors of numpy, zipfile, the decompressors and pyarrow into a one-line TableError that names the file."""
     try:
         yield
     except TableError:
@@ -53,28 +43,12 @@ def blaming(source: str) -> Iterator[None]:
     except _UNREADABLE as error:
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
         raise TableError(
-            f"{source}: cannot be read ({reason}); is the file whole and of the format it claims?"
+            f"{source}: cannot be read ({reason}); check that the file is complete and has the format it claims"
         ) from None
 
 
 def need_pyarrow(source: str) -> ModuleType:
-    """Import pyarrow, which parses text, Parquet and Arrow.
-
-    Parameters
-    ----------
-    source : str
-        The file that needs it.
-
-    Returns
-    -------
-    module
-        pyarrow, with its parsers loaded.
-
-    Raises
-    ------
-    TableError
-        pyarrow is not installed.
-    """
+    """Import pyarrow with the parsers that text, Parquet and Arrow need."""
     try:
         import pyarrow
         import pyarrow.csv
@@ -86,25 +60,22 @@ def need_pyarrow(source: str) -> ModuleType:
     return module
 
 
-_SHOWN_NAMES = 8
-
-
 @dataclass(frozen=True)
 class Choice:
-    """Which columns are asked for, before anything is known of the file.
+    """The columns a caller asks for, before anything is known of the file.
 
     Attributes
     ----------
     columns : sequence of str
-        Columns to read, by name or by position from 0; a name wins over a position. All if empty.
+        Columns to read, by name or by position from 0; a name wins over a position. All columns if empty.
     drop : sequence of str
         Columns to leave out.
     labels : str, optional
-        Column that is no feature but tells which rows are anomalous.
+        Column that is no feature but marks the anomalous rows.
     time : str, optional
-        Column that is kept beside the rows, as it stands. It is a feature only if `columns` names it too.
+        Column to keep beside the rows, unchanged. It is a feature only if `columns` names it too.
     learned : sequence of str
-        Names of the columns to read, in this order, from a file that names its own, where `columns` asks for none.
+        Names of the columns to read, in this order, from a file with column names, if `columns` is empty.
     """
 
     columns: Sequence[str] = ()
@@ -121,15 +92,13 @@ class Columns:
     Attributes
     ----------
     names : tuple of str
-        All columns of the file; positions as text where the file has no names.
+        All columns of the file; their positions as text if the file has no names.
     features : tuple of int
-        Positions of the chosen columns, in the order in which they were asked for.
-    labels : int or None
-        Position of the label column.
-    time : int or None
-        Position of the time column.
+        Positions of the chosen columns, in the order of the choice.
+    labels, time : int or None
+        Positions of the label column and of the time column.
     named : bool
-        Whether the file itself brings the names.
+        Whether the names come from the file.
     """
 
     names: tuple[str, ...]
@@ -140,7 +109,7 @@ class Columns:
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """Positions of all that must be read as numbers: features, then labels."""
+        """Positions of all columns to read as numbers: features, then labels."""
         return self.features if self.labels is None else (*self.features, self.labels)
 
     @property
@@ -149,44 +118,13 @@ class Columns:
         return tuple(self.names[j] for j in self.features)
 
     def option(self, j: int) -> str:
-        """Write a column as an option of the command would name it.
-
-        Parameters
-        ----------
-        j : int
-            The column.
-
-        Returns
-        -------
-        str
-            Its name, or its position where the name is blank, there twice, or would be cut at a comma.
-        """
+        """Write column j as an option takes it: by position if its name is blank, repeated, or contains a comma."""
         name = self.names[j]
         return str(j) if not name.strip() or "," in name or self.names.count(name) > 1 else name
 
 
 def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: bool) -> Columns:
-    """Settle which columns of a table are read.
-
-    Parameters
-    ----------
-    source : str
-        The file, for error texts.
-    names : sequence of str
-        All its columns.
-    choice : Choice
-        What is asked for.
-    named : bool
-        Whether the names come from the file.
-
-    Returns
-    -------
-    Columns
-
-    Raises
-    ------
-    TableError
-        A column that is not there, or no column left.
+    """Apply a choice to the names of a table's columns; refuse a column that is absent, and a choice of none.
 
     Examples
     --------
@@ -220,7 +158,7 @@ def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: 
 def _find_column(source: str, names: Sequence[str], wanted: str) -> int:
     if wanted in names:
         if names.count(wanted) > 1:
-            raise TableError(f"{source}: column {wanted!r} is there {names.count(wanted)} times; give its position")
+            raise TableError(f"{source}: {names.count(wanted)} columns are named {wanted!r}; give the position instead")
         return names.index(wanted)
     try:
         position = int(wanted)

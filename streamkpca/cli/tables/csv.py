@@ -1,4 +1,7 @@
-"""CSV and its kin: one row a line, fields separated by a comma, a tab or a semicolon, quoted or not."""
+"""CSV and its relatives: records of fields between commas, tabs, semicolons or blanks, quoted or not.
+
+The first part of the module cuts text into records and records into fields; `CsvTable` reads them as rows.
+"""
 
 import re
 from collections.abc import Iterator
@@ -12,22 +15,15 @@ from streamkpca.cli.tables.text import BOM, BadRecord, Parsed, Records, TextTabl
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _SNIFFED = (",", "\t", ";")
-# A quotation mark that opens a field and is not closed within so many bytes is taken for a slip of its line alone.
+# A quotation mark that opens a field and is not closed within this many bytes spoils its own line alone.
 _LONGEST_QUOTED = 1 << 20
+_MISSING_SPELLINGS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize())})
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_CONTROLS = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def sniff_delimiter(line: str) -> str:
-    r"""Guess what separates fields.
-
-    Parameters
-    ----------
-    line : str
-        The first line.
-
-    Returns
-    -------
-    str
-        A blank between numbers, else what cuts the line into most fields of comma, tab and semicolon.
+    r"""Guess the delimiter from the first line: a blank between numbers, else what cuts it into most fields.
 
     Examples
     --------
@@ -40,87 +36,25 @@ def sniff_delimiter(line: str) -> str:
     return max(_SNIFFED, key=lambda delimiter: len(split_fields(line, delimiter) or ()))
 
 
-def closed_on_their_lines(text: bytes, newlines: Counts, delimiter: str) -> bool:
-    """Say whether all quotation marks stand around whole fields, each of which ends on its line.
+def is_number(field: str) -> bool:
+    """Tell whether a field is a number or a missing one.
 
-    Parameters
-    ----------
-    text : bytes
-        Some lines.
-    newlines : ndarray
-        Where they end.
-    delimiter : str
-        What separates fields.
-
-    Returns
-    -------
-    bool
-        Where it is false, lines must be looked at one by one.
+    Examples
+    --------
+    >>> [is_number(field) for field in (" 1e3", "n/a", "1_000", "10:00")]
+    [True, True, False, False]
     """
-    codes = np.frombuffer(text, np.uint8)
-    marks = np.flatnonzero(codes == ord('"'))
-    if (np.bincount(np.searchsorted(newlines, marks)) % 2).any():
+    if field.strip().lower() in MISSING:
+        return True
+    try:
+        float(field)
+    except ValueError:
         return False
-    # Two marks in a row stand for one, and close and open again as far as this is concerned.
-    edges = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
-    opening, closing = marks[::2], marks[1::2]
-    before, after = codes[opening[opening > 0] - 1], codes[closing[closing < len(text) - 1] + 1]
-    return bool(np.isin(before, edges).all() and np.isin(after, edges).all())
-
-
-def quoted_ends(text: bytes, ends: Counts, delimiter: str, *, final: bool) -> Iterator[int]:
-    """Yield the ends of records whose fields may hold line ends between quotation marks.
-
-    Parameters
-    ----------
-    text : bytes
-        Some lines, the last of which may be incomplete.
-    ends : ndarray
-        The bytes after their line ends.
-    delimiter : str
-        What separates fields.
-    final : bool
-        Whether no more text follows.
-
-    Yields
-    ------
-    int
-    """
-    mark, edges = delimiter.encode(), [0, *map(int, ends)]
-    if final and edges[-1] < len(text):
-        edges.append(len(text))
-    begin, alone = 0, 0
-    while begin < len(edges) - 1:
-        inside, line = False, begin
-        while line < len(edges) - 1:
-            inside = _ends_inside(text, edges[line], edges[line + 1], mark, inside)
-            line += 1
-            if not inside or begin < alone or edges[line] - edges[begin] > _LONGEST_QUOTED:
-                break
-        else:
-            if inside and not final:
-                return
-        if inside:
-            # Nothing closes it: its line stands alone, and so do those that were looked through in vain.
-            alone, line = max(alone, line), begin + 1
-        begin = line
-        yield edges[begin]
+    return "_" not in field
 
 
 def split_fields(line: str, delimiter: str) -> list[str] | None:
-    """Cut a record into fields.
-
-    Parameters
-    ----------
-    line : str
-        The record, without its line's end.
-    delimiter : str
-        One character.
-
-    Returns
-    -------
-    list of str or None
-        None where a quotation mark opens a field and is never closed.
+    """Cut a record, without its line's end, into fields; None if a quotation mark opens one and is never closed.
 
     Examples
     --------
@@ -148,8 +82,50 @@ def split_fields(line: str, delimiter: str) -> list[str] | None:
         at = end + 1
 
 
+def closed_on_their_lines(text: bytes, newlines: Counts, delimiter: str) -> bool:
+    """Tell whether all quotation marks enclose whole fields that end on their lines.
+
+    If not, the lines must be examined one by one. `newlines` holds the positions of the line ends in the text.
+    """
+    codes = np.frombuffer(text, np.uint8)
+    marks = np.flatnonzero(codes == ord('"'))
+    if (np.bincount(np.searchsorted(newlines, marks)) % 2).any():
+        return False
+    # Two marks in a row stand for one; here they may count as closing and opening again.
+    edges = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
+    opening, closing = marks[::2], marks[1::2]
+    before, after = codes[opening[opening > 0] - 1], codes[closing[closing < len(text) - 1] + 1]
+    return bool(np.isin(before, edges).all() and np.isin(after, edges).all())
+
+
+def quoted_ends(text: bytes, ends: Counts, delimiter: str, *, final: bool) -> Iterator[int]:
+    """Yield the ends of records whose fields may hold line ends between quotation marks.
+
+    `ends` holds the bytes after the line ends; the last line may be incomplete unless the text is `final`.
+    """
+    mark, edges = delimiter.encode(), [0, *map(int, ends)]
+    if final and edges[-1] < len(text):
+        edges.append(len(text))
+    begin, alone = 0, 0
+    while begin < len(edges) - 1:
+        inside, line = False, begin
+        while line < len(edges) - 1:
+            inside = _ends_inside(text, edges[line], edges[line + 1], mark, inside)
+            line += 1
+            if not inside or begin < alone or edges[line] - edges[begin] > _LONGEST_QUOTED:
+                break
+        else:
+            if inside and not final:
+                return
+        if inside:
+            # Nothing closes it: its line is a record of its own, and so are the lines that were searched in vain.
+            alone, line = max(alone, line), begin + 1
+        begin = line
+        yield edges[begin]
+
+
 def _ends_inside(text: bytes, at: int, end: int, delimiter: bytes, inside: bool) -> bool:
-    """Say whether a line ends inside quotation marks; `inside` tells that it begins there."""
+    """Tell whether a line ends inside quotation marks; `inside` tells whether it begins there."""
     if text.find(b'"', at, end) < 0:
         return inside
     while True:
@@ -165,64 +141,27 @@ def _ends_inside(text: bytes, at: int, end: int, delimiter: bytes, inside: bool)
             return False
 
 
-def is_number(field: str) -> bool:
-    """Say whether a field is a number or a missing one.
-
-    Parameters
-    ----------
-    field : str
-        As it stands.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> [is_number(field) for field in (" 1e3", "n/a", "1_000", "10:00")]
-    [True, True, False, False]
-    """
-    if field.strip().lower() in MISSING:
-        return True
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return "_" not in field
-
-
-_MISSING_SPELLINGS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize())})
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_CONTROLS = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
-
 class CsvTable(TextTable):
-    """Rows of fields between delimiters, in a file (may be compressed or growing) or a stream.
+    """Rows of fields between delimiters.
 
     Parameters
     ----------
     source : Source
-        Where they come from.
+        A file, which may be compressed or growing, or a stream.
     choice : Choice
         Columns to read.
     header : bool, optional
         Whether the first line holds names. None finds out: a first line of numbers alone is a row; one with
         text holds names, unless it has numbers too and the second line has its text in the same columns.
     delimiter : str, optional
-        What separates fields; None is a tab for a file named ``.tsv``, a blank where the first line is numbers between
-        blanks, else what cuts the first line into most fields of comma, tab and semicolon.
+        What separates fields; None is a tab for a file named ``.tsv``, a blank if the first line is numbers between
+        blanks, else the one of comma, tab and semicolon that cuts the first line into most fields.
     skips : bool
         Whether bad rows are left out.
 
-    Raises
-    ------
-    TableError
-        The file cannot be opened or holds no line.
-
     Notes
     -----
-    A first line that is there again at the beginning of the next file, when one file follows another under the same
-    name, is no row.
+    When one file follows another under the same name, a first line that is repeated in the new file is no row.
     """
 
     _format = "CSV"
@@ -239,11 +178,12 @@ class CsvTable(TextTable):
         super().__init__(source, skips=skips)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             raise TableError(
-                f"{source.name}: expected a delimiter of one ASCII character but got {delimiter!r}; say --delimiter ','"
+                f"{source.name}: expected a delimiter of one ASCII character but got {delimiter!r}; "
+                "give one such as --delimiter ','"
             )
         suffixes = [suffix for suffix in source.path.suffixes if suffix[1:] not in {"gz", "bz2", "xz", "zst", "lz4"}]
         self._delimiter = delimiter or ("\t" if suffixes[-1:] == [".tsv"] else "")
-        # Asked until a name is certain: a first line of text and numbers needs the second.
+        # Read on until it is certain whether there are names: a first line of text and numbers needs the second.
         self._header: bool | None = header
         head = source.peek(lambda head: self._names(head, header, final=False) is not None)
         names = self._names(head, header, final=True)
@@ -265,10 +205,8 @@ class CsvTable(TextTable):
         first = head.partition(b"\n")[0]
         if not first.strip():
             raise TableError(f"{self.source}: the file is empty or begins with an empty line; give a table with rows")
-        given, self._delimiter = (
-            self._delimiter,
-            self._delimiter or sniff_delimiter(decode(first).rstrip("\r")),
-        )
+        given = self._delimiter
+        self._delimiter = given or sniff_delimiter(decode(first).rstrip("\r"))
         records, _, _ = self._records(head, line=1, final=final)
         lines = [self._fields(records.one(i)) for i in range(min(2, len(records)))]
         self._header = None if not lines else self._looks_named(lines, final=final) if header is None else header
@@ -293,25 +231,27 @@ class CsvTable(TextTable):
         line = head.partition(b"\n")[0]
         if _CONTROLS.search(line):
             raise TableError(
-                f"{self.source}: is neither text nor any format known here; give a CSV, TSV, JSON lines, npy, npz, "
+                f"{self.source}: is neither text nor any other known format; give a CSV, TSV, JSON lines, npy, npz, "
                 "Parquet or Arrow file"
             )
         if b"\r" in line.rstrip(b"\r"):
-            raise TableError(f"{self.source}: its lines end in carriage returns alone; save it with line feeds")
+            raise TableError(
+                f"{self.source}: its lines end in carriage returns without line feeds; save it with line feeds"
+            )
 
     def _fields(self, record: str) -> list[str]:
         fields = split_fields(record, self._delimiter)
-        # A mark that is never closed is a letter like any other where the line must be read all the same.
+        # If the line must be read anyway, a quotation mark that is never closed is an ordinary letter.
         return record.split(self._delimiter) if fields is None else fields
 
-    def _begin(self, records: Records) -> int:
+    def _n_header_records(self, records: Records) -> int:
         if not self._header:
             return 0
         first = self._fields(records.one(0))
         if first != self._first and not (len(first) == len(self._first) and all(map(is_number, first))):
             raise TableError(
                 f"{self.source}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but got "
-                f"{records.one(0)[:80]!r}; read files of other columns for themselves"
+                f"{records.one(0)[:80]!r}; read files of other columns separately"
             )
         return int(first == self._first)
 
@@ -327,7 +267,7 @@ class CsvTable(TextTable):
         arrow = need_pyarrow(self.source)
         block, wanted = records.joined, [str(j) for j in self.columns.wanted]
         time = None if self.columns.time is None else str(self.columns.time)
-        # One type for all numbers: an integer-looking column may turn fractional a million rows later.
+        # All numbers have one type: a column of integers may turn fractional a million rows later.
         types = dict.fromkeys(wanted, arrow.float64()) | ({} if time is None else {time: arrow.binary()})
         try:
             table = arrow.csv.read_csv(
@@ -345,13 +285,13 @@ class CsvTable(TextTable):
             values: Array = np.empty((table.num_rows, len(wanted)))
             for j, name in enumerate(wanted):
                 column = table.column(name)
-                # A time that is a number as well was read as text.
+                # A time column that is also a feature was read as text.
                 values[:, j] = (
                     column.cast(arrow.string()).cast(arrow.float64()) if name == time else column
                 ).to_numpy()
         except arrow.ArrowInvalid:
             return None
-        # Bytes are decoded here, as all text is: none must stop the numbers.
+        # Bytes are decoded here as all text is: odd bytes must not stop the numbers.
         times: list[Time] | None = None if time is None else [decode(text) for text in table.column(time).to_pylist()]
         return self._screen_fast(values, times, records)
 
@@ -369,11 +309,11 @@ class CsvTable(TextTable):
         if text.lower() in MISSING:
             raise BadRecord(f"column {name!r} has no value ({field!r})", option)
         if not is_number(text):
-            hint = "" if self._header else "; if the first line holds names, say --header"
+            hint = "" if self._header else "; if the first line holds names, add --header"
             if len(self.columns.names) == 1:
-                hint = "; if something else separates fields, say so with --delimiter"
+                hint = "; if another character separates fields, give it with --delimiter"
             if _DECIMAL_COMMA.fullmatch(text):
-                hint = "; if this is a decimal comma, write a point"
+                hint = "; if this is a decimal comma, write a decimal point"
             what = f"column {name!r} holds text ({field[:40]!r}) but numbers are required"
             raise BadRecord(what, option, text=True, hint=hint)
         number = float(text)

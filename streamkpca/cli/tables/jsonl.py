@@ -12,34 +12,19 @@ from streamkpca.cli.tables.text import BadRecord, Parsed, Records, TextTable
 
 
 class _Spelled(str):
-    """A number as it is spelled, not yet one."""
+    """A number as it is spelled in the text."""
 
 
+# The value of a key that a record holds twice.
 _TWICE = object()
 
 
 class JsonTable(TextTable):
     """Rows of JSON, one a line: objects, or arrays without names.
 
-    Parameters
-    ----------
-    source : Source
-        Where they come from.
-    choice : Choice
-        Columns to read.
-    skips : bool
-        Whether bad rows are left out.
-
-    Raises
-    ------
-    TableError
-        The first line is neither an object nor an array.
-
-    Notes
-    -----
-    The first row's keys are the columns. In later rows the order of keys is free and keys that are not asked for may
-    come and go; one that is asked for and is missing, null, or there twice makes a bad row. true and false are 1 and 0.
-    Arrays must all be of the first one's length.
+    The first row's keys are the columns. In later rows the order of keys is free and keys that are not wanted may
+    come and go; a wanted key that is missing, null or repeated makes a bad row. true and false are 1 and 0. All
+    arrays must have the length of the first one.
     """
 
     _format = "JSON lines"
@@ -50,16 +35,16 @@ class JsonTable(TextTable):
         self._objects = isinstance(first, dict)
         names = list(first) if isinstance(first, dict) else [str(j) for j in range(len(first))]
         self.columns = choose_columns(source.name, names, choice, named=self._objects)
-        # A column that begins with true or false is likely to go on so.
+        # A column that begins with true or false is likely to continue with them.
         self._flags = {name for name in names if isinstance(first, dict) and isinstance(first[name], bool)}
         time = self.columns.time
-        # Times that are no texts, or numbers as well, are read one by one, to be kept as they are spelled.
+        # Times that are not text, or are also features, are read one by one, to keep them as they are spelled.
         self._spelled_times = time is not None and (
             not isinstance(first, dict) or type(first[names[time]]) is not str or time in self.columns.wanted
         )
 
     def _look_first(self) -> dict[str, Any] | list[Any]:
-        """Look for the first line that is a row."""
+        """Find the first line that is a row."""
         found: list[dict[str, Any] | list[Any]] = []
 
         def look(head: bytes, final: bool = False) -> bool:
@@ -72,24 +57,24 @@ class JsonTable(TextTable):
                     if not self.skips:
                         raise TableError(
                             f"{self.source}, line {records.lines[i]}: {bad.what}; "
-                            "give one object or array of numbers a line, or say --header or --no-header if this is CSV"
+                            "give one object or array of numbers a line, or add --header or --no-header if this is CSV"
                         ) from None
             return False
 
         head = self._source.peek(look)
         if not found and not look(head, final=True):
-            raise TableError(f"{self.source}: no line of it is a JSON object or array; give a table with rows")
+            raise TableError(f"{self.source}: none of its lines is a JSON object or array; give a table with rows")
         return found[0]
 
-    def _begin(self, records: Records) -> int:
+    def _n_header_records(self, records: Records) -> int:
         del records
         return 0
 
     def _parse_fast(self, records: Records) -> Parsed | None:
         if self._spelled_times:
             return self._parse_slowly(records)
-        # A line that is not one whole row must not be made up for by another that is two, and a line of null alone
-        # makes pyarrow 26 read where there is no memory.
+        # A line that is not one whole row must not be offset by another that is two, and a line that is only null
+        # makes pyarrow 26 read outside of its memory.
         if not _framed(records, b"{}" if self._objects else b"[]"):
             return None
         return self._parse_objects(records) if self._objects else self._parse_arrays(records)
@@ -119,7 +104,7 @@ class JsonTable(TextTable):
     def _parse_arrays(self, records: Records) -> Parsed | None:
         block = records.joined
         if b'"' in block:
-            # numpy would read numbers out of texts.
+            # numpy would convert text to numbers.
             return None
         try:
             rows = json.loads(b"[" + block.replace(b"\n", b",").strip(b"\r, ") + b"]", parse_int=float)
@@ -142,7 +127,7 @@ class JsonTable(TextTable):
         numbers = [_number(row.get(names[j]), names[j], self.columns.option(j)) for j in self.columns.wanted]
         time = None if self.columns.time is None else row.get(names[self.columns.time])
         if time is not None:
-            # Half a surrogate pair is an escape that JSON knows and no text can hold.
+            # JSON can escape half a surrogate pair, which no text can hold.
             time = (time if isinstance(time, str) else json.dumps(time)).encode("utf-8", "replace").decode()
         return numbers, time
 
@@ -150,22 +135,22 @@ class JsonTable(TextTable):
 def _row(record: str) -> dict[str, Any] | list[Any]:
     try:
         row = json.loads(
-            record, parse_int=_Spelled, parse_float=_Spelled, parse_constant=_Spelled, object_pairs_hook=_once
+            record, parse_int=_Spelled, parse_float=_Spelled, parse_constant=_Spelled, object_pairs_hook=_mark_repeated
         )
     except RecursionError:
-        raise BadRecord("is nested too deep") from None
+        raise BadRecord("is nested too deeply") from None
     except ValueError as error:
-        raise BadRecord(f"is no JSON ({error})") from None
+        raise BadRecord(f"is not JSON ({error})") from None
     if not isinstance(row, dict | list):
         raise BadRecord(f"expected an object or an array but found {record[:40]!r}")
     if not row:
-        raise BadRecord("an object or array without values")
+        raise BadRecord("is an object or array without values")
     if any("\ud800" <= letter <= "\udfff" for key in row if isinstance(key, str) for letter in key):
         raise BadRecord("has half a surrogate pair in a key")
     return row
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _mark_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         seen: set[str] = set()
@@ -174,7 +159,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _framed(records: Records, marks: bytes) -> bool:
-    """Say whether every record begins and ends with these marks."""
+    """Tell whether every record begins and ends with these two marks."""
     codes = np.frombuffer(records.text, np.uint8)
     ends = records.ends - (codes[records.ends - 1] == ord("\n"))
     ends -= codes[ends - 1] == ord("\r")
@@ -183,7 +168,7 @@ def _framed(records: Records, marks: bytes) -> bool:
 
 def _number(value: Any, name: str, option: str) -> float:
     if value is _TWICE:
-        raise BadRecord(f"column {name!r} is there twice", option)
+        raise BadRecord(f"column {name!r} is repeated", option)
     if value is None or (isinstance(value, _Spelled) and value == "NaN"):
         raise BadRecord(f"column {name!r} has no value", option)
     if isinstance(value, bool):

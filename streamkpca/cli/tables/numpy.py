@@ -1,43 +1,25 @@
-"""Tables that numpy wrote: npy files mapped into memory, arrays of npz files decompressed as they are read."""
+"""Arrays that numpy wrote: npy files mapped or read as they come, arrays of npz files decompressed as they are read."""
 
 import io
 import zipfile
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.tables.columns import Choice, TableError, blaming, choose_columns
-from streamkpca.cli.tables.reader import Array, Block, Table, time_values
+from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, reading_errors
+from streamkpca.cli.tables.reader import Array, BinaryTable, Block, time_values
 from streamkpca.cli.tables.source import READ_BYTES, Source
 
+# Shape, whether the order is column-major, and type.
 _Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
-class ArrayTable(Table):
-    """Rows of one two-dimensional array.
-
-    Parameters
-    ----------
-    source : Source
-        Where it comes from.
-    header : tuple
-        Its shape, whether it is in column-major order, and its type.
-    choice : Choice
-        Columns to read, by position.
-    skips : bool
-        Whether rows with NaN or infinity are left out.
-
-    Raises
-    ------
-    TableError
-        Not a two-dimensional array of real numbers.
-    """
-
-    _format: str
+class ArrayTable(BinaryTable):
+    """Rows of one two-dimensional array of real numbers; `name` is the array in errors."""
 
     def __init__(self, source: Source, name: str, header: _Header, *, choice: Choice, skips: bool) -> None:
         self.source, self._source, self.skips, self.rereadable = source.name, source, skips, source.rereadable
@@ -53,16 +35,15 @@ class ArrayTable(Table):
 
     @abstractmethod
     def _arrays(self, n_rows: int, first: int) -> Iterator[npt.NDArray[Any]]:
-        """Yield rows from one on."""
+        """Yield rows from row `first` on."""
 
     def _beside(self) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
-        """Return labels and times that are no columns."""
+        """Return labels and times that are not columns of the array."""
         return None, None
 
     def _blocks(self, n_rows: int) -> Iterator[Block]:
         start, time = self._first_row, self.columns.time
-        common = {"format": self._format, "names": list(self.columns.names)} if self.rereadable else None
-        with blaming(self.source):
+        with reading_errors(self.source):
             labels, times = self._beside()
             wanted = list(self.columns.wanted if labels is None else self.columns.features)
             for array in self._arrays(n_rows, start):
@@ -71,39 +52,26 @@ class ArrayTable(Table):
                 if labels is not None:
                     values = np.column_stack([values, labels[part]])
                 when = array[:, time] if time is not None else None if times is None else times[part]
-                yield self._screened(values, start, times=None if when is None else time_values(when), common=common)
+                yield self._make_block(values, start, None if when is None else time_values(when))
                 start = part.stop
-
-    def _check_place(self, place: Mapping[str, Any]) -> None:
-        self._check_row_place(place, self._format)
 
 
 class NpyTable(ArrayTable):
-    """A two-dimensional array in an npy file or from a pipe, read as it comes; mapped into memory if column-major.
-
-    Parameters
-    ----------
-    source : Source
-        Where it comes from.
-    choice : Choice
-        Columns to read, by position.
-    skips : bool
-        Whether rows with NaN or infinity are left out.
-    """
+    """A two-dimensional array in an npy file or from a pipe, read as it comes; mapped into memory if column-major."""
 
     _format = "npy"
 
     def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
-        with source.opened() as opening:
-            file = io.BufferedReader(opening)
+        with source.opened() as stream:
+            file = io.BufferedReader(stream)
             self._header = _read_header(file)
-            # Kept: what a pipe has given is gone.
+            # Kept, because a pipe cannot give its header again.
             self._file = None if source.rereadable else file
         if source.on_disk:
-            with blaming(source.name):
-                # Refuses a file that is shorter than it says.
+            with reading_errors(source.name):
+                # Refuses a file that is shorter than its header tells.
                 np.load(source.path, mmap_mode="r", allow_pickle=False)
-        # Rows of other arrays are read: a mapped file that is cut short meanwhile kills the process.
+        # Row-major arrays are read, not mapped: a mapped file that is cut short meanwhile kills the process.
         self._mapped = source.on_disk and self._header[1]
         super().__init__(source, source.name, self._header, choice=choice, skips=skips)
 
@@ -112,10 +80,10 @@ class NpyTable(ArrayTable):
             array = np.load(self._source.path, mmap_mode="r", allow_pickle=False)
             yield from (array[start : start + n_rows] for start in range(first, len(array), n_rows))
             return
-        with self._source.opened() as opening:
+        with self._source.opened() as stream:
             file = self._file
             if file is None:
-                file = io.BufferedReader(opening)
+                file = io.BufferedReader(stream)
                 _read_header(file)
             yield from _array_blocks(file, self._header, n_rows, first, piped=self._file is not None)
 
@@ -123,21 +91,8 @@ class NpyTable(ArrayTable):
 class NpzTable(ArrayTable):
     """One two-dimensional array of an npz file, decompressed as it is read.
 
-    Parameters
-    ----------
-    source : Source
-        Where it comes from; a file, for it is read from its end.
-    array : str, optional
-        The array's name; not needed where only one has two dimensions.
-    choice : Choice
-        Columns to read, by position. Labels and time may also name another array that has one value a row.
-    skips : bool
-        Whether rows with NaN or infinity are left out.
-
-    Raises
-    ------
-    TableError
-        No such array, or none of two dimensions with real numbers.
+    The source must be a file, because it is read from its end. `array` is needed unless exactly one array has two
+    dimensions. The choice's labels and time may also name another array that has one value a row.
     """
 
     _format = "npz"
@@ -145,16 +100,16 @@ class NpzTable(ArrayTable):
     def __init__(self, source: Source, *, array: str | None, choice: Choice, skips: bool = False) -> None:
         if not source.on_disk:
             raise TableError(f"{source.name}: an npz file is read from its end; write it to a file and name that")
-        with blaming(source.name):
+        with reading_errors(source.name):
             headers = _npz_headers(source.name)
         tables = [name for name, (shape, _, _) in headers.items() if len(shape) == 2]
         if array is None and len(tables) == 1:
             array = tables[0]
         if array is None or array not in headers:
-            what = "say which array with --array" if array is None else f"no array {array!r} in it; use --array"
-            raise TableError(f"{source.name}: {what}: {', '.join(headers) or 'there is none'}")
+            what = "choose one of its arrays" if array is None else f"no array {array!r} in it; choose one"
+            raise TableError(f"{source.name}: {what} with --array: {', '.join(headers) or 'it has none'}")
         self._array = array
-        # Asked for like columns, but kept apart: they take no part in positions.
+        # Arrays beside the table are chosen like columns but have no positions.
         beside = {name for name in (choice.labels, choice.time) if name in headers and name != array}
         self._labels = choice.labels if choice.labels in beside else None
         self._time = choice.time if choice.time in beside else None
@@ -187,7 +142,7 @@ class NpzTable(ArrayTable):
 
 
 def _npz_headers(source: str) -> dict[str, _Header]:
-    """Read the headers of an npz file's arrays, in its order, and nothing more."""
+    """Read the headers of an npz file's arrays, in the file's order."""
     headers = {}
     with zipfile.ZipFile(source) as archive:
         for name in archive.namelist():
@@ -208,7 +163,7 @@ def _read_header(file: IO[bytes]) -> _Header:
 def _array_blocks(
     file: Any, header: _Header, n_rows: int, first: int, *, piped: bool = False
 ) -> Iterator[npt.NDArray[Any]]:
-    """Read rows of an array that follows its header, from one on."""
+    """Yield rows of an array, from row `first` on; the file stands after the array's header."""
     (n, d), column_major, dtype = header
     if column_major:
         columns = np.frombuffer(file.read(n * d * dtype.itemsize), dtype).reshape(d, n)
@@ -220,7 +175,7 @@ def _array_blocks(
         before -= len(piece)
     left, rest = n - first, b""
     while left:
-        # Rows of a pipe are handed on as they come.
+        # Rows of a pipe are returned as they arrive.
         piece = (file.read1 if piped else file.read)(min(left, n_rows) * size - len(rest))
         if not piece:
             raise ValueError(f"it ends {left} rows early")

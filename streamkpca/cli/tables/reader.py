@@ -1,8 +1,13 @@
-"""What all tables have in common: rows in chunks, going on at a place, and what becomes of bad rows."""
+"""What all tables have in common: rows in chunks, offsets at which reading can resume, and the handling of bad rows.
+
+A format reads `Block`s, in the sizes that suit it; `Table.chunks` cuts them into `Chunk`s of at most the rows asked
+for. Both carry the `Offsets` after each of their rows, so that the end of any chunk can be given to `Table.seek`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,28 +20,25 @@ Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Time = str | int | float | None
 
+ON_BAD_ROWS = ("raise", "skip")
+
 
 @dataclass(frozen=True)
-class Places:
-    """Where reading stands after each of some rows.
+class Offsets:
+    """The offsets in a file after each of n rows.
 
-    Attributes
-    ----------
-    common : mapping
-        What all these places share: what tells the file from another.
-    counted : mapping of str to ndarray of shape (n,)
-        What is counted, after each row.
+    `common` is what identifies the file; `counted` holds the bytes and lines, or the rows, after each row (n,).
     """
 
     common: Mapping[str, Any]
     counted: Mapping[str, Counts]
 
-    def __getitem__(self, part: slice) -> "Places":
-        return Places(self.common, {name: counts[part] for name, counts in self.counted.items()})
+    def __getitem__(self, part: slice) -> "Offsets":
+        return Offsets(self.common, {name: counts[part] for name, counts in self.counted.items()})
 
     @property
     def last(self) -> dict[str, Any]:
-        """The place after the last row."""
+        """The offset after the last row."""
         return {**self.common, **{name: int(counts[-1]) for name, counts in self.counted.items()}}
 
 
@@ -48,86 +50,214 @@ class Chunk(NamedTuple):
     rows : ndarray of shape (n, d)
         Finite, C-contiguous float64.
     labels : ndarray of shape (n,), or None
-        The label column, where one was asked for.
+        The label column, if one was asked for.
     position : int
-        How much of the table's `total` has been read by now.
+        How much of the table's `total` has been read.
     times : list, or None
-        The time column, where one was asked for: text as it stands in text files, ISO 8601 for time stamps of
-        Parquet, Arrow and numpy, numbers for numbers; None where it is missing.
-    places : Places or None
-        The places after each row; None where a table cannot be read again.
+        The time column, if one was asked for: unchanged text in text files, ISO 8601 for time stamps of Parquet, Arrow
+        and numpy, numbers for numbers; None where it is missing.
+    offsets : Offsets or None
+        The offsets after each row; None if a table cannot be read again.
     """
 
     rows: Array
     labels: Array | None
     position: int
     times: list[Time] | None = None
-    places: Places | None = None
+    offsets: Offsets | None = None
 
     @property
-    def place(self) -> dict[str, Any] | None:
-        """What `Table.go_on` needs to go on after this chunk: a small dict that JSON can hold."""
-        return None if self.places is None else self.places.last
+    def offset(self) -> dict[str, Any] | None:
+        """What `Table.seek` takes to resume after this chunk: a small dict that JSON can hold."""
+        return None if self.offsets is None else self.offsets.last
 
     def cut(self, part: slice) -> "Chunk":
-        """Take some of the rows, with all that stands beside them.
-
-        Parameters
-        ----------
-        part : slice
-            Which rows.
-
-        Returns
-        -------
-        Chunk
-        """
+        """Take some of the rows, with their labels, times and offsets."""
         labels = None if self.labels is None else self.labels[part]
         times = None if self.times is None else self.times[part]
-        places = None if self.places is None else self.places[part]
-        return Chunk(self.rows[part], labels, self.position, times, places)
+        offsets = None if self.offsets is None else self.offsets[part]
+        return Chunk(self.rows[part], labels, self.position, times, offsets)
 
 
 class Block(NamedTuple):
-    """Rows as a format reads them, bad ones left out.
+    """Rows as a format reads them, bad ones left out; otherwise as `Chunk`.
 
-    Attributes
-    ----------
-    values : ndarray of shape (n, len(columns.wanted))
-        Finite numbers.
-    times : list of length n, or None
-        The time column.
-    position : int
-        How much of the table's `total` has been read.
-    places : Places or None
-        The place after each row.
-    bad : sequence of int
-        For every row left out, how many rows of the block came before it.
-    reason : str or None
-        What is wrong with the first row left out.
+    values (n, len(columns.wanted)); `bad` holds, for every row left out, the number of rows of the block before it;
+    `reason` tells what is wrong with the first of them.
     """
 
     values: Array
     times: list[Time] | None
     position: int
-    places: Places | None
+    offsets: Offsets | None
     bad: Sequence[int] | Counts = ()
     reason: str | None = None
 
 
-def time_values(column: npt.NDArray[Any], zone: str = "") -> list[Time]:
-    """Turn an array of times into what stands beside rows.
+class Table(ABC):
+    """Rows of numbers in a file or a stream, read in chunks and never whole.
 
-    Parameters
+    Attributes
     ----------
-    column : ndarray of shape (n,)
-        Numbers, texts, or numpy's dates and times.
-    zone : str
-        What to write after a time.
+    source : str
+        The file, for error texts.
+    columns : Columns
+        The columns to read.
+    total : int or None
+        Size in the unit of `Chunk.position`; None if it is unknown before the end.
+    rereadable : bool
+        Whether `chunks` can be called again.
+    skips : bool
+        Whether rows that cannot be read as finite numbers are left out.
+    n_skipped : int
+        How many rows the last call of `chunks` has left out so far.
+    first_skipped : str or None
+        Where the first of them is, and what is wrong with it.
+    """
 
-    Returns
-    -------
-    list
-        Dates and times in ISO 8601, None where there is none.
+    source: str
+    columns: Columns
+    total: int | None
+    rereadable: bool
+    skips: bool = False
+    n_skipped: int = 0
+    first_skipped: str | None = None
+    _after: Mapping[str, Any] | None = None
+
+    @abstractmethod
+    def _blocks(self, n_rows: int) -> Iterator[Block]:
+        """Yield the wanted columns in blocks, from the offset given to `seek`."""
+
+    @abstractmethod
+    def _check_offset(self, offset: Mapping[str, Any]) -> None:
+        """Refuse an offset that is not in this file."""
+
+    def seek(self, offset: Mapping[str, Any] | None) -> None:
+        """Let `chunks` begin after an offset that an earlier reading of the same file reached.
+
+        Parameters
+        ----------
+        offset : mapping or None
+            `Chunk.offset` of the last chunk to pass over; None for the beginning. It may have been through JSON.
+
+        Raises
+        ------
+        TableError
+            The offset is not one of this file, or the source cannot be read again.
+        """
+        if offset is not None:
+            if not self.rereadable:
+                raise TableError(f"{self.source}: a stream cannot resume at an earlier offset; name a file")
+            try:
+                self._check_offset(offset)
+            except TableError:
+                raise
+            except (LookupError, TypeError, ValueError):
+                raise TableError(
+                    f"{self.source}: expected an offset as Chunk.offset gives it but got {offset!r}; begin anew"
+                ) from None
+        self._after = offset
+
+    def chunks(self, n_rows: int) -> Iterator[Chunk]:
+        """Yield the rows in chunks of at most n_rows; rows of a pipe are returned as they arrive, in smaller chunks.
+
+        Raises
+        ------
+        TableError
+            There are no rows; or a row has another width, text, or a missing or infinite number, unless such rows are
+            skipped.
+        """
+        if n_rows < 1:
+            raise TableError(f"{self.source}: expected chunks of at least 1 row but got {n_rows}; ask for more")
+        d, empty = len(self.columns.features), self._after is None
+        self.n_skipped, self.first_skipped = 0, None
+        for values, times, position, offsets, bad, reason in self._blocks(n_rows):
+            self.first_skipped = self.first_skipped or reason
+            counted = 0
+            for start in range(0, len(values), n_rows):
+                rows = slice(start, start + n_rows)
+                # Rows left out count with the chunk that follows them, so that its offset agrees with the count.
+                passed = int(np.searchsorted(bad, rows.stop, side="left")) if rows.stop < len(values) else len(bad)
+                self.n_skipped += passed - counted
+                counted, empty = passed, False
+                yield Chunk(
+                    np.ascontiguousarray(values[rows, :d]),
+                    None if self.columns.labels is None else values[rows, d].copy(),
+                    position,
+                    None if times is None else times[rows],
+                    None if offsets is None else offsets[rows],
+                )
+            self.n_skipped += len(bad) - counted
+        if empty:
+            skipped = f" ({self.n_skipped} skipped, the first: {self.first_skipped})" if self.n_skipped else ""
+            drop = "leave columns that are not numbers out (--drop A,B,...), or " if self.n_skipped else ""
+            raise TableError(
+                f"{self.source}: it has no rows of numbers{skipped}; {drop}give a table with at least one row"
+            )
+
+
+class BinaryTable(Table):
+    """Rows of a binary format, whose offsets are row numbers."""
+
+    _format: str
+
+    @property
+    def _first_row(self) -> int:
+        return 0 if self._after is None else int(self._after["row"])
+
+    def _make_block(self, values: Array, first_row: int, times: list[Time] | None) -> Block:
+        """Make a block of rows counted from 0; refuse those with NaN or infinity, or leave them out."""
+        position = first_row + len(values)
+        ends = np.arange(first_row + 1, position + 1)
+        finite = np.isfinite(values)
+        bad: Counts = np.zeros(0, dtype=np.int64)
+        reason = None
+        if not finite.all():
+            row, j = (int(i) for i in np.argwhere(~finite)[0])
+            name = self.columns.names[self.columns.wanted[j]]
+            what = "is missing (NaN)" if np.isnan(values[row, j]) else "is infinite"
+            reason = f"{self.source}, row {first_row + row} (from 0): column {name!r} {what}"
+            if not self.skips:
+                raise TableError(f"{reason}; {remedy_for_row(self.columns.option(self.columns.wanted[j]))}")
+            good = np.asarray(finite.all(axis=1))
+            bad = np.cumsum(good, dtype=np.int64)[~good]
+            values, ends = values[good], ends[good]
+            times = None if times is None else list(compress(times, good))
+        if len(ends):
+            ends[-1] = position
+        common = {"format": self._format, "names": list(self.columns.names)}
+        offsets = Offsets(common, {"row": ends}) if self.rereadable else None
+        return Block(values, times, position, offsets, bad, reason)
+
+    def _check_offset(self, offset: Mapping[str, Any]) -> None:
+        """Refuse a row number beyond this file's rows, or of a file with another format or other columns."""
+        if offset["format"] != self._format or list(offset["names"]) != list(self.columns.names):
+            raise TableError(
+                f"{self.source}: expected the file that was read earlier, {offset['format']} with columns "
+                f"{', '.join(offset['names'])}, but it is {self._format} with {', '.join(self.columns.names)}; "
+                "name that file, or begin anew"
+            )
+        if self.total is not None and offset["row"] > self.total:
+            raise TableError(
+                f"{self.source}: expected at least the {offset['row']} rows that were read earlier but it has "
+                f"{self.total}; name that file, or begin anew"
+            )
+
+
+def remedy_for_row(column: str | None = None, *, text: bool = False) -> str:
+    """Tell what can be done about a bad row.
+
+    `column` is the column at fault, as an option takes it; `text` tells that it holds text, which may be the time.
+    """
+    rows = "correct or remove such rows, or skip them (--on-bad-rows skip)"
+    if column is None:
+        return rows
+    beside = f"; a time can stay beside the rows (--time {column})" if text else ""
+    return f"leave the column out (--drop {column}), {rows}{beside}"
+
+
+def time_values(column: npt.NDArray[Any], zone: str = "") -> list[Time]:
+    """Convert an array (n,) of numbers, text or dates into `Chunk.times`; `zone` is written after each date.
 
     Examples
     --------
@@ -141,19 +271,7 @@ def time_values(column: npt.NDArray[Any], zone: str = "") -> list[Time]:
 
 
 def regroup(chunks: Iterable[Chunk], n_rows: int) -> Iterator[Chunk]:
-    """Cut rows anew, so that every chunk but the last has the same number of them.
-
-    Parameters
-    ----------
-    chunks : iterable of Chunk
-        Rows as they came.
-    n_rows : int
-        Rows of each chunk.
-
-    Yields
-    ------
-    Chunk
-    """
+    """Cut rows anew, so that every chunk but the last has n_rows rows."""
     held: list[Chunk] = []
     n_held = 0
     for chunk in chunks:
@@ -178,200 +296,8 @@ def _join(chunks: list[Chunk]) -> Chunk:
     return last._replace(rows=np.concatenate([chunk.rows for chunk in chunks]), labels=labels, times=times)
 
 
-ON_BAD_ROWS = ("raise", "skip")
-
-
-class Table(ABC):
-    """Rows of numbers in a file or a stream, read in chunks and never whole.
-
-    Attributes
-    ----------
-    source : str
-        The file, for error texts.
-    columns : Columns
-        What is read.
-    total : int or None
-        Size in the unit of `Chunk.position`; None where no one knows it before the end.
-    rereadable : bool
-        Whether `chunks` can be called again.
-    skips : bool
-        Whether rows that cannot be read as finite numbers are left out.
-    n_skipped : int
-        How many rows the last call of `chunks` has left out so far.
-    first_skipped : str or None
-        Where the first of them is, and what is wrong with it.
-    """
-
-    source: str
-    columns: Columns
-    total: int | None
-    rereadable: bool
-    skips: bool = False
-    n_skipped: int = 0
-    first_skipped: str | None = None
-    _after: Mapping[str, Any] | None = None
-
-    @abstractmethod
-    def _blocks(self, n_rows: int) -> Iterator[Block]:
-        """Yield the wanted columns, some rows at a time, from where `go_on` said."""
-
-    @abstractmethod
-    def _check_place(self, place: Mapping[str, Any]) -> None:
-        """Refuse a place that is not in this file."""
-
-    def go_on(self, place: Mapping[str, Any] | None) -> None:
-        """Let `chunks` begin after a place that was reached when the same file was read earlier.
-
-        Parameters
-        ----------
-        place : mapping or None
-            `Chunk.place` of the last chunk that was taken in; None for the beginning. It may have been through JSON.
-
-        Raises
-        ------
-        TableError
-            The place is not of this file, or the source cannot be read again.
-        """
-        if place is not None:
-            if not self.rereadable:
-                raise TableError(f"{self.source}: a stream cannot go on at an earlier place; name a file")
-            try:
-                self._check_place(place)
-            except (KeyError, TypeError, IndexError):
-                raise TableError(f"{self.source}: expected a place as Chunk.place gives it but got {place!r}") from None
-        self._after = place
-
-    def chunks(self, n_rows: int) -> Iterator[Chunk]:
-        """Read the rows, a chunk at a time.
-
-        Parameters
-        ----------
-        n_rows : int
-            Most rows of one chunk. Chunks may be smaller: rows from a pipe are handed on as they come.
-
-        Yields
-        ------
-        Chunk
-
-        Raises
-        ------
-        TableError
-            No rows, or a row of another width, with text, or with a missing or infinite number, unless such rows are
-            skipped.
-        """
-        if n_rows < 1:
-            raise TableError(f"{self.source}: expected chunks of at least 1 row but got {n_rows}")
-        d, empty = len(self.columns.features), self._after is None
-        self.n_skipped, self.first_skipped = 0, None
-        for values, times, position, places, bad, reason in self._blocks(n_rows):
-            self.first_skipped = self.first_skipped or reason
-            counted = 0
-            for start in range(0, len(values), n_rows):
-                rows = slice(start, start + n_rows)
-                # Rows left out count with the chunk that comes after them, so that a place agrees with the count.
-                passed = int(np.searchsorted(bad, rows.stop, side="left")) if rows.stop < len(values) else len(bad)
-                self.n_skipped += passed - counted
-                counted, empty = passed, False
-                yield Chunk(
-                    np.ascontiguousarray(values[rows, :d]),
-                    None if self.columns.labels is None else values[rows, d].copy(),
-                    position,
-                    None if times is None else times[rows],
-                    None if places is None else places[rows],
-                )
-            self.n_skipped += len(bad) - counted
-        if empty:
-            skipped = f" ({self.n_skipped} skipped, the first: {self.first_skipped})" if self.n_skipped else ""
-            drop = "leave columns that are not numbers out (--drop A,B,...), or " if self.n_skipped else ""
-            raise TableError(
-                f"{self.source}: no rows of numbers in it{skipped}; {drop}give a table with at least one row"
-            )
-
-    def _screened(
-        self,
-        values: Array,
-        first_row: int,
-        *,
-        times: list[Time] | None = None,
-        common: Mapping[str, Any] | None = None,
-    ) -> Block:
-        """Make a block of rows that are counted from 0; those with NaN or infinity are refused or left out."""
-        position = first_row + len(values)
-        ends = np.arange(first_row + 1, position + 1)
-        finite = np.isfinite(values)
-        bad: Counts = np.zeros(0, dtype=np.int64)
-        reason = None
-        if not finite.all():
-            row, j = (int(i) for i in np.argwhere(~finite)[0])
-            name = self.columns.names[self.columns.wanted[j]]
-            what = "is missing (NaN)" if np.isnan(values[row, j]) else "is infinite"
-            reason = f"{self.source}, row {first_row + row} (from 0): column {name!r} {what}"
-            if not self.skips:
-                raise TableError(f"{reason}; {remedy_for_row(self.columns.option(self.columns.wanted[j]))}")
-            good = np.asarray(finite.all(axis=1))
-            bad = np.cumsum(good, dtype=np.int64)[~good]
-            values, ends = values[good], ends[good]
-            times = None if times is None else [time for time, kept in zip(times, good, strict=True) if kept]
-        if len(ends):
-            ends[-1] = position
-        places = None if common is None else Places(common, {"row": ends})
-        return Block(values, times, position, places, bad, reason)
-
-    def _check_row_place(self, place: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        """Refuse a row number that this file does not have, or that was counted in another file."""
-        common = {"format": kind, "names": list(self.columns.names)}
-        if place["format"] != kind or list(place["names"]) != common["names"]:
-            raise TableError(
-                f"{self.source}: expected the file that the place was taken of, {place['format']} with columns "
-                f"{', '.join(place['names'])}, but it is {kind} with {', '.join(self.columns.names)}; "
-                "name that file, or begin anew"
-            )
-        if self.total is not None and place["row"] > self.total:
-            raise TableError(
-                f"{self.source}: expected at least the {place['row']} rows that were read of it earlier but it has "
-                f"{self.total}; name that file, or begin anew"
-            )
-        return common
-
-    @property
-    def _first_row(self) -> int:
-        return 0 if self._after is None else int(self._after["row"])
-
-
-def remedy_for_row(column: str | None = None, *, text: bool = False) -> str:
-    """Say what can be done about a bad row.
-
-    Parameters
-    ----------
-    column : str, optional
-        The column at fault, as an option names it.
-    text : bool
-        Whether it holds text, which may be the time.
-
-    Returns
-    -------
-    str
-    """
-    rows = "mend or remove such rows, or skip them (--on-bad-rows skip)"
-    if column is None:
-        return rows
-    beside = f"; a time can stay beside the rows (--time {column})" if text else ""
-    return f"leave the column out (--drop {column}), {rows}{beside}"
-
-
 def check_same_columns(first: Table, other: Table) -> None:
-    """Refuse a table whose rows cannot follow those of the first.
-
-    Parameters
-    ----------
-    first, other : Table
-        The table that set the columns, and the one that must match.
-
-    Raises
-    ------
-    TableError
-        Another number of columns, or other names where both files bring names.
-    """
+    """Refuse a table whose columns differ from the first's: in number, or in their names if both files have names."""
     expected, got = first.columns.feature_names, other.columns.feature_names
     if len(expected) != len(got):
         raise TableError(
@@ -381,6 +307,6 @@ def check_same_columns(first: Table, other: Table) -> None:
     if first.columns.named and other.columns.named and expected != got:
         j = next(j for j, (a, b) in enumerate(zip(expected, got, strict=True)) if a != b)
         raise TableError(
-            f"{other.source}: expected column {expected[j]!r} in place {j} (as in {first.source}) but got "
+            f"{other.source}: expected column {expected[j]!r} at position {j} (as in {first.source}) but got "
             f"{got[j]!r}; choose the same columns in the same order with --columns"
         )

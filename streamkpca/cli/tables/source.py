@@ -1,4 +1,8 @@
-"""Where bytes come from: a file, a pipe, either of them compressed, or a file that grows."""
+"""Where a table's bytes come from: a file, a pipe, either of them compressed, or a file that grows.
+
+`Source` is what a table holds: it can be examined before it is read, and opened as often as its kind allows. Opening it
+gives a `ByteStream`, which returns bytes as soon as they arrive. `FollowedFile` is the stream of a file that grows.
+"""
 
 import bz2
 import gzip
@@ -14,51 +18,48 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streamkpca.cli.tables.columns import TableError, blaming, need_pyarrow
+from streamkpca.cli.tables.columns import TableError, need_pyarrow, reading_errors
 
-_TOLD_APART_BY = 256
+READ_BYTES = 1 << 20
+LONGEST_LINE = 1 << 26
+MAGIC_BYTES = 10
+# A followed file that was rewritten is recognised by its last bytes read.
+_TAIL_BYTES = 256
+
+_COMPRESSIONS = {
+    "gz": re.compile(rb"\x1f\x8b"),
+    # A column name may begin with these three letters, but not with the bytes that follow them here.
+    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
+}
 
 
-class Next(Enum):
-    """What follows where a source has nothing more to give."""
+class AtEnd(Enum):
+    """What follows where a stream has no more bytes for now."""
 
     END = "nothing"
     MORE = "more of the same file"
-    ANEW = "another file of the same name, from its beginning"
-    CUT = "the same file, from its beginning: it was emptied"
+    NEW_FILE = "another file of the same name, from its beginning"
+    TRUNCATED = "the same file, from its beginning: it was emptied"
 
 
-class Opening(io.RawIOBase):
-    """The bytes of a source, handed over as they come instead of waiting for more.
+class ByteStream(io.RawIOBase):
+    """The bytes of a source, returned as they arrive instead of waiting for a full read.
 
-    Parameters
-    ----------
-    read : callable
-        Gives at most so many bytes, none at the end.
-    close : callable
-        Gives back what is behind it.
+    `read` takes the largest number of bytes to return and returns none at the end; `close` releases what is read.
     """
 
     def __init__(self, read: Callable[[int], bytes], close: Callable[[], None]) -> None:
         self._read, self._close, self._held = read, close, b""
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True: every stream of a source can be read."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read what is there.
-
-        Parameters
-        ----------
-        size : int
-            Most bytes.
-
-        Returns
-        -------
-        bytes
-            None at the end.
-        """
+        """Read at most `size` bytes, as many as are there; none at the end."""
         if size < 0:
             return self.readall()
         if self._held:
@@ -67,63 +68,41 @@ class Opening(io.RawIOBase):
         return self._read(size)
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Read into a buffer, as `io.BufferedReader` asks.
-
-        Parameters
-        ----------
-        buffer : writable buffer
-            Filled from its beginning.
-
-        Returns
-        -------
-        int
-            Bytes read.
-        """
+        """Read into the beginning of a buffer and return the number of bytes, as `io.BufferedReader` asks."""
         piece = self.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
 
     def unread(self, piece: bytes) -> None:
-        """Take back bytes that were read, to be read again.
-
-        Parameters
-        ----------
-        piece : bytes
-            The last bytes read.
-        """
+        """Put back the last bytes read, to be read again."""
         self._held = piece + self._held
 
-    def wait(self) -> Next:
-        """Wait for more, where more may come.
-
-        Returns
-        -------
-        Next
-        """
-        return Next.END
+    def wait(self) -> AtEnd:
+        """Wait for more bytes, if the stream can grow, and tell what comes next."""
+        return AtEnd.END
 
     def close(self) -> None:
-        """Give back the file; a stream of somebody else's stays open."""
+        """Release what is read; a stream that the caller gave stays open."""
         if not self.closed:
             self._close()
         super().close()
 
 
-class FollowedFile(Opening):
-    """A file that grows, as ``tail -F`` follows it: by its name, across rotation and truncation.
+class FollowedFile(ByteStream):
+    """A file that grows, followed by its name across rotation and truncation as ``tail -F`` does.
 
     Parameters
     ----------
     path : Path
-        The file; awaited where it does not exist yet.
+        The file; the constructor waits until it exists.
     at : int
         The first byte to read.
 
     Notes
     -----
-    When the name has gone to another file, the old one is read for as long as newer ones are empty: whoever writes may
-    learn of the change late. One that has the name for less than `poll_seconds` may go unnoticed. A file that was
-    emptied and written again is told by its last bytes read, even where it is longer than before.
+    When the name has passed to another file, the old one is read as long as newer ones are empty: its writer may learn
+    of the change late. A file that has the name for less than `poll_seconds` may go unnoticed. A file that was emptied
+    and rewritten is recognised by the last bytes read, even if it is longer than before.
     """
 
     poll_seconds = 0.2
@@ -132,45 +111,45 @@ class FollowedFile(Opening):
         self._path = path
         while True:
             try:
-                self._file, self._last = path.open("rb", buffering=0), b""
+                self._file, self._tail = path.open("rb", buffering=0), b""
                 break
             except FileNotFoundError:
                 time.sleep(self.poll_seconds)
         self._file.seek(at)
-        # Files that have had the name since, in their order.
+        # Files that have had the name since, in order.
         self._newer: list[io.FileIO] = []
         super().__init__(self._read_on, self._close_all)
 
     def _read_on(self, size: int) -> bytes:
         piece = self._file.read(size) or b""
-        self._last = (self._last + piece)[-_TOLD_APART_BY:] if len(piece) < _TOLD_APART_BY else piece[-_TOLD_APART_BY:]
+        self._tail = (self._tail + piece)[-_TAIL_BYTES:] if len(piece) < _TAIL_BYTES else piece[-_TAIL_BYTES:]
         return piece
 
     def _close_all(self) -> None:
         for file in (self._file, *self._newer):
             file.close()
 
-    def wait(self) -> Next:
-        """Wait until the file has grown, was emptied, or has given its name to another."""
+    def wait(self) -> AtEnd:
+        """Wait until the file grows, is emptied, or loses its name to another file that has bytes."""
         while True:
-            self._look_up()
-            # Asked after the name was looked up: what was written before the file lost its name is read first.
+            self._open_newest()
+            # The size is read after the name: what was written before the file lost its name must come first.
             at, size = self._file.tell(), os.fstat(self._file.fileno()).st_size
-            if size < at or self._was_written_again(at):
+            if size < at or self._was_rewritten(at):
                 self._file.seek(0)
-                self._last = b""
-                return Next.CUT
+                self._tail = b""
+                return AtEnd.TRUNCATED
             if size > at:
-                return Next.MORE
+                return AtEnd.MORE
             if begun := [i for i, file in enumerate(self._newer) if os.fstat(file.fileno()).st_size]:
                 for file in (self._file, *self._newer[: begun[0]]):
                     file.close()
-                self._file, self._last, self._newer = self._newer[begun[0]], b"", self._newer[begun[0] + 1 :]
-                return Next.ANEW
+                self._file, self._tail, self._newer = self._newer[begun[0]], b"", self._newer[begun[0] + 1 :]
+                return AtEnd.NEW_FILE
             time.sleep(self.poll_seconds)
 
-    def _look_up(self) -> None:
-        """Open the file that has the name now, if it is another."""
+    def _open_newest(self) -> None:
+        """Open the file that has the name now, if it is a new one."""
         newest = self._newer[-1] if self._newer else self._file
         try:
             if not os.path.samestat(os.fstat(newest.fileno()), self._path.stat()):
@@ -178,54 +157,29 @@ class FollowedFile(Opening):
         except FileNotFoundError:
             return
 
-    def _was_written_again(self, at: int) -> bool:
-        self._file.seek(at - len(self._last))
-        found = self._file.read(len(self._last))
+    def _was_rewritten(self, at: int) -> bool:
+        self._file.seek(at - len(self._tail))
+        found = self._file.read(len(self._tail))
         self._file.seek(at)
-        return found != self._last
-
-
-READ_BYTES = 1 << 20
-LONGEST_LINE = 1 << 26
-
-_COMPRESSIONS = {
-    "gz": re.compile(rb"\x1f\x8b"),
-    # Three letters may begin a name as well; what follows them may not.
-    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
-    "xz": re.compile(rb"\xfd7zXZ\x00"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
-    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
-}
-MAGIC_BYTES = 10
+        return found != self._tail
 
 
 class Source:
-    """A file or a stream of bytes that can be looked at before it is read.
+    """A file or a stream of bytes that can be examined before it is read.
 
     Parameters
     ----------
     name : str
-        The file, or how errors shall call the stream.
+        The file, or the name of the stream in errors.
     stream : binary file, optional
-        Read this instead of a file; it can be read only once, and is never sought in.
+        Read this instead of a file. It can be read only once; `seek` is never called on it.
     follow : bool
-        Whether a file's end is where more is awaited.
+        Whether to wait for more bytes at the end of a file.
 
-    Attributes
-    ----------
-    name : str
-        As given.
-    rereadable : bool
-        Whether it can be opened again.
-    compression : str or None
-        What its first bytes tell.
-    followed : bool
-        Whether more is awaited at the end.
-
-    Raises
-    ------
-    TableError
-        No such file.
+    Notes
+    -----
+    `rereadable` tells whether it can be opened again, `compression` what its first bytes show, and `followed` whether
+    reading waits for more bytes at the end.
     """
 
     def __init__(self, name: str, stream: BinaryIO | None = None, *, follow: bool = False) -> None:
@@ -236,11 +190,11 @@ class Source:
             self._check_path(follow)
         elif hasattr(stream, "encoding"):
             raise TableError(f"{name}: expected a stream of bytes but got one of text; give its buffer")
-        # What is no regular file is a pipe, which waits for more by itself.
+        # Anything but a regular file is read as a pipe, which waits for more by itself.
         self.rereadable = stream is None and (self.path.is_file() or not self.path.exists())
         self.followed = follow and self.rereadable
         self.compression: str | None = None
-        self._pipe = None if self.rereadable else self._piped()
+        self._pipe = None if self.rereadable else self._open_pipe()
         head = self.peek(lambda head: len(head) >= MAGIC_BYTES or b"\n" in head)
         self.compression = next((kind for kind, magic in _COMPRESSIONS.items() if magic.match(head)), None)
         if self.compression is not None and self.followed:
@@ -253,7 +207,7 @@ class Source:
         if self.path.is_dir():
             what = "is a folder"
         elif not self.path.exists() and not (follow and self.path.parent.is_dir()):
-            what = "no such folder to wait in for a file" if follow else "no such file"
+            what = "neither the file nor its folder exists" if follow else "no such file"
         if what is not None:
             raise TableError(
                 f"{self.name}: {what}; give a CSV, TSV, JSON lines, npy, npz, Parquet or Arrow file, "
@@ -262,97 +216,69 @@ class Source:
 
     @property
     def on_disk(self) -> bool:
-        """Whether it is a file that can be read from any byte, as it is."""
+        """Whether it is an uncompressed file, which can be read from any byte."""
         return self.rereadable and self.compression is None
 
     @property
     def size(self) -> int | None:
-        """Bytes by now, where they are those that are read."""
+        """Current size in bytes; None if the bytes read are not those of a file."""
         return self.path.stat().st_size if self.on_disk else None
 
     def peek(self, enough: Callable[[bytes], bool]) -> bytes:
-        """Look at the beginning without taking it away.
-
-        Parameters
-        ----------
-        enough : callable
-            Whether what was read is enough; asked again after every piece.
-
-        Returns
-        -------
-        bytes
-            The beginning, or all there is.
-        """
+        """Return the beginning without consuming it; `enough` is asked after every read whether it suffices."""
         head = b""
-        with self.opened() as opening:
+        with self.opened() as stream:
             while not enough(head):
                 if len(head) > LONGEST_LINE:
-                    raise TableError(f"{self.name}: a line longer than {LONGEST_LINE} bytes; is this a table?")
-                if more := opening.read(READ_BYTES):
+                    raise TableError(
+                        f"{self.name}: a line is longer than {LONGEST_LINE} bytes; check that this is a table"
+                    )
+                if more := stream.read(READ_BYTES):
                     head += more
-                elif (following := opening.wait()) is Next.END:
+                elif (following := stream.wait()) is AtEnd.END:
                     break
-                elif following is not Next.MORE:
+                elif following is not AtEnd.MORE:
                     head = b""
-            opening.unread(head)
+            stream.unread(head)
         return head
 
     def checksum(self, n_bytes: int) -> int:
-        """Sum up the first bytes, to tell the file from another.
-
-        Parameters
-        ----------
-        n_bytes : int
-            How many.
-
-        Returns
-        -------
-        int
-        """
-        with self.opened(wait=False) as opening:
-            return zlib.crc32(io.BufferedReader(opening).read(n_bytes))
+        """Return the CRC-32 of the first bytes, which tells the file from another."""
+        with self.opened(wait=False) as stream:
+            return zlib.crc32(io.BufferedReader(stream).read(n_bytes))
 
     @contextmanager
-    def opened(self, at: int = 0, *, wait: bool = True) -> Iterator[Opening]:
+    def opened(self, at: int = 0, *, wait: bool = True) -> Iterator[ByteStream]:
         """Open at a byte, counted after decompression.
 
-        Parameters
-        ----------
-        at : int
-            The byte; 0 for a stream, which goes on where it is.
-        wait : bool
-            Whether more is awaited at the end of a followed file.
-
-        Yields
-        ------
-        Opening
+        A pipe ignores `at` and continues where it is. `wait` tells whether a followed file waits for more at its end.
         """
-        with blaming(self.name):
+        with reading_errors(self.name):
             if self._pipe is not None:
-                # Stays open for the next who asks.
+                # A pipe stays open for later reads.
                 yield self._pipe
                 return
-            opening = self._open(0 if self.compression else at, wait=wait)
+            stream = self._open_file(0 if self.compression else at, wait=wait)
             try:
                 if self.compression:
-                    opening = self._decompressed(opening)
-                    while at and (piece := opening.read(min(at, READ_BYTES))):
+                    stream = self._decompressed(stream)
+                    while at and (piece := stream.read(min(at, READ_BYTES))):
                         at -= len(piece)
-                yield opening
+                yield stream
             finally:
-                opening.close()
+                stream.close()
 
-    def _open(self, at: int, *, wait: bool) -> Opening:
+    def _open_file(self, at: int, *, wait: bool) -> ByteStream:
         if self.followed and wait:
             return FollowedFile(self.path, at)
         file = self.path.open("rb", buffering=0)
         file.seek(at)
-        return Opening(lambda size: file.read(size) or b"", file.close)
+        return ByteStream(lambda size: file.read(size) or b"", file.close)
 
-    def _piped(self) -> Opening:
+    def _open_pipe(self) -> ByteStream:
         if self._given is not None:
-            # Whoever gave the stream closes it.
-            return Opening(getattr(self._given, "read1", self._given.read), lambda: None)
+            # The caller closes the stream that it gave.
+            return ByteStream(getattr(self._given, "read1", self._given.read), lambda: None)
         file = self.path.open("rb", buffering=0)
 
         def read(size: int) -> bytes:
@@ -361,17 +287,16 @@ class Source:
                 file.close()
             return piece
 
-        return Opening(read, file.close)
+        return ByteStream(read, file.close)
 
-    def _decompressed(self, opening: Opening) -> Opening:
+    def _decompressed(self, stream: ByteStream) -> ByteStream:
         if self.compression in {"zstd", "lz4"}:
-            stream = need_pyarrow(self.name).CompressedInputStream(io.BufferedReader(opening), self.compression)
-            return Opening(lambda size: stream.read(size), opening.close)
-        # These ask for fixed amounts but take what they get, so that nothing waits that has come.
-        kinds: dict[str, Any] = {"gz": _gunzip, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
-        file = kinds[str(self.compression)](opening)
-        return Opening(file.read1, opening.close)
-
-
-def _gunzip(opening: Opening) -> gzip.GzipFile:
-    return gzip.GzipFile(fileobj=opening, mode="rb")
+            unpacked = need_pyarrow(self.name).CompressedInputStream(io.BufferedReader(stream), self.compression)
+            return ByteStream(lambda size: unpacked.read(size), stream.close)
+        # These ask for fixed amounts but accept fewer bytes, so that no data that has arrived is held back.
+        file: Any
+        if self.compression == "gz":
+            file = gzip.GzipFile(fileobj=stream, mode="rb")
+        else:
+            file = {"bz2": bz2.BZ2File, "xz": lzma.LZMAFile}[str(self.compression)](stream)
+        return ByteStream(file.read1, stream.close)

@@ -1,43 +1,39 @@
-"""What CSV and JSON lines share: text cut into records, rows found again by their bytes, files that grow.
+"""What CSV and JSON lines share: text cut into records, records found again by their bytes, and files that grow.
 
 pyarrow's own streaming readers would be shorter, but they read ahead in threads of their own: rows of a slow
 pipe would wait for a full megabyte, and Ctrl-C would wait for the pipe. So blocks of whole records are cut
-here, on the calling thread, and only their parsing is pyarrow's.
+here, on the calling thread, and pyarrow only parses them.
 """
 
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamkpca.cli.tables.columns import TableError
-from streamkpca.cli.tables.reader import Array, Block, Counts, Flags, Places, Table, Time, remedy_for_row
-from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Next, Source
+from streamkpca.cli.tables.reader import Array, Block, Counts, Flags, Offsets, Table, Time, remedy_for_row
+from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source
 
 BOM = b"\xef\xbb\xbf"
 
 _BLANK = b" \r\n"
 _BLANK_CODES = list(_BLANK)
-# So many records are read one by one where the fast parser has refused them.
+# At most this many records are read one by one where the fast parser has refused them.
 _FEW = 32
-_TOLD_APART_BY = 1024
+# A file is recognised by the checksum of its first bytes.
+_HEAD_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records of a text: lines, or several lines where a quoted field holds line ends.
+    """Records of a text: lines, or several lines if a quoted field holds line ends.
 
-    Attributes
-    ----------
-    text : bytes
-        Where they are.
-    starts, ends : ndarray of shape (n,)
-        First byte, and the byte after the line's end.
-    lines, following : ndarray of shape (n,)
-        Numbers, from 1, of the first line and of the line after.
+    starts, ends (n,): first byte, and the byte after the line's end. lines, following (n,): numbers, from 1, of the
+    first line and of the line after the record.
     """
 
     text: bytes
@@ -58,33 +54,15 @@ class Records:
         return self.text[self.starts[0] : self.ends[-1]]
 
     def one(self, i: int) -> str:
-        """Return a record's text, without its line's end.
-
-        Parameters
-        ----------
-        i : int
-            Which.
-
-        Returns
-        -------
-        str
-        """
+        """Return the text of record i without its line's end."""
         return decode(self.text[self.starts[i] : self.ends[i]]).rstrip("\r\n")
 
 
 class Parsed(NamedTuple):
-    """What was found in some records.
+    """The rows found in n records.
 
-    Attributes
-    ----------
-    values : ndarray of shape (n, len(columns.wanted))
-        Finite numbers of the good ones.
-    times : list of length n, or None
-        Their times.
-    good : ndarray of bool, one a record
-        Which ones are good.
-    reason : str or None
-        What is wrong with the first that is not.
+    values (good.sum(), len(columns.wanted)) and times of the good records; good (n,); `reason` tells what is wrong with
+    the first bad record.
     """
 
     values: Array
@@ -94,7 +72,7 @@ class Parsed(NamedTuple):
 
 
 class BadRecord(Exception):
-    """Raised where a record is no row of numbers; says why, and which column is at fault."""
+    """Raised if a record is no row of numbers; tells why, and which column is at fault."""
 
     def __init__(self, what: str, column: str | None = None, *, text: bool = False, hint: str = "") -> None:
         super().__init__(what)
@@ -102,15 +80,7 @@ class BadRecord(Exception):
 
 
 class TextTable(Table):
-    """Rows of text, one a record.
-
-    Parameters
-    ----------
-    source : Source
-        Where they come from.
-    skips : bool
-        Whether bad rows are left out.
-    """
+    """Rows of text, one a record. `skips` tells whether bad rows are left out."""
 
     _format: str
 
@@ -120,19 +90,19 @@ class TextTable(Table):
         self.total = None if source.followed else source.size
 
     @abstractmethod
-    def _begin(self, records: Records) -> int:
-        """Say how many of the first records of a file are no rows, and refuse a file of other columns."""
+    def _n_header_records(self, records: Records) -> int:
+        """Count the records at a file's beginning that are no rows; refuse a file of other columns."""
 
     @abstractmethod
     def _parse_fast(self, records: Records) -> Parsed | None:
-        """Parse many records at once; None where that cannot tell which are at fault."""
+        """Parse many records at once; return None if that cannot tell which are at fault."""
 
     @abstractmethod
     def _parse_one(self, record: str) -> tuple[list[float], Time]:
         """Parse one record, or raise BadRecord."""
 
     def _record_ends(self, text: bytes, newlines: Counts, *, final: bool) -> Counts:
-        """Find the bytes after each whole record; `final` tells that no more text follows."""
+        """Find the byte after each whole record; `final` tells that no more text follows."""
         del text, final
         return newlines + 1
 
@@ -156,49 +126,50 @@ class TextTable(Table):
         at, line, head = 0, 1, None
         if self._after is not None:
             at, line, head = int(self._after["byte"]), int(self._after["line"]), self._after["head"]
-        with self._source.opened(at) as opening:
+        with self._source.opened(at) as stream:
             rest, begun = b"", at > 0
             while True:
-                more = opening.read(READ_BYTES)
-                following = Next.MORE if more else opening.wait()
+                more = stream.read(READ_BYTES)
+                following = AtEnd.MORE if more else stream.wait()
                 rest += more
-                if following is Next.CUT and rest.strip():
-                    self._lost(line)
+                if following is AtEnd.TRUNCATED and rest.strip():
+                    self._skip_lost_line(line)
                 elif rest:
-                    records, end, next_line = self._records(rest, line=line, final=following is not Next.MORE)
+                    records, end, next_line = self._records(rest, line=line, final=following is not AtEnd.MORE)
                     if head is None and end:
-                        summed = min(end, _TOLD_APART_BY)
+                        summed = min(end, _HEAD_BYTES)
                         head = [summed, zlib.crc32(rest[:summed])]
                     if not begun and len(records):
-                        records, begun = records[self._begin(records) :], True
+                        records, begun = records[self._n_header_records(records) :], True
                     if len(records):
-                        yield self._block(records, at, (at + end, next_line), head)
+                        yield self._make_block(records, at, (at + end, next_line), head)
                     at, line, rest = at + end, next_line, rest[end:]
-                if following is Next.END:
+                if following is AtEnd.END:
                     return
-                if following is not Next.MORE:
+                if following is not AtEnd.MORE:
                     at, line, head, rest, begun = 0, 1, None, b"", False
                 elif len(rest) > LONGEST_LINE:
                     raise TableError(
-                        f"{self.source}, line {line}: longer than {LONGEST_LINE} bytes; is this a {self._format} file?"
+                        f"{self.source}, line {line}: longer than {LONGEST_LINE} bytes; "
+                        f"check that this is a {self._format} file"
                     )
 
-    def _block(self, records: Records, at: int, after: tuple[int, int], head: list[int] | None) -> Block:
-        """Parse records that begin `at` a byte of the file; `after` is the byte and the line after the last."""
+    def _make_block(self, records: Records, at: int, after: tuple[int, int], head: list[int] | None) -> Block:
+        """Parse records whose text begins `at` a byte of the file; `after` is the byte and the line after the last."""
         values, times, good, reason = self._parse(records)
-        places = None
+        offsets = None
         if self.rereadable:
             ends, lines = (records.ends + at)[good], records.following[good]
             if len(ends):
                 ends[-1], lines[-1] = after
-            places = Places({"format": self._format, "head": head}, {"byte": ends, "line": lines})
-        return Block(values, times, after[0], places, np.cumsum(good, dtype=np.int64)[~good], reason)
+            offsets = Offsets({"format": self._format, "head": head}, {"byte": ends, "line": lines})
+        return Block(values, times, after[0], offsets, np.cumsum(good, dtype=np.int64)[~good], reason)
 
     def _parse(self, records: Records) -> Parsed:
         n = len(records)
         parsed = self._parse_fast(records)
         if parsed is None and n > _FEW:
-            # The fast parser does not say where it stopped: halves are tried until few records are at fault.
+            # The fast parser does not tell where it stopped, so each half is tried until few records are at fault.
             a, b = self._parse(records[: n // 2]), self._parse(records[n // 2 :])
             times = None if a.times is None or b.times is None else a.times + b.times
             values, good = np.concatenate([a.values, b.values]), np.concatenate([a.good, b.good])
@@ -206,7 +177,7 @@ class TextTable(Table):
         return parsed or self._parse_slowly(records)
 
     def _parse_slowly(self, records: Records) -> Parsed:
-        """Parse record by record: finds the one to blame, and reads the numbers that only Python reads."""
+        """Parse record by record: finds the record at fault, and reads the numbers that only Python reads."""
         n = len(records)
         good, reason = np.ones(n, dtype=bool), None
         rows: list[list[float]] = []
@@ -226,60 +197,49 @@ class TextTable(Table):
         return Parsed(values, None if self.columns.time is None else times, good, reason)
 
     def _screen_fast(self, values: Array, times: list[Time] | None, records: Records) -> Parsed | None:
-        """Judge what the fast parser has made of records, if it has made one row of each."""
+        """Leave out NaN and infinity from what the fast parser returned; None unless it made one row of each record."""
         if len(values) != len(records):
             return None
         good = np.asarray(np.isfinite(values).all(axis=1))
         if good.all():
             return Parsed(values, times, good)
         first = int(np.flatnonzero(~good)[0])
-        judged = self._parse_slowly(records[first : first + 1])
-        if judged.good[0]:
+        checked = self._parse_slowly(records[first : first + 1])
+        if checked.good[0]:
             return None
-        times = None if times is None else [time for time, kept in zip(times, good, strict=True) if kept]
-        return Parsed(values[good], times, good, judged.reason)
+        times = None if times is None else list(compress(times, good))
+        return Parsed(values[good], times, good, checked.reason)
 
-    def _lost(self, line: int) -> None:
+    def _skip_lost_line(self, line: int) -> None:
         what = f"{self.source}, line {line}: the file was emptied before the line was complete"
         if not self.skips:
             raise TableError(f"{what}; {remedy_for_row()}")
         self.n_skipped += 1
         self.first_skipped = self.first_skipped or what
 
-    def _check_place(self, place: Mapping[str, Any]) -> None:
-        head, crc = place["head"]
-        at, _ = int(place["byte"]), int(place["line"])
-        where = f"{self.source}: expected the file that the place at byte {at} was taken of but"
-        if place["format"] != self._format:
-            raise TableError(f"{where} it is {self._format}, not {place['format']}; name that file, or begin anew")
-        if self._source.size is not None and self._source.path.stat().st_size < at:
-            raise TableError(
-                f"{where} it has only {self._source.path.stat().st_size} bytes; name that file, or begin anew"
-            )
+    def _check_offset(self, offset: Mapping[str, Any]) -> None:
+        head, crc = offset["head"]
+        at, line = int(offset["byte"]), int(offset["line"])
+        where = f"{self.source}: expected the file that was read up to byte {at} but"
+        remedy = "name that file, or begin anew"
+        if offset["format"] != self._format:
+            raise TableError(f"{where} it is {self._format}, not {offset['format']}; {remedy}")
+        size = self._source.size
+        if size is not None and size < at:
+            raise TableError(f"{where} it has only {size} bytes; {remedy}")
         if self._source.checksum(head) != crc:
-            raise TableError(f"{where} it begins otherwise; name that file, or begin anew")
-        with self._source.opened(max(at - 1, 0), wait=False) as opening:
-            around = opening.read(1) + opening.read(1)
+            raise TableError(f"{where} it begins with other text; {remedy}")
+        with self._source.opened(max(at - 1, 0), wait=False) as stream:
+            around = stream.read(1) + stream.read(1)
         if not around:
-            raise TableError(f"{where} it is shorter; name that file, or begin anew")
+            raise TableError(f"{where} it is shorter; {remedy}")
         if around[:1] != b"\n" and around[1:] not in {b"", b"\r", b"\n"}:
             raise TableError(
-                f"{where} the last line read, {place['line']}, has grown since: it was read before it was complete; "
+                f"{where} the last line read, {line}, has grown since: it was read before it was complete; "
                 "begin anew, or read growing files with --follow"
             )
 
 
 def decode(text: bytes) -> str:
-    """Decode UTF-8.
-
-    Parameters
-    ----------
-    text : bytes
-        May begin with a byte order mark, which is left out.
-
-    Returns
-    -------
-    str
-        Other encodings give replacement characters: they must not stop the numbers.
-    """
+    """Decode UTF-8, leaving out a byte order mark; other encodings give replacement characters, not errors."""
     return text.removeprefix(BOM).decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Single rows in one compiled call, against matrices of many rows: every kernel that has no function of the caller."""
+"""Prepared kernels: single rows in one compiled call, against matrices of many rows, for every compiled kernel."""
 
 import numpy as np
 import pytest
@@ -65,17 +65,17 @@ def test_rows_of_any_width_are_compared_in_all_columns(seed: int, d: int) -> Non
 
 
 def test_rows_of_zeros_have_no_direction() -> None:
-    targets = PreparedKernel(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
+    prepared = PreparedKernel(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
     zero = np.zeros((1, 2))
-    np.testing.assert_array_equal(targets.project(zero, np.eye(2), np.zeros(2)), [[0.0, 0.0]])
-    np.testing.assert_array_equal(targets.measure(zero, np.eye(2)), [0.0])
-    np.testing.assert_allclose(targets.project(np.array([[1e200, 1e200]]), np.eye(2), np.zeros(2)), [[0.5**0.5, 0.0]])
+    np.testing.assert_array_equal(prepared.project(zero, np.eye(2), np.zeros(2)), [[0.0, 0.0]])
+    np.testing.assert_array_equal(prepared.measure(zero, np.eye(2)), [0.0])
+    np.testing.assert_allclose(prepared.project(np.array([[1e200, 1e200]]), np.eye(2), np.zeros(2)), [[0.5**0.5, 0.0]])
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the loops as plain Python
-def test_answers_beyond_all_numbers_are_given_to_who_can_say_so() -> None:
-    targets = PreparedKernel(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled loops warn
+def test_answers_that_overflow_are_none() -> None:
+    prepared = PreparedKernel(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
     far = np.full((1, 2), 1e200)
-    assert targets.project(far, np.eye(2), np.zeros(2)) is None
-    assert targets.measure(far, np.eye(2)) is None
-    assert targets.project(np.ones((1, 2)), np.eye(2), np.zeros(2)) is not None
+    assert prepared.project(far, np.eye(2), np.zeros(2)) is None
+    assert prepared.measure(far, np.eye(2)) is None
+    assert prepared.project(np.ones((1, 2)), np.eye(2), np.zeros(2)) is not None

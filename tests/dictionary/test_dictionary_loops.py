@@ -1,8 +1,17 @@
+import math
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.dictionary._loops import add_column, add_rank_one, insert_direction, remove_direction, subtract_outer
+from streamkpca.dictionary._loops import (
+    add_column,
+    add_rank_one,
+    gram_schmidt,
+    insert_direction,
+    remove_direction,
+    subtract_outer,
+)
 
 SEEDS = st.integers(0, 10**6)
 
@@ -18,7 +27,7 @@ class Scene:
         self.moment = past.T @ past
 
     def duals(self, kept):
-        """Compute the dual vectors of some atoms, zeros in the places of the others: the pseudo-inverse's columns."""
+        """Compute the dual vectors of some atoms, the pseudo-inverse's columns; zeros for the other atoms."""
         vectors = np.zeros_like(self.atoms)
         vectors[kept] = np.linalg.pinv(self.atoms[kept]).T
         return vectors
@@ -53,7 +62,7 @@ def test_add_rank_one_keeps_a_symmetric_matrix_symmetric_to_the_bit(seed, size, 
 
 
 @given(SEEDS, st.integers(0, 6), st.integers(0, 6))
-def test_subtract_outer_is_what_it_says(seed, n, m):
+def test_subtract_outer_agrees_with_numpy(seed, n, m):
     rng = np.random.default_rng(seed)
     before, left, right = rng.normal(size=(n, m)), rng.choice([0.0, 1.5, -2.0], n), rng.normal(size=m)
     matrix = before.copy()
@@ -63,7 +72,7 @@ def test_subtract_outer_is_what_it_says(seed, n, m):
 
 
 @given(SEEDS, st.integers(1, 7))
-def test_add_column_is_what_it_says(seed, k):
+def test_add_column_gives_the_gram_matrix_of_the_changed_columns(seed, k):
     rng = np.random.default_rng(seed)
     columns, vector, multiples = rng.normal(size=(9, k)), rng.normal(size=9), rng.normal(size=k)
     products = columns.T @ columns
@@ -74,29 +83,29 @@ def test_add_column_is_what_it_says(seed, k):
 
 @given(SEEDS, st.integers(1, 7), st.data())
 def test_remove_direction_gives_the_dual_vectors_of_the_others(seed, m, data):
-    place = data.draw(st.integers(0, m - 1))
+    atom = data.draw(st.integers(0, m - 1))
     scene = Scene(seed, m)
     precision, recorded = scene.quantities(np.arange(m))
-    remove_direction(place, precision[place] / precision[place, place], precision, recorded)
-    expected = scene.quantities(np.delete(np.arange(m), place))
+    remove_direction(atom, precision[atom] / precision[atom, atom], precision, recorded)
+    expected = scene.quantities(np.delete(np.arange(m), atom))
     np.testing.assert_allclose(precision, expected[0], rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(recorded, expected[1], rtol=1e-7, atol=1e-6)
     for matrix in (precision, recorded):
-        assert not matrix[place].any()
-        assert not matrix[:, place].any()
+        assert not matrix[atom].any()
+        assert not matrix[:, atom].any()
 
 
 @given(SEEDS, st.integers(1, 7), st.data())
 def test_insert_direction_gives_the_dual_vectors_of_all(seed, m, data):
-    place = data.draw(st.integers(0, m - 1))
+    atom = data.draw(st.integers(0, m - 1))
     scene = Scene(seed, m)
-    kept = np.delete(np.arange(m), place)
+    kept = np.delete(np.arange(m), atom)
     duals = scene.duals(kept)
     beside = scene.row - scene.row @ duals.T @ scene.atoms
     pivot = np.linalg.norm(beside)
     precision, _ = scene.quantities(kept)
-    insert_direction(place, duals @ scene.row / pivot, 1.0 / pivot, precision)
-    scene.atoms[place] = scene.row
+    insert_direction(atom, duals @ scene.row / pivot, 1.0 / pivot, precision)
+    scene.atoms[atom] = scene.row
     np.testing.assert_allclose(precision, scene.quantities(np.arange(m))[0], rtol=1e-6, atol=1e-6)
 
 
@@ -111,3 +120,61 @@ def test_insert_undoes_remove(seed, m):
     interpolation = scene.duals(np.arange(m - 1)) @ scene.atoms[-1]
     insert_direction(m - 1, interpolation * length, length, precision)
     np.testing.assert_allclose(precision, before, rtol=1e-6, atol=1e-6)
+
+
+def orthonormalise(gram, threshold=None):
+    size = len(gram)
+    threshold = np.zeros(size) if threshold is None else np.asarray(threshold, dtype=float)
+    factor = np.full((size, size), np.nan)
+    accepted = np.full(size, -1, dtype=np.int64)
+    count = gram_schmidt(np.ascontiguousarray(gram), threshold, factor, accepted)
+    return factor[:count, :count], list(accepted[:count])
+
+
+def rows_of(seed, size, width):
+    return np.random.default_rng(seed).normal(size=(size, width))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_independent_rows_give_the_cholesky_factor(seed, size):
+    rows = rows_of(seed, size, size + 3)
+    gram = rows @ rows.T
+    factor, accepted = orthonormalise(gram)
+    assert accepted == list(range(size))
+    np.testing.assert_allclose(factor, np.linalg.cholesky(gram), rtol=1e-8, atol=1e-8)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 12))
+def test_dependent_rows_are_left_out_and_the_others_span_them(seed, rank, size):
+    rows = rows_of(seed, size, rank)
+    gram = rows @ rows.T
+    factor, accepted = orthonormalise(gram, 1e-9 * np.diagonal(gram))
+    assert accepted == list(range(min(rank, size)))
+    np.testing.assert_allclose(factor @ factor.T, gram[np.ix_(accepted, accepted)], rtol=1e-8, atol=1e-8)
+    assert np.all(np.triu(factor, 1) == 0.0)
+
+
+def test_a_repeated_row_and_a_zero_row_are_dependent():
+    rows = np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0], [0.0, 2.0]])
+    factor, accepted = orthonormalise(rows @ rows.T)
+    assert accepted == [1, 3]
+    np.testing.assert_allclose(factor, [[5.0, 0.0], [1.6, 1.2]])
+
+
+def test_each_row_has_its_own_threshold():
+    gram = np.diag([1.0, 1.0, 1.0])
+    assert orthonormalise(gram, [1.0, 0.5, 2.0])[1] == [1]
+
+
+def test_nan_and_negative_squared_lengths_are_refused():
+    gram = np.eye(4)
+    gram[0, 0], gram[2, 2] = math.nan, -1.0
+    factor, accepted = orthonormalise(gram)
+    assert accepted == [1, 3]
+    assert np.isfinite(factor).all()
+
+
+def test_no_rows_give_an_empty_factor():
+    factor, accepted = orthonormalise(np.empty((0, 0)))
+    assert factor.shape == (0, 0)
+    assert accepted == []

@@ -25,7 +25,7 @@ def test_another_seed_is_another_plant():
     assert not np.allclose(stream(10)[0], stream(10, seed=1)[0])
 
 
-def test_it_begins_healthy_and_all_faults_come():
+def test_the_stream_begins_healthy_and_has_all_faults():
     rows, faults = stream(60_000)
     assert rows.shape == (60_000, N_SENSORS)
     assert np.isfinite(rows).all()
@@ -53,6 +53,6 @@ def test_sensors_are_correlated_and_drift():
 
 
 @pytest.mark.parametrize(("n_rows", "seed", "error"), [(0, 0, ValueError), (10, -1, ValueError), (1.5, 0, TypeError)])
-def test_nonsense_is_refused(n_rows, seed, error):
+def test_bad_arguments_are_refused(n_rows, seed, error):
     with pytest.raises(error, match=r"simulate_plant: (n_rows|seed) must be"):
         next(simulate_plant(n_rows, seed=seed))

@@ -77,6 +77,19 @@ def test_every_kind_is_written_in_every_format(folder, kind, ending, start):
         assert ET.fromstring(contents).tag.endswith("svg")
 
 
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - OF_ROWS))
+def test_a_model_is_named_by_position_or_with_the_option(folder, kind):
+    pictures = []
+    for words in (["m.npz"], ["--model", "m.npz"]):
+        result = run(kind, *words, "--save", "p.png")
+        assert (result.exit_code, result.stdout) == (0, "Picture: p.png\n")
+        pictures.append((folder / "p.png").read_bytes())
+    assert pictures[0] == pictures[1]
+    result = run(kind, "--save", "p.png")
+    assert result.exit_code == 2
+    assert "Missing argument 'MODEL'" in result.stderr
+
+
 def test_a_spectrum_shows_the_eigenvalues(folder, figures):
     axes = drawn(figures, "spectrum", "--size", "5x3")
     heights = [patch.get_height() for patch in axes.patches]
@@ -92,13 +105,13 @@ def test_atoms_are_named_lines_or_images(folder, figures):
     assert axes.get_title().startswith("the 5 of largest weight, of 16 atoms")
 
 
-def test_drift_takes_several_looks_in_any_order(folder, figures):
-    axes = drawn(figures, "drift", "--model", "half.npz")
+def test_drift_takes_several_models_in_any_order(folder, figures):
+    axes = drawn(figures, "drift", "half.npz")
     models = [StreamingKernelPCA.load(name) for name in ("half.npz", "m.npz")]
     medians = next(line for line in axes.lines if line.get_label() == "median of the atoms")
     np.testing.assert_array_equal(medians.get_xdata(), [300, 600])
     np.testing.assert_array_equal(medians.get_ydata(), [np.median(model.atom_rows_) for model in models])
-    result = run("drift", "--model", "m.npz", "--model", "m.npz", "--save", "p.png")
+    result = run("drift", "m.npz", "m.npz", "--save", "p.png")
     assert result.exit_code == 2
     assert "has seen 600 rows, as m.npz has" in result.stderr
 
@@ -156,7 +169,7 @@ def test_times_are_the_axis(folder, figures, X):
     ("change", "part"),
     [(lambda t: [*t[:5], "soon", *t[6:]], "row 5 (from 0) has 'soon'"), (lambda t: t[::-1], "row 1 (from 0) has 298")],
 )
-def test_times_that_make_no_axis_are_refused(folder, X, change, part):
+def test_times_without_order_or_meaning_are_refused(folder, X, change, part):
     write_times(X, change(list(range(300))))
     result = run("novelty", "timed.csv", "--time", "when", "--model", "m.npz", "--save", "p.png")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -186,13 +199,13 @@ def test_contours_keep_an_even_selection_of_many_rows(folder, figures):
     ("args", "parts"),
     [
         (["spectrum", "--shape", "4x4"], ["--shape", "Try --help"]),
-        (["spectrum", "new.csv"], ["unexpected extra argument", "new.csv"]),
+        (["spectrum", "half.npz"], ["Expected one model but got half.npz, m.npz"]),
         (["novelty"], ["FILE"]),
         (["novelty", "new.csv", "--axes", "0,1"], ["--axes"]),
         (["novelty", "new.csv", "--quantile", "2"], ["quantile"]),
         (["projections", "new.csv", "--axes", "0"], ["'0' is not two components"]),
         (["projections", "new.csv", "--axes", "0,7"], ["expected components from 0 to 2", "got 7"]),
-        (["contours", "new.csv", "--over", "a,z"], ["expected a column that it has learned but got 'z'"]),
+        (["contours", "new.csv", "--over", "a,z"], ["expected a column that the model has learned but got 'z'"]),
         (["contours", "new.csv", "--over", "a,a"], ["choose two"]),
         (["contours", "new.csv", "--component", "3"], ["expected components from 0 to 2"]),
         (["atoms", "--shape", "3x3"], ["expected atoms of 9 features"]),
@@ -218,11 +231,11 @@ def test_wrong_use_is_refused_in_one_line(folder, args, parts):
     ("save", "part"),
     [
         ("p.txt", "pictures are written as .png, .svg, .pdf"),
-        ("absent/p.png", "in a folder that is there"),
+        ("absent/p.png", "in an existing folder"),
         ("new.csv", "pictures are written as"),
     ],
 )
-def test_a_place_for_no_picture_is_refused(folder, save, part):
+def test_a_path_that_cannot_take_a_picture_is_refused(folder, save, part):
     result = run("novelty", "new.csv", "--model", "m.npz", "--save", save)
     assert result.exit_code == 2
     assert part in result.stderr
