@@ -1,4 +1,4 @@
-"""What several test files compare with."""
+"""Comparisons that several test files use."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -16,7 +16,7 @@ EXACT: dict[str, Any] = {"max_atoms": None, "tolerance": 0.0}
 
 
 def given_in_pieces(model: Any, X: Array, weights: Array | None, pieces: list[int]) -> Any:
-    """Hand rows over in pieces of these sizes."""
+    """Pass rows in pieces of these sizes."""
     for start, size in zip(np.cumsum([0, *pieces[:-1]]), pieces, strict=True):
         piece = slice(start, start + size)
         model.partial_fit(X[piece], sample_weight=None if weights is None else weights[piece])
@@ -38,7 +38,7 @@ def assert_same_columns(ours: Array, theirs: Array, eigenvalues: Array, scale: f
 
 
 def rounding_of(model: Any) -> float:
-    """Say what rounding may have moved of an eigenvalue, by the model's own account.
+    """Return how far rounding may have moved an eigenvalue, by the model's own account.
 
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
     """
@@ -48,7 +48,7 @@ def rounding_of(model: Any) -> float:
 
 
 def bits(value: Any) -> Any:
-    """Everything that a value is made of, arrays as bytes; numbers in single precision as the doubles that they are."""
+    """All parts of a value, arrays as bytes; numbers in single precision as the doubles that they are."""
     if isinstance(value, np.ndarray):
         value = value.astype(np.float64) if value.dtype == np.float32 else value
         return value.dtype.str, value.shape, value.tobytes()
@@ -64,7 +64,7 @@ def bits(value: Any) -> Any:
 
 
 def state(model: Any) -> Any:
-    """Return what the future depends on: the summary, the snapshot, the rows that wait, the schedule."""
+    """Return all that the future depends on: the summary, the snapshot, pending rows, the schedule."""
     stream = model._stream
     return {
         "summary": bits(stream.summary),

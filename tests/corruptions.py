@@ -1,4 +1,4 @@
-"""Ways in which a file can be wrong, and what has to hold of whatever is loaded all the same."""
+"""Ways to damage a file, and what must hold for a file that loads nevertheless."""
 
 import io
 import json
@@ -21,15 +21,15 @@ Mutation = Callable[[bytes, Generator], bytes]
 ROWS = np.random.default_rng(7).normal(size=(200, 3))
 PROBE = np.random.default_rng(8).normal(size=(5, 3))
 
-# What ends in a zip archive's numbers, and just beyond.
+# Limits of the numbers in a zip archive, and just beyond.
 _EDGES = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF, 2**62, 2**63, 2**64 - 1]
 
 
 def models() -> dict[str, StreamingKernelPCA]:
-    """Make models of all kinds: every optional part of a checkpoint is there in one and missing in another."""
+    """Make models so that every optional part of a checkpoint exists in one and is missing in another."""
     small: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
     fading = StreamingKernelPCA(2, half_life=60.0, **small).partial_fit(ROWS[:150])
-    # Axes on demand, which differ from the scheduled ones; then rows that wait.
+    # Axes on demand, which differ from the scheduled ones; then pending rows.
     fading.refit().partial_fit(ROWS[150:155])
     exact = StreamingKernelPCA(
         3, kernel=kernels.Polynomial(2, gamma=0.5, coef0=1.0), max_atoms=None, tolerance=0.0, block_size=16
@@ -46,7 +46,7 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
 
 
 def repacked(header: Any, arrays: dict[str, Any], compression: int = zipfile.ZIP_STORED) -> bytes:
-    """Make a well-formed archive with true checksums, whatever it holds."""
+    """Make a well-formed archive with correct checksums and any contents."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         text = header if isinstance(header, bytes) else json.dumps(header).encode()
@@ -69,14 +69,14 @@ def as_npy(values: AnyArray, shape: str | None = None) -> bytes:
 
 
 class Bomb:
-    """What runs code when it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return exec, ("raise SystemExit('unpickled')",)
 
 
 def entries(header: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Go through the places of a header, objects before what is in them."""
+    """Yield the paths of all entries of a header, objects before their entries."""
     if path:
         yield path
     if isinstance(header, dict):
@@ -105,7 +105,7 @@ def without_entry(header: dict[str, Any], path: tuple[Any, ...]) -> dict[str, An
 
 
 def load_or_refuse(data: bytes) -> StreamingKernelPCA | None:
-    """Load a model, or return None for what is refused; anything else that happens is a failure of the test."""
+    """Load a model, or return None if it is refused; any other error fails the test."""
     try:
         return StreamingKernelPCA.from_bytes(data)
     except CheckpointError:
@@ -187,7 +187,7 @@ def overwritten(data: bytes, rng: Generator) -> bytes:
     return (data[:place] + fill + data[place + length :])[: len(data)]
 
 
-# What changes bytes without keeping the checksums: a model must come out as it went in, or not at all.
+# Changes of bytes that break checksums: the same model must load, or none.
 DAMAGES: dict[str, Mutation] = {
     function.__name__: function
     for function in (flipped_bits, flipped_structure, lying_number, truncated, padded, spliced, overwritten)
@@ -210,7 +210,7 @@ def _places(data: bytes, signature: bytes) -> list[int]:
 
 
 def changed_array(values: AnyArray) -> Iterator[tuple[str, Any]]:
-    """Go through what an array can be replaced by; bytes are members that numpy would not write like this."""
+    """Yield replacements of an array; bytes are members that numpy would not write."""
     if values.size:
         for name, number in (("nan", np.nan), ("inf", np.inf), ("-inf", -np.inf), ("huge", 1e300), ("tiny", 5e-324)):
             if values.dtype == np.float64 or (values.dtype.kind == "f" and not np.isfinite(number)):
@@ -249,7 +249,7 @@ def changed_array(values: AnyArray) -> Iterator[tuple[str, Any]]:
     yield "no array", b""
 
 
-# What an entry of the header can be replaced by.
+# Replacements of an entry of the header.
 CHANGED_ENTRIES: list[tuple[str, Any]] = [
     ("null", None), ("true", True), ("false", False), ("0", 0), ("1", 1), ("-1", -1), ("1.5", 1.5), ("-0.5", -0.5),
     ("5e-324", 5e-324), ("1e300", 1e300), ("1e308", 1.7e308), ("2^31", 2**31), ("2^62", 2**62), ("2^63", 2**63),

@@ -12,7 +12,7 @@ _PACKAGE = str(Path(streamkpca.__file__).parent)
 
 
 def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], object]) -> bool:
-    """Carry something out and raise an exception before the n-th line of this package that it reaches.
+    """Call a function, and raise an exception before the n-th line of this package that it reaches.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], obj
 
 
 def n_lines(act: Callable[[], object]) -> int:
-    """Count the lines of this package that something reaches."""
+    """Count the lines of this package that a function reaches."""
     found = 0
 
     def count() -> None:

@@ -43,7 +43,7 @@ def run_here(folder: Path, script: Path, *arguments: str) -> subprocess.Complete
 
 
 def run_apart(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python from a folder in a process of its own, with warnings as errors."""
+    """Run Python from a folder in a separate process, with warnings as errors."""
     environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],

@@ -1,4 +1,4 @@
-"""What the property tests draw: rows, kernels, cuts of a stream, budgets."""
+"""Strategies of the property tests: rows, kernels, cuts of a stream, budgets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ LINEAR = KernelCase(kernels.Linear(), naive.linear())
 
 
 def rbf_cases() -> st.SearchStrategy[KernelCase]:
-    """Draw RBF kernels; none so narrow that all rows are alike in resembling nothing."""
+    """Draw RBF kernels, but none so narrow that no row resembles another."""
     return st.builds(_rbf, st.sampled_from([0.02, 0.3, 1.0]))
 
 
@@ -84,7 +84,7 @@ _SHAPES: list[Callable[[np.random.Generator, int, int], Array]] = [
 
 @st.composite
 def rows(draw: Any, *, min_rows: int = 1, max_rows: int = 60, max_features: int = 4, offsets: bool = True) -> Array:
-    """Rows with whatever streams have: duplicates, constant columns, offsets, unlike scales, low rank."""
+    """Rows with all that streams contain: duplicates, constant columns, offsets, unlike scales, low rank."""
     n, d = draw(st.integers(min_rows, max_rows)), draw(st.integers(1, max_features))
     rng = draw(generators())
     X = draw(st.sampled_from(_SHAPES))(rng, n, d)
@@ -124,7 +124,7 @@ def weights_for(draw: Any, n: int) -> Array | None:
 
 @st.composite
 def cuts(draw: Any, n: int) -> list[int]:
-    """Sizes of the pieces in which n rows are handed over."""
+    """Sizes of the pieces in which n rows are passed."""
     kind = draw(st.sampled_from(["whole", "one by one", "any"]))
     if kind == "whole":
         return [n]

@@ -1,4 +1,4 @@
-"""What import-linter cannot say: jitted code keeps to itself, optional libraries load late, the import stays light.
+"""What import-linter cannot check: jitted code calls no other file, optional libraries load late, the import is light.
 
 The layers themselves are a contract in ``pyproject.toml``, which ``lint-imports`` checks.
 """

@@ -1,4 +1,4 @@
-"""What all estimators share: parameters, fitted attributes, checked queries, and scikit-learn's protocol."""
+"""What all estimators share: queries, fitted attributes, parameters, and scikit-learn's protocol."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -27,73 +27,69 @@ Array = npt.NDArray[np.float64]
 
 
 class FittedModel(Protocol):
-    """What a fitted model can be asked; implementations never change once made."""
+    """A fitted model that answers queries; implementations are immutable."""
 
     @property
     def kernel(self) -> Kernel:
-        """The settled kernel."""
+        """The kernel, its scale settled."""
 
     @property
     def atoms(self) -> Array:
-        """Rows kept, shape (m, d)."""
+        """Rows that the model keeps, (m, d)."""
 
     @property
     def eigenvalues(self) -> Array:
-        """Variances along the axes, shape (q,)."""
+        """Variances along the axes, (q,)."""
 
     @property
     def explained_variance_ratio(self) -> Array:
-        """Shares of the total variance, shape (q,)."""
+        """Shares of the total variance, (q,)."""
 
     @property
     def total_weight(self) -> float:
-        """Weight of the rows behind the answers."""
+        """Weight of the rows that the axes were fitted to."""
 
     def transform(self, rows: Array) -> Array:
-        """Project rows."""
+        """Project rows (n, d) onto the axes, (n, q)."""
 
     def inverse_transform(self, projections: Array) -> Array:
-        """Find rows with given projections."""
+        """Find rows (n, d) with given projections (n, q)."""
 
     def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure distances to what the model can represent."""
+        """Measure the distances of rows to what the model can represent, (n,)."""
 
 
 class Estimator(ABC):
-    """Base of all estimators: a constructor that stores its arguments under their own names, and answers once fitted.
+    """Base of all estimators; a subclass has `fit`, `_snapshot` and `_width`, and stores its arguments by their names.
 
-    Notes
-    -----
-    A subclass has `fit` and two hooks: `_snapshot`, the published answers, and `_width`, what is known of the rows.
-
-    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. They are set by
-    replacing the kernel, for kernels are values.
+    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. As kernels are
+    values, setting one replaces the kernel.
     """
 
     n_components: int | float
 
     @abstractmethod
     def _snapshot(self) -> FittedModel | None:
-        """Return the published answers; None before the first row."""
+        """Return the published model; None before the first row."""
 
     @abstractmethod
     def _width(self) -> tuple[int, Names | None] | None:
-        """Return number and names of the features; None before the first row."""
+        """Return the number and names of the features; None before the first row."""
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from rows, forgetting what was learned before."""
+        """Fit the model to rows, as if it had seen none before."""
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
-        """Fit to rows and project them.
+        """Fit the model to rows and project them.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
@@ -126,13 +122,13 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n, q)
-            Coordinates along the axes; columns beyond the rank are zero. A row's answer does not depend on the other
-            rows of the call, up to rounding. Or a DataFrame, see `set_output`.
+            Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero. The
+            projection of a row does not depend on the other rows of the call, up to rounding.
 
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
             X is not a finite real array of the right width.
 
@@ -157,17 +153,18 @@ class Estimator(ABC):
         Parameters
         ----------
         transform : {"default", "pandas", "polars"} or None
-            "default": arrays. None: leave it as it is, which is scikit-learn's configuration if that is loaded.
+            "default" means arrays. None changes nothing; a model without a choice of its own follows scikit-learn's
+            configuration, if scikit-learn is loaded.
 
         Returns
         -------
         Estimator
-            This one.
+            This model.
 
         Raises
         ------
         TypeError, ValueError
-            It is none of these.
+            The container is none of these.
 
         Examples
         --------
@@ -186,7 +183,7 @@ class Estimator(ABC):
         return self
 
     def inverse_transform(self, X: Any) -> Array:
-        """Find rows whose images are near given projections: pre-images.
+        """Find rows with given projections: pre-images.
 
         Parameters
         ----------
@@ -196,17 +193,21 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n, d)
-            Of all rows, in theory, those whose images in feature space are nearest to the points with these
-            projections. For kernels of Euclidean distances (RBF, Matern, RationalQuadratic, their sums, products and
-            selections of columns) found by fixed-point iteration, which ends in a local optimum [1]_; for the others,
-            and to begin with, by regression from projections to rows, learned from the atoms and a sample [2]_.
+            Rows whose images in feature space are near the points with these projections.
 
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
-            X is not a finite real array with a column for each axis.
+            X is not a finite real array with one column for each axis.
+
+        Notes
+        -----
+        A regression from projections to rows, learned from the atoms and a sample of the rows, gives a first answer
+        [2]_. For kernels of Euclidean distances (RBF, Matern, RationalQuadratic, and their sums, products and
+        selections of columns) a fixed-point iteration then improves it to a local optimum of the distance in feature
+        space [1]_.
 
         References
         ----------
@@ -215,7 +216,7 @@ class Estimator(ABC):
 
         Examples
         --------
-        Noise across a circle is gone once the row went through a few axes:
+        Projecting onto a few axes and back removes the noise across a circle:
 
         >>> import numpy as np
         >>> from streamkpca import KernelPCA
@@ -237,28 +238,28 @@ class Estimator(ABC):
         return answers.inverse_transform(projections)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Measure how well rows are found again from their projections, the one figure that compares kernels.
+        """Measure how well rows can be recovered from their projections; the one score that compares kernels.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
         float
-            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 less the squared error as a share
-            of the squared distances to the mean. 1 is perfect, the mean alone scores 0.
+            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 minus the squared error as a share
+            of the squared distances to the mean. 1 is perfect; the mean alone scores 0.
 
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
-            As `transform`; or the rows do not differ.
+            As `transform`; or all rows are equal.
 
         Examples
         --------
@@ -275,7 +276,10 @@ class Estimator(ABC):
         found = answers.inverse_transform(answers.transform(rows))
         spread = float(weights @ ((rows - np.average(rows, axis=0, weights=weights)) ** 2).sum(axis=1))
         if spread == 0.0:
-            raise ValueError(f"{where}: expected rows that differ but all are equal; R^2 is a share of their variance")
+            raise ValueError(
+                f"{where}: expected rows that differ but all are equal; R^2 is a share of their variance, so pass "
+                "rows that vary"
+            )
         return 1.0 - float(weights @ ((rows - found) ** 2).sum(axis=1)) / spread
 
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
@@ -286,10 +290,10 @@ class Estimator(ABC):
         X : array-like of shape (n, d)
         n_components : int, optional
             None: squared distance to the span of the rows that the model keeps (all atoms of a stream; the active
-            rows of SparseKernelPCA). A number: squared distance to the centre plus the span of the first so many axes,
-            all in the span of the active rows.
+            rows of SparseKernelPCA). A number: squared distance to the centre plus the span of the first
+            `n_components` axes, which lie in the span of the active rows.
         active_only : bool
-            Measure to the span of the active rows alone [1]_, where the model keeps more than these.
+            Measure the distance to the span of the active rows alone [1]_, if the model keeps others too.
 
         Returns
         -------
@@ -299,9 +303,9 @@ class Estimator(ABC):
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
-            X is not a finite real array of the right width, or there are not so many axes.
+            X is not a finite real array of the right width, or the model has fewer axes.
 
         References
         ----------
@@ -311,7 +315,7 @@ class Estimator(ABC):
         --------
         >>> from streamkpca import KernelPCA
         >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 beside the first axis
+        >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 away from the first axis
         array([25.])
         """
         answers = self._fitted("reconstruction_error")
@@ -327,7 +331,7 @@ class Estimator(ABC):
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
     def score_samples(self, X: Any) -> Array:
-        """Score how familiar rows are: the higher, the better the model represents them.
+        """Score how familiar rows are: the higher the score, the better the model represents the row.
 
         Parameters
         ----------
@@ -336,7 +340,7 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n,)
-            Minus `reconstruction_error(X)`: at most 0, in units of k(x, x). Low scores are novel.
+            Minus `reconstruction_error(X)`: at most 0, in units of k(x, x). Low scores mark novel rows.
 
         Raises
         ------
@@ -360,7 +364,7 @@ class Estimator(ABC):
         Parameters
         ----------
         input_features : object
-            Accepted for scikit-learn and ignored: components mix all features.
+            Ignored, as components mix all features; accepted for scikit-learn.
 
         Returns
         -------
@@ -369,7 +373,7 @@ class Estimator(ABC):
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
 
         Examples
         --------
@@ -398,7 +402,7 @@ class Estimator(ABC):
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """Share of each axis in the variance of the whole feature space; shape (q,).
+        """Share of the variance in feature space that each axis explains; shape (q,).
 
         Examples
         --------
@@ -438,7 +442,7 @@ class Estimator(ABC):
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel with its scale settled.
+        """The kernel, its scale settled.
 
         Examples
         --------
@@ -451,7 +455,7 @@ class Estimator(ABC):
 
     @property
     def total_weight_(self) -> float:
-        """Weight of the rows behind the answers.
+        """Weight of the rows that the axes were fitted to.
 
         Examples
         --------
@@ -475,7 +479,7 @@ class Estimator(ABC):
 
     @property
     def feature_names_in_(self) -> Names:
-        """Names of the features, where the first rows came with names.
+        """Names of the features, if the first rows came with names.
 
         Examples
         --------
@@ -499,7 +503,7 @@ class Estimator(ABC):
         Parameters
         ----------
         deep : bool
-            Those of kernels too, as ``kernel__gamma``.
+            Include the parameters of kernels, as ``kernel__gamma``.
 
         Returns
         -------
@@ -527,18 +531,18 @@ class Estimator(ABC):
         Parameters
         ----------
         **params
-            Names and values, as scikit-learn's convention wants it. Of a kernel's parameters, ``kernel__gamma``, a
-            changed copy of the kernel is set; also where the kernel is given by name.
+            Names and values. A kernel's parameter, such as ``kernel__gamma``, replaces the kernel by a changed copy,
+            even if the kernel was given by name.
 
         Returns
         -------
         Estimator
-            This one.
+            This model.
 
         Raises
         ------
         TypeError, ValueError
-            A name is not a parameter, or a kernel refuses a value; nothing is set then.
+            A name is not a parameter, or a kernel refuses a value; then nothing is set.
 
         Examples
         --------
@@ -558,7 +562,7 @@ class Estimator(ABC):
     def _repr_html_(self) -> str:
         return html_table(self)
 
-    # What scikit-learn asks for. It has been imported by then, and is never imported from here.
+    # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._width() is not None
@@ -573,7 +577,7 @@ class Estimator(ABC):
         )
 
     def get_metadata_routing(self) -> Any:
-        """Say which of scikit-learn's routed metadata this estimator asks for.
+        """Return the metadata that this estimator requests from scikit-learn's routing.
 
         Returns
         -------
@@ -596,17 +600,17 @@ class Estimator(ABC):
         return self._metadata_request
 
     def set_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Ask scikit-learn to route sample weights to `fit`, or not to, or under another name.
+        """Tell scikit-learn whether to route sample weights to `fit`, and under which name.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+            True passes them, False does not, None raises an error if they are given. A name passes what has that name.
 
         Returns
         -------
         Estimator
-            This one.
+            This model.
 
         Raises
         ------
@@ -627,17 +631,17 @@ class Estimator(ABC):
         return self._request("fit", sample_weight)
 
     def set_partial_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Ask scikit-learn to route sample weights to `partial_fit`; as `set_fit_request`.
+        """Tell scikit-learn whether to route sample weights to `partial_fit`.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+            As in `set_fit_request`.
 
         Returns
         -------
         Estimator
-            This one.
+            This model.
 
         Raises
         ------
@@ -655,17 +659,17 @@ class Estimator(ABC):
         return self._request("partial_fit", sample_weight)
 
     def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Ask scikit-learn to route sample weights to `score`; as `set_fit_request`.
+        """Tell scikit-learn whether to route sample weights to `score`.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            True: pass it. False: do not. None: refuse it where it is given. A name: pass what has that name.
+            As in `set_fit_request`.
 
         Returns
         -------
         Estimator
-            This one.
+            This model.
 
         Raises
         ------
@@ -700,7 +704,7 @@ class Estimator(ABC):
         return width
 
     def _query(self, X: Any, method: str, answers: FittedModel) -> Array:
-        # The width is that of the answers in hand: another thread may be fitting other rows.
+        # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
         if is_plain(X, width):
             plain: Array = X

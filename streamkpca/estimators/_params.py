@@ -1,4 +1,4 @@
-"""Parameters of estimators and containers of answers: scikit-learn's conventions without importing scikit-learn."""
+"""Constructor parameters and containers of answers by scikit-learn's conventions, without importing scikit-learn."""
 
 import html
 import importlib
@@ -30,7 +30,7 @@ def constructor_parameters(kind: type) -> Mapping[str, inspect.Parameter]:
 
 @cache
 def argument_reader(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that reads the constructor's arguments off an estimator, in their order."""
+    """Return a function that reads the constructor's arguments from an estimator, in their order."""
     return operator.attrgetter(*constructor_parameters(kind))
 
 
@@ -43,7 +43,7 @@ def changed_parameters(estimator: Any) -> dict[str, Any]:
 
 
 def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Turn nested names such as kernel__gamma into whole parameters, each kernel replaced by a changed copy."""
+    """Turn nested names such as kernel__gamma into whole parameters, replacing each kernel by a changed copy."""
     kind: type = type(estimator)
     known = constructor_parameters(kind)
     own = {name: value for name, value in params.items() if "__" not in name}
@@ -54,13 +54,13 @@ def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -
         if path:
             kernel = own.get(whole, getattr(estimator, whole))
             if not isinstance(kernel, Kernel) and not (whole == "kernel" and isinstance(kernel, str)):
-                raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have any")
+                raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have them")
             own[whole] = kernel_from(kernel, where=where).with_parameter(path, value, where=where)
     return own
 
 
 def html_table(estimator: Any) -> str:
-    """Show an estimator's parameters as HTML, those that were changed in bold."""
+    """Return a table of an estimator's parameters in HTML, those that differ from the defaults in bold."""
     changed = changed_parameters(estimator)
 
     def cell(text: str, name: str) -> str:
@@ -74,8 +74,8 @@ def html_table(estimator: Any) -> str:
 
 
 def metadata_request(estimator: Any) -> Any:
-    """Make scikit-learn's record of the metadata that an estimator's methods ask for."""
-    # scikit-learn has been imported by whoever uses its routing; it is never imported from here.
+    """Return scikit-learn's record of the metadata that an estimator's methods request."""
+    # A program that uses the routing has imported scikit-learn; it is never imported here.
     routing = sys.modules.get("sklearn.utils.metadata_routing")
     if routing is None:
         raise ImportError(
@@ -90,17 +90,17 @@ def metadata_request(estimator: Any) -> Any:
 
 
 def wanted_container(own: str | None) -> str:
-    """Return the container that is wanted: an estimator's own, or else that of scikit-learn's configuration."""
+    """Return the container of projections: an estimator's own choice, or else that of scikit-learn's configuration."""
     if own is not None:
         return own
-    # Whoever has configured scikit-learn has imported it.
+    # A program that configures scikit-learn has imported it.
     sklearn = sys.modules.get("sklearn")
     kind: str = "default" if sklearn is None else sklearn.get_config()["transform_output"]
     return kind
 
 
 def contained(values: Array, columns: Names, kind: str, X: Any, where: str) -> Any:
-    """Put projections (n, q) into a DataFrame of pandas or polars; a pandas table X passes its index on."""
+    """Put projections (n, q) into a DataFrame of pandas or polars, with the index of X if that is a pandas table."""
     try:
         library = importlib.import_module(kind)
     except ImportError:

@@ -1,4 +1,4 @@
-"""What estimators share whose axes are made of few weighted rows: atoms, weights, and which of them are active."""
+"""What the estimators share that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
 
 from typing import Any, NamedTuple, cast
 
@@ -16,12 +16,12 @@ from streamkpca.estimators._base import Estimator
 
 Array = npt.NDArray[np.float64]
 
-# As many as a stream samples by default.
+# The default size of a stream's reservoir.
 _SAMPLE = 512
 
 
 class FittedSnapshot(NamedTuple):
-    """All that a batch fit leaves; one attribute, so that readers in other threads never see parts of two fits."""
+    """The result of a batch fit, in one attribute, so that readers in other threads never see parts of two fits."""
 
     snapshot: Snapshot
     candidates: Candidates
@@ -30,7 +30,7 @@ class FittedSnapshot(NamedTuple):
 
 
 class SnapshotEstimator(Estimator):
-    """Base of the estimators that answer from a snapshot; those of a stream override its three hooks."""
+    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks."""
 
     center: bool
     _published: FittedSnapshot | None = None
@@ -46,30 +46,30 @@ class SnapshotEstimator(Estimator):
         return None if self._published is None else (self._published.snapshot.atoms.shape[1], self._published.names)
 
     def sparsity_path(self, noise_variances: Any = None) -> SparsityPath:
-        """Fit weights along a range of noise variances: how sparse, how likely, how much is captured.
+        """Fit weights for a range of noise variances, to compare sparsity, likelihood and captured variance.
 
         Parameters
         ----------
         noise_variances : array-like of shape (n,), optional
-            In units of k(x, x), in the order in which they are visited; descending is best. By default 20 values,
+            In units of k(x, x), in the order in which they are fitted; descending is best. By default 20 values,
             from just below the largest eigenvalue down to a thousandth of it.
 
         Returns
         -------
         SparsityPath
             For each noise variance the weights, the number of active rows, the mean log-likelihood, the variance
-            captured in the span of the active rows and the mean reconstruction error, eq. (18).
+            captured in the span of the active rows, and the mean reconstruction error, eq. (18).
 
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
             A noise variance is not a positive number.
 
         Notes
         -----
-        A fit for each value, O(p^3) for p candidates.
+        One fit for each value, O(p^3) for p candidates.
 
         References
         ----------
@@ -144,11 +144,11 @@ class SnapshotEstimator(Estimator):
 
     @property
     def noise_variance_(self) -> float | None:
-        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None where no likelihood was asked.
+        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None without a likelihood.
 
         Examples
         --------
-        Left to the model, it is the eigenvalue after those of the axes:
+        By default it is the eigenvalue after those of the axes:
 
         >>> from streamkpca import StreamingKernelPCA
         >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
@@ -159,12 +159,11 @@ class SnapshotEstimator(Estimator):
 
     @property
     def eigenvalue_bounds_(self) -> Array:
-        """Bounds of the eigenvalues of kernel PCA of all rows behind the axes; shape (q, 2).
+        """Lower and upper bounds of the eigenvalues that kernel PCA of all rows would have; shape (q, 2).
 
-        They hold always, if the kernel is positive definite: the account of losses, and Weyl's inequality, leave no
-        other possibility, up to rounding: 1e-9 of the mean of k(x, x), and more where atoms nearly depend on each
-        other, by the account that is kept of it. They are tight while the span of the atoms stays what it is; every
-        atom that is swapped for another widens them.
+        If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up
+        to rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other, which the account
+        tracks. They are tight as long as no atom is swapped out; every swap widens them.
 
         Examples
         --------
@@ -199,5 +198,5 @@ class SnapshotEstimator(Estimator):
 
 
 def some_of(rows: Array) -> Array:
-    """Return the rows that pre-images are learned from: copies of all, or of 512 evenly spaced."""
+    """Copy the rows that pre-images are learned from: all, or 512 evenly spaced ones."""
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.intp)]

@@ -1,4 +1,4 @@
-"""Kernel PCA in the span of few rows, chosen greedily from all."""
+"""Kernel PCA in the span of a few rows, chosen greedily from all."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -18,29 +18,29 @@ from streamkpca.kernels import Kernel, kernel_from
 
 Array = npt.NDArray[np.float64]
 
-# Rows taken into the basis at a time.
+# Rows projected onto the basis at a time.
 _CHUNK = 512
 
 
 class ApproximateKernelPCA(SnapshotEstimator):
-    """Kernel PCA in the span of few rows, chosen greedily by the energy that they capture (APCA, AKPCA).
+    """Kernel PCA in the span of a few rows, chosen greedily by the energy that they capture (APCA, AKPCA).
 
     Parameters
     ----------
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     max_atoms : int, default=100
-        Most rows to choose.
+        Maximum number of rows to choose.
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters. Linear gives APCA.
     criterion : {"residual", "original"}, default="residual"
         The next row has the largest sum of squared residual inner products with all rows, divided by the squared
-        length of its own residual (the energy that it truly captures), or of the row itself, as in the source.
+        length of its own residual (the energy that it truly captures), or by that of the row itself, as in [1]_.
     n_candidates : int or None, default=1024
-        Rows considered for each choice, drawn afresh every ten atoms in proportion to how badly they are explained.
-        None: all, as in the source, in O(n^2) time an atom.
+        Rows considered for each choice, drawn anew every ten atoms in proportion to their residuals. None: all rows,
+        as in [1]_, in O(n^2) time per atom.
     tolerance : float, default=0.0
-        Stop when this share of the energy is left unexplained.
+        Stop when this share of the energy, or less, is left unexplained.
     center : bool, default=True
         Subtract the mean in feature space.
     random_state : int, default=0
@@ -49,11 +49,11 @@ class ApproximateKernelPCA(SnapshotEstimator):
     Attributes
     ----------
     atoms_ : ndarray of shape (m, d)
-        The rows chosen, in order.
+        The chosen rows, in the order of their choice.
     atom_rows_ : ndarray of shape (m,)
-        Their positions.
+        Their positions in X.
     singular_values_ : ndarray of shape (m,)
-        Root of the energy along the direction that each row added.
+        Square root of the energy along the direction that each row added.
     n_atoms_ : int
     eigenvalues_, explained_variance_ratio_ : ndarray of shape (q,)
     unexplained_energy_ratio_ : float
@@ -68,14 +68,14 @@ class ApproximateKernelPCA(SnapshotEstimator):
 
     Notes
     -----
-    With s candidates O(n s (d + m / 10) m) time: linear in rows, quadratic in atoms; O(n (s + m)) memory. The kernel
-    matrix of all rows is never held.
+    With s candidates, time is O(n s (d + m / 10) m), linear in rows and quadratic in atoms, and memory O(n (s + m)).
+    The kernel matrix of all rows is never stored.
 
     References
     ----------
     .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006. There the criterion divides by the norm of
-       the row itself (``criterion="original"``), and the directions are used as they are; here the principal axes
-       are found in their span.
+       the row itself (``criterion="original"``), and the directions are used directly; here the principal axes are
+       found in their span.
 
     Examples
     --------
@@ -122,11 +122,11 @@ class ApproximateKernelPCA(SnapshotEstimator):
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
         progress : callable, optional
-            Called after each choice with the number of rows chosen and the most there will be.
+            Called after each choice with the number of rows chosen so far and the maximum.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
         pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)
         basis = Basis(kernel, rows.shape[1])
-        # One by one, so that each is held against what rounding does in the span of those before it.
+        # One by one, so that each is tested against the rounding errors in the span of those before it.
         chosen = np.array([row for row in pursuit.atoms if len(basis.extend(rows[[row]]))], dtype=np.int64)
         moments = Moments.zero(basis.size)
         for start in range(0, len(rows), _CHUNK):
@@ -194,7 +194,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
 
     @property
     def singular_values_(self) -> Array:
-        """Root of the energy along the direction that each chosen row added; shape (m,).
+        """Square root of the energy along the direction that each chosen row added; shape (m,).
 
         Examples
         --------

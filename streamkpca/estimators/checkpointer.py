@@ -1,4 +1,4 @@
-"""Generations of checkpoints, written now and then."""
+"""Reading a checkpoint, and generations of checkpoints written at intervals."""
 
 import os
 import re
@@ -21,19 +21,19 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Strea
     ----------
     path : path-like
     kernel : Kernel, optional
-        The settled kernel, where it has functions of the caller; else it is in the file.
+        The settled kernel, needed only if it has functions of the caller, which are never stored.
 
     Returns
     -------
     StreamingKernelPCA
-        Its `extra_` is what it was saved with.
+        With the `extra_` that it was saved with.
 
     Raises
     ------
     CheckpointError
-        The file is damaged, no checkpoint, of a later format, or makes no sense.
+        The file is damaged, no checkpoint, of a later format, or contradicts itself.
     OSError
-        It cannot be read.
+        The file cannot be read.
 
     Examples
     --------
@@ -51,30 +51,30 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Strea
 
 
 class Checkpointer:
-    """Saves a model every so many rows or seconds, and finds the newest readable generation after a crash.
+    """Saves a model at intervals of rows or seconds, and finds the newest readable generation after a crash.
 
     Parameters
     ----------
     path : path-like
-        ``models/plant.npz`` makes ``models/plant-00000001.npz`` and so on; the folder must exist.
+        ``models/plant.npz`` gives ``models/plant-00000001.npz`` and so on; the folder must exist.
     every_rows : int or None, default=None
         Rows after which `save_if_due` saves.
     every_seconds : float or None, default=None
-        Seconds after which it does. With neither, only `save` saves.
+        Seconds after which `save_if_due` saves, if rows came. With neither interval, only `save` saves.
     keep : int, default=3
-        Generations that are kept.
+        Number of generations to keep.
 
     Raises
     ------
     FileNotFoundError
-        There is no such folder.
+        The folder does not exist.
     TypeError, ValueError
-        A number is none, or not above 0.
+        An argument is not a number above 0.
 
     Notes
     -----
-    One process writes at a time. What a process that was killed has left half written is removed when the next one
-    begins. Generations are counted on from the newest that is there, readable or not.
+    Only one process may write at a time. Half-written files of a killed process are removed when the next one starts.
+    Numbering continues from the newest generation, readable or not.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class Checkpointer:
         )
         self._keep = check_integer("keep", keep, least=1, where=where)
         if not self._path.parent.is_dir():
-            raise FileNotFoundError(f"{where}: expected {self._path.parent} to be a folder; make it first")
+            raise FileNotFoundError(f"{where}: expected {self._path.parent} to be a folder; create it first")
         self._name = re.compile(re.escape(self._path.stem) + r"-(\d{8,})" + re.escape(self._path.suffix))
         self._saved_rows = 0
         self._saved_at = time.monotonic()
@@ -117,7 +117,7 @@ class Checkpointer:
 
     @property
     def generations(self) -> list[Path]:
-        """The files that are there, newest first.
+        """The existing files, newest first.
 
         Examples
         --------
@@ -135,11 +135,11 @@ class Checkpointer:
 
     @property
     def seconds_since_save(self) -> float:
-        """How long ago this process saved, read the newest generation, or began.
+        """Seconds since this process saved, read the newest generation, or started.
 
         Examples
         --------
-        A figure for a service's health check:
+        For a service's health check:
 
         >>> import pathlib, tempfile
         >>> from streamkpca import Checkpointer
@@ -150,7 +150,7 @@ class Checkpointer:
         return time.monotonic() - self._saved_at
 
     def save(self, model: StreamingKernelPCA, extra: Any = None) -> Path:
-        """Save a new generation, then remove the oldest.
+        """Save a new generation, then remove the oldest ones beyond `keep`.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Checkpointer:
         Raises
         ------
         OSError, TypeError, ValueError
-            As `StreamingKernelPCA.save`; older generations stay then.
+            As `StreamingKernelPCA.save`; then the older generations stay.
 
         Examples
         --------
@@ -188,7 +188,7 @@ class Checkpointer:
         return path
 
     def save_if_due(self, model: StreamingKernelPCA, extra: Any = None) -> Path | None:
-        """Save when so many rows have come since the last time, or any rows and so many seconds.
+        """Save if `every_rows` rows have come since the last save, or any rows and `every_seconds` seconds.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class Checkpointer:
         Returns
         -------
         Path or None
-            None where it was not due.
+            None if no save was due.
 
         Raises
         ------
@@ -232,21 +232,21 @@ class Checkpointer:
         Returns
         -------
         StreamingKernelPCA or None
-            None where there is no generation at all.
+            None if there is no generation.
 
         Raises
         ------
         CheckpointError
-            There are some, but none can be read: better than starting anew without a word.
+            There are generations, but none can be read; starting anew silently would be worse.
 
         Warns
         -----
         CheckpointWarning
-            For each that cannot be read.
+            For each generation that cannot be read.
 
         Examples
         --------
-        A crash that left half a file costs one generation, not the model:
+        If a crash leaves half a file, the generation before it is read:
 
         >>> import pathlib, tempfile, warnings
         >>> from streamkpca import Checkpointer, StreamingKernelPCA
@@ -269,8 +269,8 @@ class Checkpointer:
                 return model
         if generations:
             raise CheckpointError(
-                f"Checkpointer.latest: none of {len(generations)} generations of {self._path} can be read; repair one, "
-                "or move them away to start anew"
+                f"Checkpointer.latest: none of {len(generations)} generations of {self._path} can be read; restore one "
+                "from a backup, or move them away to start anew"
             )
         return None
 

@@ -1,4 +1,4 @@
-"""Exact kernel PCA of all rows at once: the oracle that everything else is held to."""
+"""Exact kernel PCA of all rows at once: the reference that the other estimators are compared with."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -47,7 +47,7 @@ class _ExactAxes(ReadOnlyArrays):
         return in_chunks(answer, rows, np.empty((len(rows), len(self.eigenvalues))))
 
     def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure squared distances to the span of all rows, which are all active, or to the centre and first axes."""
+        """Measure squared distances to the span of all rows (all are active), or to the centre plus the first axes."""
         del active_only
         program = self.kernel.program
 
@@ -81,7 +81,7 @@ class _ExactAxes(ReadOnlyArrays):
 class KernelPCA(Estimator):
     """Kernel PCA of all rows at once.
 
-    Exact, and costly: it keeps every row and the kernel matrix of all of them while it fits.
+    Exact and expensive: it keeps every row, and while it fits, the kernel matrix of all rows.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class KernelPCA(Estimator):
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is settled on the rows.
+        ``"scale"`` or ``"median"`` is computed from the rows.
     center : bool, default=True
         Subtract the mean in feature space.
 
@@ -100,14 +100,14 @@ class KernelPCA(Estimator):
     eigenvalues_ : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x).
     explained_variance_ratio_ : ndarray of shape (q,)
-        Shares of the variance in the whole feature space.
+        Share of the variance in feature space that each axis explains.
     kernel_ : Kernel
-        The kernel with its scale settled.
+        The kernel, its scale settled.
     total_weight_ : float
         Sum of the sample weights.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Present where the rows were a DataFrame with string column names.
+        Only if the rows were a DataFrame with string column names.
 
     See Also
     --------
@@ -115,9 +115,9 @@ class KernelPCA(Estimator):
 
     Notes
     -----
-    O(n^2 d + n^3) to fit, O(n (d + q)) to project a row, O(n^2) memory. Eigenvalues are those of the unbiased
-    covariance: for rows of weight 1 the eigenvalues of the centred kernel matrix over n - 1 (scikit-learn reports
-    them undivided), and over n without centring.
+    Fitting takes O(n^2 d + n^3) time and O(n^2) memory, projecting a row O(n (d + q)) time. Eigenvalues are those of
+    the unbiased covariance: for rows of weight 1, the eigenvalues of the centred kernel matrix divided by n - 1
+    (scikit-learn reports them undivided), or by n without centring.
 
     References
     ----------
@@ -149,9 +149,9 @@ class KernelPCA(Estimator):
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class KernelPCA(Estimator):
 
         Examples
         --------
-        Rows that count half:
+        Two rows of weight 1/2 balance one of weight 1:
 
         >>> from streamkpca import KernelPCA
         >>> model = KernelPCA(1, kernel="linear").fit([[0.0], [1.0], [1.0]], sample_weight=[1.0, 0.5, 0.5])
@@ -196,8 +196,8 @@ class KernelPCA(Estimator):
 def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int | float, center: bool) -> _ExactAxes:
     """Diagonalise sqrt(a_i a_j) (phi_i - mu, phi_j - mu), whose eigenvectors u give the axes.
 
-    An axis is sum_i sqrt(a_i) u_i (phi_i - mu) / sqrt(eigenvalue); centred eigenvectors are orthogonal to sqrt(a), so
-    the coefficients sum to zero and the mean drops out of all but the offset.
+    An axis is sum_i sqrt(a_i) u_i (phi_i - mu) / sqrt(eigenvalue). Centred eigenvectors are orthogonal to sqrt(a), so
+    the coefficients sum to zero and the mean appears only in the offset.
     """
     check_energy(kernel.program.diagonal(rows))
     gram = kernel.program.gram(rows)
@@ -223,7 +223,7 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
 
     projection = np.zeros((n, q))
     projection[:, :rank] = root[:, None] * vectors[:, :rank] / np.sqrt(eigenvalues[:rank])
-    # Exactly, the coefficients of a centred axis sum to zero; what rounding leaves would be multiplied by the offset.
+    # The coefficients of a centred axis sum to zero; the offset would multiply what rounding leaves of the sum.
     projection -= np.outer(mean_coefficients, projection.sum(axis=0))
     projection *= deciding_signs(projection)
     variances = np.zeros(q)
@@ -247,7 +247,7 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
 
 
 def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Factor the kernel matrix of as many rows as are independent, by LAPACK's pivoted Cholesky."""
+    """Factor the kernel matrix of the independent rows, by LAPACK's pivoted Cholesky; return their indices too."""
     scale = float(np.abs(np.diagonal(gram)).max())
     packed, pivots, rank, _ = dpstrf(gram, tol=LEAST_PIVOT * scale, lower=1)
     return np.ascontiguousarray(np.tril(packed[:rank, :rank])), pivots[:rank].astype(np.int64) - 1

@@ -1,4 +1,4 @@
-"""Kernel PCA of an endless stream."""
+"""Kernel PCA of an endless stream, and the merging of such models."""
 
 import copy
 import io
@@ -32,9 +32,10 @@ Array = npt.NDArray[np.float64]
 class StreamingKernelPCA(SnapshotEstimator):
     """Kernel PCA of a stream, in one pass and bounded memory.
 
-    Rows of the stream itself become the basis (atoms). A row enters when it explains others well, and within a budget
-    it takes the place of the atom whose loss costs least. The stream's first and second moments in that basis give
-    sparse maximum-likelihood weights, which leave few atoms active, and the principal axes in their span.
+    The model keeps some rows of the stream as atoms, whose images in feature space span the basis. A row becomes an
+    atom if it explains other rows well; once `max_atoms` is reached, it replaces the atom that is needed least. From
+    the first and second moments of the stream in that basis follow sparse maximum-likelihood weights, which leave few
+    atoms active, and the principal axes in the span of the active atoms.
 
     Parameters
     ----------
@@ -42,102 +43,103 @@ class StreamingKernelPCA(SnapshotEstimator):
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is settled on the first block; see `kernel_`.
+        ``"scale"`` or ``"median"`` is computed from the first block; `kernel_` shows it.
     max_atoms : int or None, default=256
-        Budget of atoms. None: as many as the tolerance needs.
+        Maximum number of atoms. None: as many as the tolerance requires.
     tolerance : float, default=1e-3
-        Share of the energy sum k(x, x) that may stay outside the span of the atoms. Without a budget it is kept
-        always; 0 then keeps every row that is independent to working precision, and the result is that of batch
-        kernel PCA. Within a budget it decides when a row is worth a free place.
+        Share of the energy sum k(x, x) that may lie outside the span of the atoms. If `max_atoms` is None, this is
+        guaranteed; 0 then keeps every row that is independent to working precision, and the result is that of batch
+        kernel PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
     noise_variance : float, "auto" or None, default="auto"
-        Tipping's noise variance sigma^2, in units of k(x, x): the larger, the fewer atoms stay active. "auto" takes
-        the (q + 1)-th eigenvalue, so that the likelihood keeps q axes (half of it, and so on, while fewer than q atoms
-        are active). None: all atoms are active, as they are with
-        "auto" when ``tolerance=0`` and ``max_atoms=None`` ask for batch kernel PCA.
+        Tipping's noise variance sigma^2, in units of k(x, x): the larger it is, the fewer atoms are active. "auto"
+        takes the (q + 1)-th eigenvalue, so that the likelihood keeps q axes, and halves it while fewer than q atoms
+        are active. None makes all atoms active, and so does "auto" when ``tolerance=0`` and ``max_atoms=None`` ask for
+        batch kernel PCA.
     n_active : int or None, default=None
-        Look for the noise variance that leaves so many atoms active, instead.
+        Number of active atoms; the noise variance is then chosen to give it.
     axes : {"ritz", "likelihood"}, default="ritz"
-        "ritz": the best axes in the span of the active atoms. "likelihood": those of the likelihood's own model.
+        "ritz": the best axes in the span of the active atoms. "likelihood": the axes of the likelihood's model.
     center : bool, default=True
         Subtract the mean in feature space.
     half_life : float or None, default=None
-        Rows after which a row counts half; None for never. Atoms of the past are swapped out as their rows fade.
+        Number of rows after which the weight of a row has halved; None for no forgetting. As old rows lose weight,
+        the atoms that represent them are swapped out.
     block_size : int, default=512
-        Rows that are worked off together. Results depend on it, but not on how calls cut the stream. Atoms are chosen
-        by how well they explain the rest of their block, so within a budget a block should have some dozens of rows.
+        Number of rows that are processed together. Results depend on it, but not on how calls cut the stream. Atoms
+        are chosen by how well they explain the other rows of their block, so with `max_atoms` a block should have at
+        least some dozens of rows.
     refit_every : int or "auto", default="auto"
         Rows between refits of the axes; while the stream is young, every growth by a quarter refits too. "auto": 128
-        for each atom and at least 16,384, so that refits take a tenth of the time or less, but at most a quarter of the
+        rows per atom and at least 16,384, so that refits take a tenth of the time or less, but at most a quarter of the
         half-life. Refits happen at the end of a block.
     reservoir_size : int, default=512
-        Rows of a random sample of the stream, which `captured_energy` and `novelty_threshold` read; 0 for none.
+        Size of a random sample of the stream, which `captured_energy` and `novelty_threshold` use; 0 for none.
     on_bad_rows : {"raise", "skip"}, default="raise"
-        What `partial_fit` and `fit` do about rows with NaN or infinity: refuse the call whole, or leave such rows out,
-        count them in `n_rows_rejected_`, and go on. They keep their positions in the stream.
+        What `partial_fit` and `fit` do with rows that contain NaN or infinity: "raise" refuses the whole call, "skip"
+        leaves out these rows and counts them in `n_rows_rejected_`. They keep their positions in the stream.
     random_state : int or None, default=0
-        Seed of that sample; None for a new one each time. Nothing else is random.
+        Seed of the random sample; None for a new seed each time. Nothing else is random.
     dtype : {"float64", "float32"}, default="float64"
-        What samples and waiting rows are kept as. "float32" rounds each row when it comes, and all else is what
-        "float64" makes of the rounded rows, to the last bit: arithmetic and atoms stay double. With 256 atoms a model
-        held 5.4 MiB instead of 6.7 at 32 features, 17 instead of 28.5 at 256. Rows that are not float32 already lose
-        digits beyond the seventh; eigenvalues of digits moved by 5e-9.
+        Precision in which sampled and pending rows are stored. "float32" rounds each row on arrival; everything else
+        is, to the last bit, what "float64" gives for the rounded rows, as arithmetic and atoms stay double. With 256
+        atoms a model took 5.4 MiB instead of 6.7 at 32 features, and 17 instead of 28.5 at 256. Rows that are not yet
+        float32 lose the digits beyond the seventh; for a data set of digits the eigenvalues moved by 5e-9.
 
     Attributes
     ----------
     atoms_ : ndarray of shape (m, d)
-        Rows of the stream kept as basis.
+        The rows of the stream that span the basis.
     atom_rows_ : ndarray of shape (m,)
         Their positions in the stream, counted from 0.
     weights_ : ndarray of shape (m,)
-        Tipping's maximum-likelihood weight of each atom, many of them zero; ones where no likelihood was asked.
+        Tipping's maximum-likelihood weight of each atom, many of them zero; all 1 without a likelihood.
     active_ : ndarray of shape (m,) of bool
-        Atoms that projections use.
+        The atoms that projections use.
     n_atoms_, n_active_ : int
-        How many there are.
+        Number of atoms, and of active ones.
     eigenvalues_ : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x); with ``axes="likelihood"`` those of the likelihood's model.
     eigenvalue_bounds_ : ndarray of shape (q, 2)
-        Between what the eigenvalues of kernel PCA of all rows lie, whatever was lost.
+        Lower and upper bounds of the eigenvalues that kernel PCA of all rows would have.
     explained_variance_ratio_ : ndarray of shape (q,)
-        Shares of the variance in the whole feature space: what the atoms do not span counts against them.
+        Share of each axis in the variance in feature space, including the variance outside the span of the atoms.
     unexplained_energy_ratio_ : float
         Share of the stream's energy that is not recorded in the basis.
     noise_variance_ : float or None
-        sigma^2 that the weights were found with.
+        The sigma^2 that the weights were fitted with.
     kernel_ : Kernel
-        The kernel with its scale settled.
+        The kernel, its scale settled.
     total_weight_ : float
-        Weight of the rows behind the published axes.
+        Weight of the rows that the published axes were fitted to.
     n_samples_seen_ : int
-        Rows given, those after the last refit included, and those that were rejected.
+        Number of rows given, including those after the last refit and those rejected.
     n_rows_rejected_ : int
-        Rows left out because of NaN or infinity.
+        Number of rows left out because of NaN or infinity.
     residual_trend_ : float
-        How strongly the present stream is explained worse than before: from 0, as before, to 1, a signal.
+        How much worse the stream is explained now than before: 0 is no worse, 1 signals a drift.
     drift_detected_ : bool
-        Whether that was signalled lately.
+        Whether a drift was signalled and the new level is still being estimated.
     last_drift_row_ : int or None
-        Number of rows given when it was signalled last.
+        Number of rows given when a drift was last signalled.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Present where the first rows were a DataFrame with string column names.
+        Only if the first rows were a DataFrame with string column names.
 
     See Also
     --------
-    KernelPCA : The same of all rows at once.
+    KernelPCA : Exact kernel PCA of all rows at once.
 
     Notes
     -----
-    Answers come from the axes last published and stay put between refits. Before the first block is full they come
-    from all rows so far, at the price of a refit for the first question after each `partial_fit`.
+    Queries are answered from the last published axes, which do not change between refits. Before the first block is
+    full, they are answered from all rows so far, and the first query after each `partial_fit` costs a refit.
 
-    One thread may write while others read: questions are answered from a snapshot that never changes, and publishing
-    the next one is a single assignment. Writers wait for each other. Whatever breaks a call, an exception or Ctrl-C,
-    the model is as before the call. Models survive a fork, and can be pickled.
+    One thread may write while others read: queries use a snapshot that never changes, and a single assignment
+    publishes the next one. Writers wait for each other. If a call fails, by an exception or Ctrl-C, the model is as
+    before the call. Models survive a fork and can be pickled.
 
-    A row costs
-    O(m (d + m)), a block that is searched for atoms O(B^2 (d + m)) more, a refit
-    O(m^3); memory is O(m (d + m) + B (d + B)).
+    A row costs O(m (d + m)), a block that is searched for atoms O(B^2 (d + m)) more, a refit O(m^3). Memory is
+    O(m (d + m) + B (d + B)).
 
     References
     ----------
@@ -157,12 +159,12 @@ class StreamingKernelPCA(SnapshotEstimator):
     ...     model = model.partial_fit(block)
     >>> model.transform(circle[:5]).shape
     (5, 2)
-    >>> bool(model.score_samples([[0.0, 0.0]])[0] < model.score_samples(circle).min())  # the centre is new
+    >>> bool(model.score_samples([[0.0, 0.0]])[0] < model.score_samples(circle).min())  # the centre is novel
     True
     """
 
     extra_: Any = None
-    # The settings of the parameters as they are; None where one was set since.
+    # The checked settings of the present parameters; None if one was set since they were checked.
     _checked: StreamSettings | None = None
 
     def __init__(
@@ -203,15 +205,15 @@ class StreamingKernelPCA(SnapshotEstimator):
     # Learning
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the next rows of the stream.
+        """Learn from the next rows of the stream.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
@@ -221,16 +223,16 @@ class StreamingKernelPCA(SnapshotEstimator):
         Raises
         ------
         TypeError, ValueError
-            X is not a finite real array as wide as the first rows, the weights are not, or a parameter makes no
-            sense. The model is as before the call.
+            X is not a finite real array with as many features as the first rows, the weights are not finite and real,
+            or a parameter is invalid. The model is as before the call.
 
         Notes
         -----
-        The result depends on the rows and their order, not on how calls cut them.
+        The result depends on the rows and their order, not on how calls cut the stream.
 
         Examples
         --------
-        However calls cut the stream, it is the same model, to the byte:
+        However the stream is cut, the model is the same, to the byte:
 
         >>> import numpy as np
         >>> from streamkpca import StreamingKernelPCA
@@ -253,8 +255,8 @@ class StreamingKernelPCA(SnapshotEstimator):
                 stream = Stream(settings, rows.shape[1], feature_names(X))
             stream.check_continued(settings, where)
             rows, n_rejected = stream.rounded(rows, where, finite=not settings.skips_bad_rows), 0
-            # Zeros alone make sense here: the same rows could have come in one call with others. To make an array of
-            # one 1.0 took a fifth of what a row takes.
+            # All weights may be zero here: the same rows could have come in one call with others. A default weight
+            # stays a number, as making an array of it took a fifth of the time of a single row.
             weights = (
                 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
             )
@@ -270,14 +272,14 @@ class StreamingKernelPCA(SnapshotEstimator):
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            What each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
         StreamingKernelPCA
-            This model; `partial_fit` goes on from here.
+            This model; `partial_fit` continues from here.
 
         Raises
         ------
@@ -286,11 +288,11 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Notes
         -----
-        The first pass chooses the atoms as a stream does, the second records every row in their final basis.
+        The first pass chooses the atoms as `partial_fit` would, the second records every row in the final basis.
 
         Examples
         --------
-        Start with rows at hand, and go on with those to come:
+        Start with the rows at hand, and continue with later ones:
 
         >>> import numpy as np
         >>> from streamkpca import StreamingKernelPCA
@@ -319,7 +321,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return self
 
     def refit(self) -> Self:
-        """Publish axes of all rows seen so far, now.
+        """Publish axes of all rows seen so far, outside the schedule.
 
         Returns
         -------
@@ -329,12 +331,12 @@ class StreamingKernelPCA(SnapshotEstimator):
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
 
         Notes
         -----
-        Rows of a block that is not full yet are taken into a copy of the summary, so that the stream goes on as if
-        nobody had asked.
+        Pending rows, of a block that is not full yet, enter a copy of the summary, so that the refit does not affect
+        how the stream continues.
 
         Examples
         --------
@@ -351,7 +353,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return self
 
     def forget(self, factor: float) -> Self:
-        """Let all rows seen so far count `factor` times what they did: forgetting by a clock of the user's own.
+        """Multiply the weights of all rows seen so far by `factor`, to forget by a clock of one's own.
 
         Parameters
         ----------
@@ -361,7 +363,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         Returns
         -------
         StreamingKernelPCA
-            This model. Published axes stay; those to come lean to the rows to come.
+            This model. The published axes stay; later ones depend more on later rows.
 
         Raises
         ------
@@ -370,7 +372,8 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Notes
         -----
-        Calls add up: k times 1/2 is 2^-k. Where that would leave less than any row can weigh, shares stay as they are.
+        Calls multiply: k calls with 1/2 give 2^-k. Forgetting stops at a total weight of 1e-120, below that of any
+        single row, so that the rows keep their shares.
 
         Examples
         --------
@@ -390,12 +393,12 @@ class StreamingKernelPCA(SnapshotEstimator):
         return self
 
     def merge(self, other: Self) -> Self:
-        """Take in what another model has learned from other rows.
+        """Add what another model has learned from other rows.
 
         Parameters
         ----------
         other : StreamingKernelPCA
-            With the same kernel, scale included, the same features and the same `half_life`. It stays as it is.
+            With the same kernel (scale included), features, `half_life` and `dtype`. It does not change.
 
         Returns
         -------
@@ -405,23 +408,24 @@ class StreamingKernelPCA(SnapshotEstimator):
         Raises
         ------
         TypeError
-            The other is no such model.
+            The other is not a StreamingKernelPCA.
         ValueError
-            It is this model itself, or kernels, features or half-lives differ. Nothing is changed then.
+            It is this model itself, or kernels, features, half-lives or dtypes differ. Then nothing changes.
 
         Notes
         -----
-        The bases are united and the moments expressed in the union, which is exact; then the weakest atoms go until
-        `max_atoms` is kept. Without a budget and with ``tolerance=0`` the result is that of all rows in one stream.
-        Counts, weights and energies add; positions in the other's stream are counted on from the end of this one. Both
-        streams end now: with a half-life their newest rows count the same. O(m^3) for m atoms in all.
+        The bases are united and the moments expressed in the union, which is exact; then the weakest atoms are removed
+        until at most `max_atoms` are left. If that is None and ``tolerance=0``, the result is that of all rows in one
+        stream. Counts, weights and energies add up; positions in the other stream follow the last one of this stream.
+        Both streams end at the merge: with a half-life, the newest row of each has its full weight. O(m^3) for m atoms
+        in all.
 
-        Let shards agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. While neither
-        has filled a block, merging a scale that is not settled appends the other's rows.
+        Shards must agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. If neither
+        model has filled a block and the scale is not settled, the other's rows are appended to this stream.
 
         Examples
         --------
-        Shards that agree on a kernel make one model; without a budget, that of all rows:
+        Shards with the same kernel make one model; here it is that of all rows:
 
         >>> from streamkpca import KernelPCA, StreamingKernelPCA
         >>> east = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0]])
@@ -442,27 +446,26 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         confidence : float, default=0.95
-            Probability, over the draws of the random sample, with which the interval holds the truth.
+            Probability, over the draws of the random sample, that the interval contains the true share.
 
         Returns
         -------
         ndarray of shape (2,)
             Ends of an interval for the share of the stream's energy sum a_n k(x_n, x_n) that lies in the span of the
-            published atoms; a single point while the sample holds every row.
+            published atoms. They coincide while the sample holds every row.
 
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
             The confidence is not strictly between 0 and 1, or there is no sample.
 
         Notes
         -----
-        Energy that was not recorded when it came, `unexplained_energy_ratio_`, may well lie in the span of the atoms
-        by now: that figure is about the summary's past, this one about its atoms. Rows that became atoms count, as they
-        are rows of the stream. No assumption is made on the rows, and whatever the sample's size the confidence is
-        kept [1]_. O(r m (d + m)) for r rows of the sample.
+        Energy that was not recorded on arrival, `unexplained_energy_ratio_`, may lie in the span of the present atoms:
+        that figure is about the past of the summary, this one about its atoms. Rows that became atoms count like all
+        others. The confidence holds for any rows and any size of the sample [1]_. O(r m (d + m)) for r sampled rows.
 
         References
         ----------
@@ -491,24 +494,24 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         quantile : float, default=0.99
-            Share of rows like those of the stream that shall stay below; under forgetting, like those of late.
+            Share of rows like those of the stream (with forgetting, like the recent ones) that should stay below it.
 
         Returns
         -------
         float
-            In units of k(x, x): compare with `reconstruction_error(X)`, or its negative with `score_samples(X)`. The
-            largest error of the sample where that is too small for the quantile: r rows resolve r / (r + 1).
+            In units of k(x, x), to compare with `reconstruction_error(X)`, or its negative with `score_samples(X)`.
+            If the sample is too small for the quantile, its largest error: r rows resolve quantiles up to r / (r + 1).
 
         Raises
         ------
         NotFittedError
-            No row was seen yet.
+            The model has seen no rows yet.
         TypeError, ValueError
             The quantile is not strictly between 0 and 1, or there is no sample.
 
         Notes
         -----
-        A split-conformal level from the random sample, atoms left out: they are explained by themselves.
+        A split-conformal level from the random sample without the atoms, which always explain themselves.
 
         Examples
         --------
@@ -529,7 +532,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def n_samples_seen_(self) -> int:
-        """Rows given, those after the last refit included, and those that were rejected.
+        """Number of rows given, including those after the last refit and those rejected.
 
         Examples
         --------
@@ -541,7 +544,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def n_rows_rejected_(self) -> int:
-        """Rows left out because of NaN or infinity; see `on_bad_rows`.
+        """Number of rows left out because of NaN or infinity; see `on_bad_rows`.
 
         Examples
         --------
@@ -554,10 +557,10 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def residual_trend_(self) -> float:
-        """How strongly the present stream is explained worse than before: 0 as before, 1 a signal.
+        """How much worse the stream is explained now than before: 0 is no worse, 1 signals a drift.
 
-        Page's cumulative sum of what blocks leave unexplained before they are searched for atoms, in units of the
-        level at which it signals. Blocks below `tolerance` are as good as explained.
+        This is Page's cumulative sum of the shares that blocks leave unexplained before they are searched for atoms,
+        divided by the threshold of a signal. Shares below `tolerance` count as `tolerance`.
 
         Examples
         --------
@@ -577,7 +580,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def drift_detected_(self) -> bool:
-        """Whether a drift was signalled and the stream's new level is not known yet, which takes eight blocks.
+        """Whether a drift was signalled and the new level is still being estimated, from eight blocks.
 
         Examples
         --------
@@ -597,7 +600,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def last_drift_row_(self) -> int | None:
-        """Number of rows given when a drift was signalled last; None for never.
+        """Number of rows given when a drift was last signalled; None if there was none.
 
         Examples
         --------
@@ -616,29 +619,29 @@ class StreamingKernelPCA(SnapshotEstimator):
     # Checkpoints
 
     def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
-        """Write all that the model has learned to a file.
+        """Write everything that the model has learned to a file.
 
         Parameters
         ----------
         path : path-like
-            Replaced at once when the new file is whole and on the disk; whatever happens before, the old one stays.
+            An existing file is replaced in one step, once the new one is complete and on the disk.
         extra : object, optional
-            Of what JSON knows; `load` returns it as `extra_`. The offset in the source up to which rows were learned,
-            say, from which a consumer goes on.
+            JSON data, which `load` returns as `extra_`: for example the offset in the source from which a consumer
+            continues after a restart.
 
         Raises
         ------
         OSError
-            The disk is full, the folder is read-only, ...; the old file stays, or the new one is in its place.
+            The disk is full, the folder is read-only, ...; the file is then the old one or the complete new one.
         TypeError, ValueError
-            `extra` is no JSON, or a parameter makes no sense.
+            JSON cannot express `extra`, or a parameter is invalid.
 
         Notes
         -----
-        An uncompressed npz, numpy's own format, with parameters and counters in a JSON text. A model that is loaded
-        goes on as if it had never been stopped, bit for bit, and the same state makes the same bytes. Functions are
-        never stored: a kernel with functions of the caller must be passed to `load` again. Rows that came since the
-        last block are saved too.
+        The file is an uncompressed npz archive, numpy's own format, with parameters and counters in a JSON member. A
+        loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
+        Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
+        `load` again.
 
         Examples
         --------
@@ -653,7 +656,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         write_durably(path, self._writer("save", extra))
 
     def to_bytes(self, extra: Any = None) -> bytes:
-        """Return what `save` writes.
+        """Return the bytes that `save` would write.
 
         Parameters
         ----------
@@ -686,29 +689,29 @@ class StreamingKernelPCA(SnapshotEstimator):
         ----------
         path : path-like
         kernel : Kernel, optional
-            The settled kernel, where it has functions of the caller; else it is in the file.
+            The settled kernel, needed only if it has functions of the caller, which are never stored.
 
         Returns
         -------
         StreamingKernelPCA
-            Its `extra_` is what it was saved with.
+            With the `extra_` that it was saved with.
 
         Raises
         ------
         CheckpointError
-            The file is damaged, no checkpoint, of a later format, or makes no sense.
+            The file is damaged, no checkpoint, of a later format, or contradicts itself.
         OSError
-            It cannot be read.
+            The file cannot be read.
 
         Notes
         -----
-        A file from a stranger does no harm: nothing is unpickled or evaluated, no more memory is taken than the file is
-        long, and what was read is checked for meaning: that the factor is that of the atoms' kernel matrix, that the
-        moments are those of some rows, and so on.
+        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, no more memory is taken than
+        the file is long, plus a few MB, and the parts are checked against each other: the factor against the atoms'
+        kernel matrix, the moments for being those of some rows, and so on.
 
         Examples
         --------
-        A file whose bytes have changed on the way is refused:
+        A file with a changed byte is refused:
 
         >>> import pathlib, tempfile
         >>> from streamkpca import StreamingKernelPCA
@@ -746,7 +749,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        A kernel with a function of the caller must be given again:
+        A kernel with a function of the caller must be passed again:
 
         >>> from streamkpca import StreamingKernelPCA
         >>> from streamkpca.kernels import Custom
@@ -783,8 +786,8 @@ class StreamingKernelPCA(SnapshotEstimator):
     def _cell(self) -> StreamCell:
         cell: StreamCell | None = self.__dict__.get("_stream_cell")
         if cell is None:
-            # Not made by the constructor, which sets parameters and nothing else; of two threads that make one, one
-            # wins.
+            # The constructor sets nothing but parameters, as scikit-learn requires. Of two threads that make a cell,
+            # one wins.
             cell = self.__dict__.setdefault("_stream_cell", StreamCell())
         return cell
 
@@ -803,7 +806,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return stream
 
     def _snapshot(self) -> Snapshot | None:
-        # Read once: another thread may be writing the next.
+        # Read once, as another thread may be publishing the next stream.
         stream = self._cell.stream
         if stream is None:
             return None
@@ -821,7 +824,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return atoms, summary.moments
 
     def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
-        """Return the published snapshot, a sample of all rows, and their totals."""
+        """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
         where = f"{type(self).__name__}.{request}"
         stream, settings = self._require_stream(request), self._settings(where)
         reservoir, totals = stream.sampled(settings)
@@ -829,7 +832,7 @@ class StreamingKernelPCA(SnapshotEstimator):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(
                 f"{where}: expected a random sample of the stream but there is none: {reason}; "
-                "start a stream with reservoir_size=512, and rows that count"
+                "start a stream with reservoir_size=512, and rows of positive weight"
             )
         return stream.answering(settings), reservoir, totals
 
@@ -838,7 +841,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
 
     def _merged_with(self, others: Sequence[Self], where: str) -> Stream | None:
-        """Merge the streams of other models with this one's, which stays as it is."""
+        """Return the merged stream of this model and others; none of them changes."""
         settings, streams = self._settings(where), []
         for other in others:
             if not isinstance(other, StreamingKernelPCA):
@@ -848,23 +851,23 @@ class StreamingKernelPCA(SnapshotEstimator):
             if other is self:
                 raise ValueError(
                     f"{where}: a model cannot be merged with itself: its rows would count twice; "
-                    "give the rows twice the sample_weight if that is meant"
+                    "to double their weight, give the rows twice the sample_weight"
                 )
-            # Read once: it may be learning in another thread.
+            # Read once, as the other may be learning in another thread.
             stream = other._stream
             if stream is not None:
                 streams.append((stream, other._settings(where)))
         return merged_streams(self._stream, streams, settings, where)
 
     def _settings(self, where: str) -> StreamSettings:
-        # Single rows come by the million with the very same arguments: what was checked once stays checked. To compare
-        # the arguments with those of the last time took a fifth of what a row takes.
+        # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
+        # those of the last call took a fifth of the time of a row.
         checked = self._checked
         while checked is None:
             read = argument_reader(type(self))
             given = read(self)
             checked = self._checked = StreamSettings.checked(**self.get_params(deep=False), where=where)
-            # Another thread may have set one meanwhile; who sets one later takes back what is stored here.
+            # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
             if not all(map(operator.is_, given, read(self))):
                 checked = None
         return checked
@@ -875,17 +878,17 @@ class StreamingKernelPCA(SnapshotEstimator):
             self.__dict__.pop("_checked", None)
 
     def __copy__(self) -> Self:
-        # A shallow copy would share the buffer that pending rows are appended to.
+        # A shallow copy would share the buffer of pending rows, which is appended to in place.
         return copy.deepcopy(self)
 
 
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
-    """Merge models that have learned from different rows of one kind: shards of a stream, machines of a fleet.
+    """Merge models that have learned from different rows: shards of a stream, machines of a fleet.
 
     Parameters
     ----------
     *models : StreamingKernelPCA
-        At least one; see `StreamingKernelPCA.merge`. They stay as they are.
+        At least one; see `StreamingKernelPCA.merge`. They do not change.
 
     Returns
     -------
@@ -895,11 +898,12 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     Raises
     ------
     TypeError, ValueError
-        There is none, one is given twice, or as `StreamingKernelPCA.merge`.
+        No model is given, one is given twice, or as `StreamingKernelPCA.merge`.
 
     Notes
     -----
-    One after the other; axes are published once, at the end. With a budget the order matters within the bounds.
+    Models are merged one after the other, and axes are published once, at the end. With `max_atoms`, results depend on
+    the order, within their bounds.
 
     Examples
     --------
@@ -914,15 +918,12 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     where = "merge"
     if not models:
         raise TypeError(f"{where} expects at least one StreamingKernelPCA but got none")
-    first = models[0]
+    first: Any = models[0]
     if not isinstance(first, StreamingKernelPCA):
-        raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {_remedy(first)}")
+        remedy = "pass them one by one: merge(*models)" if isinstance(first, list | tuple) else "fit one to the rows"
+        raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {remedy}")
     if len({id(model) for model in models}) < len(models):
         raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
     merged = copy.deepcopy(first)
     merged._stream = merged._merged_with(models[1:], where)
     return merged
-
-
-def _remedy(what: object) -> str:
-    return "pass them one by one: merge(*models)" if isinstance(what, list | tuple) else "fit one to the rows"

@@ -1,4 +1,4 @@
-"""All loops compiled ahead of time, so that later processes find them in the cache."""
+"""Ahead-of-time compilation of all loops, so that later processes find them in the cache."""
 
 import os
 import warnings
@@ -23,9 +23,9 @@ Array = npt.NDArray[np.float64]
 
 _LOOPS = (core_loops, kernel_loops, dictionary_loops, component_loops)
 
-# Kernels and widths of rows: squared distances by products, by sums below nine features, and with one feature, where
-# numpy takes a column for a row; and several base matrices at once. A program follows them, and all programs run
-# in one loop.
+# Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
+# numpy takes a column for a row; and several base matrices at once. The rest of a kernel is a program, and all
+# programs run in one loop.
 _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),
     (RBF(0.3), 3),
@@ -37,18 +37,18 @@ _BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6
 
 
 class Warmth(NamedTuple):
-    """What `warmup` found or made.
+    """The result of `warmup`.
 
     Parameters
     ----------
     ready : int
-        Specialisations, of a loop to types, that this process holds.
+        Compiled specialisations (a loop for certain types) that this process holds.
     compiled : int
         How many of them this process had to compile; the others came from the cache.
     unsaved : int
-        How many of those did not get into the cache, because the disk is full or may no longer be written to.
+        How many of the compiled ones could not be saved to the cache, because the disk is full or read-only.
     folder : Path or None
-        Where the cache is; None where no folder can be written to and every process compiles for itself.
+        The cache folder; None if no folder is writable, so that every process compiles for itself.
     """
 
     ready: int
@@ -58,25 +58,24 @@ class Warmth(NamedTuple):
 
 
 def warmup() -> Warmth:
-    """Compile every loop that ordinary use needs, in the types that it is used with.
+    """Compile every loop that ordinary use needs, for the types that it uses.
 
-    For container images and installers: call it once where the package is installed, and processes that start there
-    later compile nothing.
+    For container images and installers: call it once after installing the package, and later processes compile nothing.
 
     Returns
     -------
     Warmth
-        How many specialisations are ready, how many of them had to be compiled, and where the cache is.
+        The number of specialisations that are ready, how many of them had to be compiled, and the cache folder.
 
     Notes
     -----
-    Tiny streams and batch fits go through the public estimators, so that nobody has to keep a list of signatures;
-    nothing is kept of them. Half a minute with an empty cache, some seconds with a full one.
+    It fits tiny streams and batches with the public estimators, so that no list of signatures has to be maintained,
+    and discards them. This takes half a minute with an empty cache, a few seconds with a full one.
 
     Later processes find the machine code if they run the same versions of Python, numba and this package from the same
-    place, on the same kind of processor, and may write to the folder: numba looks into no other. It is ``__pycache__``
-    beside the modules, or else in the user's cache; ``NUMBA_CACHE_DIR`` names another. For an image that is built on
-    one processor and runs on others, set ``NUMBA_CPU_NAME=generic`` in it.
+    folder, on the same kind of processor, and may write to the cache folder, as numba reads no other. That is
+    ``__pycache__`` beside the modules, or else in the user's cache; ``NUMBA_CACHE_DIR`` names another. Set
+    ``NUMBA_CPU_NAME=generic`` in an image that is built on one processor and runs on others.
 
     Examples
     --------
@@ -85,24 +84,24 @@ def warmup() -> Warmth:
     True
     """
     with warnings.catch_warnings():
-        # So few rows may leave no atom active; that is no news here.
+        # With so few rows there may be no active atom; that warning is irrelevant here.
         warnings.simplefilter("ignore")
         for kernel, n_features in _CASES:
             for rows, weights in _batches(n_features):
                 _use_streams(kernel, rows, weights)
                 _use_batches(kernel, rows, weights)
-        # Rows without energy leave nothing to span.
+        # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()
 
 
 def _batches(n_features: int) -> Iterator[tuple[Array, Array | None]]:
-    """Make rows and their weights: those of the caller may be read-only, and for numba that is another type."""
+    """Yield rows and weights, writable and read-only, which are different types for numba."""
     random = np.random.default_rng(0)
     rows = random.normal(size=(_BLOCK * _N_BLOCKS, n_features))
-    # Some rows twice, and others close to each other: distances between them are summed anew.
+    # Some rows occur twice: squared distances that nearly vanish are summed by another loop.
     rows[1::8] = rows[::8]
-    # The later rows lie elsewhere, so that atoms are exchanged.
+    # The later rows lie elsewhere, so that atoms are swapped.
     rows[len(rows) // 2 :] += 3.0
     weights = random.uniform(0.5, 2.0, len(rows))
     yield rows, None
@@ -111,11 +110,11 @@ def _batches(n_features: int) -> Iterator[tuple[Array, Array | None]]:
 
 
 def _use_streams(kernel: Kernel, rows: Array, weights: Array | None) -> None:
-    """Learn streams with and without a budget, by blocks and by rows, and merge them."""
+    """Fit streams with and without a budget, by blocks and by single rows, and merge them."""
     for max_atoms, tolerance in ((_MAX_ATOMS, 1e-3), (None, 0.05)):
         model = StreamingKernelPCA(2, kernel=kernel, max_atoms=max_atoms, tolerance=tolerance, block_size=_BLOCK)
         model.partial_fit(rows, sample_weight=weights)
-        # Less than a block: the rows go to a buffer.
+        # Less than a block: the rows stay pending.
         model.partial_fit(rows[:1]).partial_fit(rows[: _BLOCK - 2])
         model.half_life = 100.0
         model.partial_fit(rows).forget(0.5)
@@ -126,7 +125,7 @@ def _use_streams(kernel: Kernel, rows: Array, weights: Array | None) -> None:
 
 
 def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
-    """Fit all rows at once."""
+    """Fit the batch estimators."""
     for model in (
         KernelPCA(2, kernel=kernel),
         SparseKernelPCA(2, kernel=kernel),
@@ -137,7 +136,7 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
 
 
 def _ask(model: Any, rows: Array) -> None:
-    """Ask all questions, of one row and of many."""
+    """Call all queries with one row and with many."""
     for some in (rows[:1], rows):
         model.transform(some)
         model.score_samples(some)
@@ -146,25 +145,14 @@ def _ask(model: Any, rows: Array) -> None:
 
 
 def cache_folder() -> Path | None:
-    """Say where this process keeps compiled loops.
-
-    Returns
-    -------
-    Path or None
-        None where no folder can be written to.
-    """
+    """Return the folder of this process's compiled loops; None if no folder is writable."""
     folders = {loop.stats.cache_path for loop in _loops() if loop.stats.cache_path}
-    # Each package of loops has a folder of its own.
+    # Each package has its own folder of loops.
     return Path(os.path.commonpath(folders)) if folders else None
 
 
 def warmth() -> Warmth:
-    """Say what this process has compiled or loaded so far.
-
-    Returns
-    -------
-    Warmth
-    """
+    """Count what this process has compiled or loaded so far."""
     loops = _loops()
     return Warmth(
         ready=sum(len(loop.overloads) for loop in loops),
@@ -175,5 +163,5 @@ def warmth() -> Warmth:
 
 
 def _loops() -> list[Any]:
-    """Give the compiled loops; none with the jit off."""
+    """Return the compiled loops; none if the jit is off."""
     return [loop for module in _LOOPS for loop in vars(module).values() if hasattr(loop, "overloads")]

@@ -1,4 +1,4 @@
-"""Blocks: rows that wait until one is full, what it is seen from the basis, and blocks prepared ahead in threads."""
+"""Pending rows, blocks cut from them, blocks compared with the atoms, and blocks prepared ahead in threads."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,20 +18,13 @@ _LEAST_CAPACITY = 32
 
 
 class RowBuffer(NamedTuple):
-    """Pending rows and their weights, at the beginning of two buffers.
-
-    Parameters
-    ----------
-    n_rows : int
-    row_buffer : ndarray of shape (capacity, d)
-        In single precision where the stream keeps rows so.
-    weight_buffer : ndarray of shape (capacity,)
+    """Pending rows and their weights, the first `n_rows` of two buffers, (capacity, d) and (capacity,).
 
     Notes
     -----
-    A value: whoever holds one sees the same rows for ever. Rows are appended in place, behind the first `n_rows`, which
-    no earlier holder reads; so only the newest may be appended to. Buffers double until a block fits, so that a block
-    size that is never reached takes no memory.
+    A value: its rows never change. `joined` appends in place behind the first `n_rows`, where no earlier value reads;
+    so only the newest value may be appended to. Buffers double until a block fits, so that a block size that is never
+    reached takes no memory.
     """
 
     n_rows: int
@@ -40,7 +33,7 @@ class RowBuffer(NamedTuple):
 
     @classmethod
     def empty(cls, n_features: int, dtype: str = "float64") -> Self:
-        """Return a buffer without rows that keeps them in this precision."""
+        """Return a buffer without rows that stores them in this precision."""
         return cls(0, np.empty((0, n_features), dtype=dtype), np.empty(0))
 
     @property
@@ -50,7 +43,7 @@ class RowBuffer(NamedTuple):
 
     @property
     def kept_rows(self) -> Array:
-        """The rows as they are kept, (n_rows, d)."""
+        """The rows in the precision that they are stored in, (n_rows, d)."""
         return self.row_buffer[: self.n_rows]
 
     @property
@@ -59,7 +52,7 @@ class RowBuffer(NamedTuple):
         return self.weight_buffer[: self.n_rows]
 
     def joined(self, rows: Array, weights: Array | float, most: int) -> Self:
-        """Append rows, in place where there is room; `most` bounds the capacity."""
+        """Append rows, in place if they fit; `most` bounds the capacity."""
         stop = self.n_rows + len(rows)
         newer = self if stop <= len(self.weight_buffer) else self._moved(min(max(2 * stop, _LEAST_CAPACITY), most))
         newer.row_buffer[self.n_rows : stop] = rows
@@ -67,7 +60,7 @@ class RowBuffer(NamedTuple):
         return type(self)(stop, newer.row_buffer, newer.weight_buffer)
 
     def decayed(self, factor: float) -> Self:
-        """Let all rows count `factor` times what they did."""
+        """Multiply all weights by `factor`."""
         weights = self.weight_buffer.copy()
         weights[: self.n_rows] *= factor
         return type(self)(self.n_rows, self.row_buffer, weights)
@@ -79,18 +72,9 @@ class RowBuffer(NamedTuple):
 
 
 class BlockCutter:
-    """Pending rows and new ones, cut into blocks.
+    """Pending rows and new ones, (n, d) and (n,), cut into `n_blocks` full blocks and a rest.
 
-    Parameters
-    ----------
-    pending : RowBuffer
-    rows, weights : ndarray of shape (n, d) and (n,)
-    block_size : int
-
-    Attributes
-    ----------
-    n_blocks : int
-        Number of full blocks. Only the first is a copy, where rows were pending; the others are views.
+    Only the first block is a copy, and only if rows were pending; the others are views.
     """
 
     def __init__(self, pending: RowBuffer, rows: Array, weights: Array, block_size: int) -> None:
@@ -114,30 +98,30 @@ class BlockCutter:
 
 
 class Block:
-    """Rows seen from the basis as it is when this is made.
+    """Rows compared with the atoms that the basis has when the block is made.
 
     Parameters
     ----------
     basis : Basis
     rows, weights : ndarray of shape (B, d) and (B,)
-        Decayed weights, where rows fade.
+        With forgetting, decayed weights.
 
     Attributes
     ----------
     rows, weights : ndarray
     sums : RowSums
-        Over kernel values against the atoms where `Basis.is_well_conditioned`, else over coordinates.
+        Of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
     unexplained : float
         Energy of the block outside the span; rounding may make it negative.
 
     Notes
     -----
-    Coordinates are c(x) = L^-1 k_Z(x), and sums over their products follow from sums over products of kernel values:
-    the product with L^-1 is due once for many blocks instead of once a row, which saves a third of the work. The block
-    leaves sum a k(x,x) - <K^-1, sum a k_Z k_Z^T> unexplained. Where the atoms are so close to each other that rounding
-    would show, coordinates are made and summed at once.
+    As c(x) = L^-1 k_Z(x), sums of products of coordinates follow from sums of products of kernel values. So the product
+    with L^-1 is computed once for many blocks instead of for each row, which saves a third of the work. The block
+    leaves sum a k(x,x) - <K^-1, sum a k_Z k_Z^T> unexplained. If the atoms are so close to each other that rounding
+    would matter, coordinates are computed and summed at once.
 
-    O(B m (d + m)). Nothing is changed: blocks can be made in other threads, and thrown away.
+    O(B m (d + m)). Making a block changes nothing, so it can be made in another thread, or dropped.
     """
 
     def __init__(self, basis: Basis, rows: Array, weights: Array) -> None:
@@ -155,10 +139,10 @@ class Block:
 
     @property
     def mean_residual(self) -> float:
-        """Weighted mean of the squared distances to the span, never negative."""
+        """Weighted mean of the rows' squared distances to the span; never negative."""
         return max(self.unexplained, 0.0) / self.sums.total_weight
 
-    def is_seen_from(self, basis: Basis) -> bool:
+    def is_current_for(self, basis: Basis) -> bool:
         """Tell whether the basis still has the atoms that this block was compared with."""
         return self._basis.factor is basis.factor
 
@@ -181,7 +165,7 @@ class _Task:
         return self._block is not None or self._future.done()
 
     def help(self) -> None:
-        """Prepare the block here and now, unless another thread has begun."""
+        """Prepare the block in this thread, unless another one has begun."""
         if self._block is None and self._future.cancel():
             self._block = self._prepare(self.number)
 
@@ -190,22 +174,23 @@ class _Task:
         return self._future.result() if self._block is None else self._block
 
     def drop(self) -> None:
-        """Do not begin any more."""
+        """Cancel the task if it has not begun."""
         self._future.cancel()
 
 
 class BlockPrefetcher:
-    """Compares the next blocks with the atoms in `n_threads` threads, this one among them; with one, none ahead.
+    """Prepares the next blocks in `n_threads` threads, including the present one, which alone prepares none ahead.
 
     Notes
     -----
-    Comparing rows with the atoms is nearly all of the work and changes nothing, so it can be done ahead of time, for
-    blocks side by side; recording stays in order. Each block is made by one thread and its sums are added in the
-    stream's order, so that answers are the same bits whatever the number of threads. Should the atoms change meanwhile,
-    a block that was prepared too early is thrown away.
+    Comparing rows with the atoms is nearly all of the work and changes nothing, so several blocks can be compared at
+    once, ahead of time. Each block is made by one thread, and blocks are recorded in the stream's order, so that the
+    bits of the results do not depend on the number of threads. A block is dropped if the atoms change after it was
+    prepared.
 
-    While another thread prepares the block that is due, this one works at a later block: with more threads than cores,
-    the one that holds the interpreter lock is put to sleep, and all the others wait.
+    While another thread prepares the block that is due, this one prepares a later block. An extra worker in its place
+    would make more threads than cores, and the system may then suspend the one that holds the interpreter lock while
+    all the others wait.
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -224,16 +209,9 @@ class BlockPrefetcher:
             self._pool.shutdown(cancel_futures=True)
 
     def block(self, number: int, last: int, prepare: Callable[[int], Block]) -> Block | None:
-        """Return a block and have later ones prepared; None if this one was not.
+        """Return the block of this number, which rises by one each call, or None if it was not prepared.
 
-        Parameters
-        ----------
-        number : int
-            The block that is due; one more at each call.
-        last : int
-            The last block that is worth preparing; none is begun if that is not after `number`.
-        prepare : callable
-            Takes a number and compares that block with the atoms as they are now.
+        Blocks up to `last` are then prepared ahead; `prepare` compares the block of a number with the present atoms.
         """
         while self._tasks and self._tasks[0].number < number:
             self._tasks.popleft().drop()

@@ -4,17 +4,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-# Drifts of less than half a standard deviation pass. With a threshold of ten, a stream of independent blocks gives a
-# false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,
+# Drifts of less than half a standard deviation are tolerated. With a threshold of ten, a stream of independent blocks
+# gives a false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,
 # exp(2 k (h + 1.166)) / (2 k^2)).
 _ALLOWANCE = 0.5
 _THRESHOLD = 10.0
-# One block alone, however bad, is an outlier and no change.
+# A single block, however bad, is an outlier and no drift.
 _LARGEST_STEP = 4.0
-# Blocks until the level is known, and until old ones fade.
+# Blocks that the level is first estimated from, and blocks after which old ones fade.
 _FIRST_BLOCKS = 8
 _MEMORY = 64
-# Shares of energy below this are rounding.
+# Deviations of shares of energy below this are rounding.
 _LEAST_DEVIATION = 1e-9
 
 
@@ -54,16 +54,16 @@ class PageCusum:
 
     @property
     def strength(self) -> float:
-        """How near the upward sum is to a signal: 0 as before, 1 a signal."""
+        """The upward sum as a share of the threshold: 0 is no rise, 1 a signal."""
         return self.cusum_up / _THRESHOLD
 
     @property
     def is_fresh(self) -> bool:
-        """Whether a rise was signalled and its new level is not known yet."""
+        """Whether a rise was signalled and the new level is still being estimated."""
         return self.signalled and self.n_blocks < _FIRST_BLOCKS
 
     def observe(self, share: float, standard_error: float) -> Self:
-        """Take in a block's unexplained share of energy; a new level has begun where `n_blocks` is 1 afterwards."""
+        """Add a block's unexplained share of energy; if `n_blocks` is 1 afterwards, a new level has begun."""
         deviation = max(math.sqrt(self.variance), standard_error, _LEAST_DEVIATION)
         step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
         if self.n_blocks < _FIRST_BLOCKS:
@@ -72,7 +72,7 @@ class PageCusum:
         cusum_down = max(0.0, self.cusum_down - step - _ALLOWANCE)
         if max(cusum_up, cusum_down) >= _THRESHOLD:
             return type(self)(n_blocks=1, level=share, signalled=cusum_up >= _THRESHOLD)
-        # An outlier moves the level no further than the largest step.
+        # An outlier moves the level by no more than the largest step.
         return replace(self._learned(self.level + step * deviation), cusum_up=cusum_up, cusum_down=cusum_down)
 
     def _learned(self, share: float) -> Self:

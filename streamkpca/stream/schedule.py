@@ -10,9 +10,9 @@ from streamkpca.stream.blocks import Block
 
 Array = npt.NDArray[np.float64]
 
-# Every block of a young stream is searched. Later one block in n^2 / 8192 is, after n blocks, or four times as often
-# while searches find something: the gain of one more block falls as 1 / n, its cost does not. In the end one block in
-# 256 to 1024 is searched. A stream that changes becomes younger, but not as young as a new one.
+# Every block of a young stream is searched. After n blocks, one block in n^2 / 8192 is searched, or four times as many
+# while searches find something: the gain of one more search falls as 1 / n, its cost does not. In the end one block in
+# 256 to 1024 is searched. After a drift a stream counts as younger, but not as new.
 _YOUNG_BLOCKS = 8192
 _LONGEST_INTERVAL = 1024
 _PATIENCE = 4
@@ -20,7 +20,7 @@ _BLOCKS_AFTER_DRIFT = 512
 
 
 def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
-    """Average residuals (B,): their mean, and their standard deviation in units of the mean (0 where that is 0)."""
+    """Return the mean of residuals (B,), and their standard deviation in units of the mean (0 if that is 0)."""
     mean = float(np.average(residual, weights=weights))
     if mean == 0.0:
         return 0.0, 0.0
@@ -32,7 +32,7 @@ def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class SearchSchedule:
-    """When to look for atoms: rarely while searches find nothing, at once when the stream is explained worse.
+    """When to search for atoms: rarely while searches find nothing, at once when the stream is explained worse.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class SearchSchedule:
     spread : float
         Their standard deviation at the last search, in units of the mean.
     n_blocks : int
-        Blocks since the stream began, or changed.
+        Blocks since the stream began; fewer after a drift.
     """
 
     interval: int = 1
@@ -59,8 +59,8 @@ class SearchSchedule:
 
         Notes
         -----
-        Residuals from 0 to e with mean r have no larger variance than r (e - r) [1]_: where next to nothing is
-        explained any more, little spread is possible.
+        Residuals from 0 to e with mean r have a variance of at most r (e - r) [1]_: if almost nothing is explained any
+        more, they can spread little.
 
         References
         ----------
@@ -71,16 +71,15 @@ class SearchSchedule:
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
     def is_due(self, block: Block) -> bool:
-        """Tell whether to search this block: at the end of the interval, or in its second half if need be."""
+        """Tell whether to search this block: at the end of the interval, or in its second half if residuals rise."""
         if 2 * self.countdown > self.interval:
             return False
         return self.countdown == 0 or block.mean_residual - 3.0 * self.standard_error(block) > self.usual_residual
 
     def reset_after_drift(self) -> Self:
-        """Return the schedule of a stream that has changed: search at once, and soon again.
+        """Return the schedule after a drift: search at once, then as if at most 512 blocks had come.
 
-        A stream that never stops changing must not be searched at every block for that: its schedule is reset to one
-        that searches every eighth block.
+        A stream that never stops drifting is thus searched every eighth block, and not every block.
         """
         return type(self)(n_blocks=min(self.n_blocks, _BLOCKS_AFTER_DRIFT))
 

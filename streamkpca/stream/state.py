@@ -1,4 +1,4 @@
-"""The state of a stream: blocks, the refit schedule, published axes; and the cell that holds it for a model."""
+"""The state of a stream (pending rows, summary, refits, published axes), and the cell that holds it for a model."""
 
 import copy
 import secrets
@@ -28,13 +28,13 @@ from streamkpca.stream.summary import LEAST_TOTAL_WEIGHT, Summary, clamp_decay
 
 Array = npt.NDArray[np.float64]
 
-# Multiplications in a block. With less, handing it to another thread costs more than it saves: at 512 rows of 64
-# features and 64 atoms, 4 million, two threads were a fifth slower than one; at 9 million a seventh faster.
+# Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
+# rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
 _WORTH_A_THREAD = 8_000_000
 
 
 class Provisional(NamedTuple):
-    """Axes that were made for readers before the first refit, and what they were made of."""
+    """Axes made for readers before the first refit, and what they were made from."""
 
     settings: StreamSettings
     pending: RowBuffer
@@ -42,15 +42,15 @@ class Provisional(NamedTuple):
 
 
 class Stream:
-    """All that a stream has taught.
+    """The state of a stream: everything that a model has learned.
 
-    Rows that count nothing, among them those that were rejected, keep their positions in the stream.
+    Rows of weight zero, among them those that were rejected, keep their positions in the stream.
 
     Notes
     -----
-    Methods that change a stream return the next one and leave this one as it is, so a refused or broken call changes
-    nothing. Parts are replaced, never written to. There is one exception: rows that fill no block are appended in place
-    to those that are pending, in a single assignment.
+    Methods that advance a stream return the next one and do not change this one, so a call that is refused or fails
+    changes nothing. Parts are replaced, never written to. The one exception: rows that fill no block are appended to
+    the pending ones in place, by a single assignment.
     """
 
     def __init__(self, settings: StreamSettings, n_features: int, names: Names | None) -> None:
@@ -64,7 +64,7 @@ class Stream:
         self.n_features = n_features
         self.names = names
         self.summary: Summary | None = None
-        # Rows before the first that counts, in whole blocks; until then there is no summary.
+        # Rows, in whole blocks, before the first of positive weight; until that comes there is no summary.
         self.n_rows_before = 0
         self.n_rejected = 0
         self.pending = RowBuffer.empty(n_features, self.dtype)
@@ -76,7 +76,7 @@ class Stream:
 
     @property
     def n_rows(self) -> int:
-        """Rows given, pending ones included."""
+        """Number of rows given, including pending ones."""
         return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
     # Checks
@@ -95,13 +95,13 @@ class Stream:
         self._continued = settings
 
     def rounded(self, rows: Array, where: str, *, finite: bool) -> Array:
-        """Round rows to the stream's precision; refuse rows beyond its range, or make them infinite."""
+        """Round rows to the stream's precision; rows beyond its range are refused if `finite`, else made infinite."""
         return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
 
     def _check_mergeable(
         self, other: Self, settings: StreamSettings, other_settings: StreamSettings, where: str
     ) -> None:
-        """Refuse a stream of other features, another kernel, or another clock."""
+        """Refuse a stream of other features, another precision, half-life or kernel."""
         if self.n_features != other.n_features:
             raise ValueError(
                 f"{where} expected a model of {self.n_features} features but got one of {other.n_features}; "
@@ -120,21 +120,19 @@ class Stream:
         if settings.half_life != other_settings.half_life:
             raise ValueError(
                 f"{where} expected a model with half_life={settings.half_life} but got "
-                f"half_life={other_settings.half_life}; rows that fade by different clocks cannot be added up"
+                f"half_life={other_settings.half_life}; set the same half_life, as weights that decay at different "
+                "rates cannot be added"
             )
         own, others = (stream.summary.basis.kernel if stream.summary else stream.kernel for stream in (self, other))
         settled = own.is_settled and others.is_settled
         if own != others if settled else self.kernel != other.kernel:
             raise ValueError(
                 f"{where} expected a model with the kernel {own!r} but got {others!r}; give all models the same, scale "
-                "included: settle it on some rows once and pass kernel=first.kernel_ on"
+                "included: settle it on some rows once and pass kernel=first.kernel_ to the others"
             )
 
     def _check_range(self, rows: Array, weights: Array | float) -> None:
-        """Refuse rows that the kernel could not take, while the call can still be refused.
-
-        Among the pending rows they would stop every later call.
-        """
+        """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
         kernel = self.kernel if self.summary is None else self.summary.basis.kernel
         is_bounded = kernel.is_settled and kernel.is_stationary
         if is_bounded and not kernel.has_units:
@@ -151,9 +149,9 @@ class Stream:
     def learned(
         self, rows: Array, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0
     ) -> "Stream":
-        """Return the stream after these rows (n, d), each of its weight (n,) or all of one.
+        """Return the stream after rows (n, d), of weights (n,) or one weight for all.
 
-        Every block that fills advances the summary, and refits the axes when that is due.
+        Every full block advances the summary, and refits the axes if that is due.
         """
         self._check_range(rows, weights)
         if not n_rejected and self.pending.n_rows + len(rows) < self.block_size:
@@ -189,14 +187,14 @@ class Stream:
         return stream
 
     def refitted(self, settings: StreamSettings) -> "Stream":
-        """Return the stream with axes of all rows published, outside the schedule and without changing it."""
+        """Return the stream with axes of all rows published, outside the schedule of refits and without changing it."""
         stream = copy.copy(self)
         with one_blas_thread():
             stream.published = stream._snapshot_of_all(settings)
         return stream
 
     def forgotten(self, factor: float) -> "Stream":
-        """Return the stream whose rows count `factor` times what they did."""
+        """Return the stream with the weights of all rows multiplied by `factor`."""
         stream = copy.copy(self)
         recorded = stream.summary.total_weight if stream.summary else 0.0
         factor = clamp_decay(factor, recorded + float(stream.pending.weights.sum()), LEAST_TOTAL_WEIGHT)
@@ -207,7 +205,7 @@ class Stream:
         return stream
 
     def _take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
-        """Advance the summary by every block that fills, and keep the rest pending."""
+        """Advance the summary by every full block, and keep the rest pending."""
         cutter = BlockCutter(self.pending, rows, weights, self.block_size)
         self.pending = RowBuffer.empty(self.n_features, self.dtype)
 
@@ -227,11 +225,11 @@ class Stream:
         self.pending = self.pending.joined(*cutter.block(cutter.n_blocks), self.block_size)
 
     def _merge(self, other: Self, settings: StreamSettings, other_settings: StreamSettings) -> None:
-        """Take in what another stream has learned, its pending rows included."""
+        """Add another stream, including its pending rows."""
         self.n_rejected += other.n_rejected
         if self.summary is None and other.summary is None and not self.kernel.is_settled:
-            # Nothing has settled the kernel's scale yet: rows are all that there is. Rows that did not count in the
-            # other stream move before the rows that are pending here, where they can be counted.
+            # The kernel's scale is not settled yet, so the other stream is nothing but rows. Those counted before its
+            # first row of positive weight are counted here too, and so come before the pending rows.
             self.n_rows_before += other.n_rows_before
             self._check_range(other.pending.rows, other.pending.weights)
             self._take(other.pending.rows, other.pending.weights, settings, publish=False)
@@ -245,7 +243,7 @@ class Stream:
         self.pending = RowBuffer.empty(self.n_features, self.dtype)
 
     def _n_prefetchable(self, settings: StreamSettings) -> int:
-        """Return how many blocks to come are worth preparing ahead."""
+        """Return how many of the next blocks are worth preparing ahead."""
         if self.summary is None:
             return 0
         m, d = self.summary.basis.size, self.n_features
@@ -254,7 +252,7 @@ class Stream:
         )
 
     def _advance(self, settings: StreamSettings, rows: Array, weights: Array, *, block: Block | None = None) -> None:
-        """Take in a block; blocks before the first row that counts are only counted, as they settle no scale."""
+        """Advance the summary by a block; before the first row of positive weight, blocks are only counted."""
         if self.summary is None and not weights.any():
             self.n_rows_before += len(rows)
         else:
@@ -269,7 +267,7 @@ class Stream:
         kernel: Kernel | None = None,
         block: Block | None = None,
     ) -> Summary:
-        """Return a summary of the rows before and these, which may have been prepared as a block."""
+        """Return a summary of the rows so far and these, which may have been prepared as a block."""
         summary = self._own_summary(settings, rows, weights, kernel)
         if settings.max_atoms is not None:
             summary.shrink(settings.max_atoms)
@@ -287,7 +285,7 @@ class Stream:
     def _own_summary(
         self, settings: StreamSettings, rows: Array, weights: Array, kernel: Kernel | None = None
     ) -> Summary:
-        """Return a copy of the summary, or an empty one of the kernel that these rows settle."""
+        """Return a copy of the summary, or an empty one with the kernel settled on these rows."""
         if self.summary is not None:
             return self.summary.copy()
         return Summary(
@@ -301,16 +299,16 @@ class Stream:
         )
 
     def _settled_kernel(self, rows: Array | None = None, weights: Array | None = None) -> Kernel:
-        """Return the kernel with its scale settled on rows that count; by default the pending ones."""
+        """Return the kernel with its scale settled on rows of positive weight; by default the pending ones."""
         if self.summary:
             return self.summary.basis.kernel
         if rows is None or weights is None:
             rows, weights = self.pending.rows, self.pending.weights
         if not weights.any():
-            # A question may come before any row that counts: then any scale will do, and is not kept.
+            # A query may come before any row of positive weight; then any scale will do, and is not kept.
             return self.kernel.settled(np.zeros((1, rows.shape[1])))
         if weights.min(where=weights > 0.0, initial=1.0) < 1.0 / LARGEST_WEIGHT:
-            # Pending rows may have been forgotten to less than any row can weigh.
+            # `forget` may have reduced the weights of pending rows below the smallest that is allowed.
             weights = weights / weights.max()
             weights = np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
         return self.kernel.settled(rows, weights)
@@ -318,22 +316,22 @@ class Stream:
     # Refits
 
     def _refit_is_due(self, settings: StreamSettings) -> bool:
-        # While the stream is young a growth by a quarter comes first.
+        # While the stream is young, a growth by a quarter comes first.
         n_atoms = self.summary.basis.size if self.summary else 0
         interval = min(settings.refit_interval(n_atoms), self.n_rows_at_refit / 4)
         return self.summary is not None and self.n_rows - self.n_rows_at_refit >= interval
 
     def _publish_now(self, settings: StreamSettings) -> None:
-        """Publish axes of all rows; the schedule begins anew from here."""
+        """Publish axes of all rows; the next scheduled refit counts from here."""
         self.scheduled = self.published = self._snapshot_of_all(settings)
         self.n_rows_at_refit = self.n_rows
 
     def _snapshot_of_all(self, settings: StreamSettings) -> Snapshot:
-        """Make a snapshot of all rows, pending ones included, and leave the stream where it is.
+        """Make a snapshot of all rows, including pending ones, without changing the stream.
 
-        It starts from the last scheduled one: snapshots that are published on demand in between leave no trace. It is
-        ready for single rows: left to the first of them, that took 90 to 180 us with 128 atoms, where others take 5. It
-        takes 4% to 13% of what the refit does.
+        It starts from the last scheduled snapshot, so that snapshots published on demand have no effect on later ones.
+        It is prepared for single rows at once, for 4% to 13% of the time of the refit; otherwise the first of them
+        took 90 to 180 us with 128 atoms, where others take 5.
         """
         summary, atoms = self.refit_input(settings)
         known = summary.basis.kernel, atoms, summary.moments
@@ -341,7 +339,7 @@ class Stream:
         try:
             return refit(*known, settings.refit, sample, self.scheduled).ready()
         except SparsityError as error:
-            # A stream must go on: the last axes stay, and before there are any, all atoms make them.
+            # A stream must not stop here: the last axes stay, or if there are none, all atoms are active.
             kept = "all atoms are used" if self.scheduled is None else "the last axes stay"
             warnings.warn(f"{error}; until then {kept}", SparsityWarning, stacklevel=4)
             if self.scheduled is not None:
@@ -349,10 +347,10 @@ class Stream:
             everything = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
             return refit(*known, everything, sample).ready()
 
-    # What readers ask for, which leaves the stream where it is
+    # Answers to readers, which do not change the stream
 
     def completed(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
-        """Return a summary of all rows, pending ones included."""
+        """Return a summary of all rows, including pending ones."""
         return self._advanced(settings, self.pending.rows, self.pending.weights, kernel=kernel)
 
     def refit_input(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
@@ -362,17 +360,17 @@ class Stream:
         return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
 
     def sampled(self, settings: StreamSettings) -> tuple[Reservoir, RowSums]:
-        """Return the sample that certificates read and the stream's totals; no atoms are looked for."""
+        """Return the sample for certificates and the stream's totals, without searching for atoms."""
         pending = self.pending
         summary = self._own_summary(settings, pending.rows, pending.weights)
         return summary.sampled(pending.rows, pending.weights, settings.half_life)
 
     def answering(self, settings: StreamSettings) -> Snapshot:
-        """Return the published snapshot, or before the first refit one of the rows so far, kept until rows come."""
+        """Return the published snapshot, or before the first refit one of all rows so far, kept until more come."""
         if self.published is not None:
             return self.published
         pending, made = self.pending, self.provisional
-        # Rows may come while another thread makes the snapshot: what it is made of tells whether it still holds.
+        # Rows may come while another thread makes the snapshot; the rows that it was made from tell if it is current.
         if made is None or made.settings != settings or made.pending is not pending:
             with one_blas_thread():
                 made = Provisional(settings, pending, self._snapshot_of_all(settings))
@@ -380,7 +378,7 @@ class Stream:
         return made.snapshot
 
     def snapshots(self) -> Iterator[tuple[str, Snapshot]]:
-        """Go through the snapshots that are kept by name, each once."""
+        """Yield each snapshot once, with its name."""
         if self.scheduled is not None:
             yield "scheduled", self.scheduled
         if self.published is not None and self.published is not self.scheduled:
@@ -390,7 +388,7 @@ class Stream:
 def merged_streams(
     own: Stream | None, others: Iterable[tuple[Stream, StreamSettings]], settings: StreamSettings, where: str
 ) -> Stream | None:
-    """Return one stream of all that several have learned, with new axes; None where none has seen a row."""
+    """Return the union of several streams, with new axes; None if none has seen a row."""
     merged = copy.copy(own)
     for other, other_settings in others:
         if merged is None:
@@ -406,17 +404,12 @@ def merged_streams(
 
 
 class StreamCell:
-    """The current stream of a model, and the lock that its writers hold.
-
-    Attributes
-    ----------
-    stream : Stream or None
-        None before the first row. Readers take it once: another thread may be writing the next.
+    """The current stream of a model (None before the first row), and the lock that its writers hold.
 
     Notes
     -----
-    A writer holds the lock, makes the next stream from the current one, and puts it in its place in one assignment. So
-    readers see one of the two, and a call that breaks has changed nothing.
+    A writer holds the lock, makes the next stream from the current one, and replaces it by one assignment. So readers
+    see one of the two, and a call that fails changes nothing. A reader must read `stream` only once per query.
     """
 
     def __init__(self) -> None:
@@ -425,5 +418,5 @@ class StreamCell:
 
     @property
     def lock(self) -> "threading.RLock":
-        """The lock, to be held by ``with cell.lock:``; a context manager of ours would leave a gap for interrupts."""
+        """The lock, to be used as ``with cell.lock:``; a context manager in Python would leave a gap for interrupts."""
         return self._write_lock.held

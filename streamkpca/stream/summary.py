@@ -1,4 +1,4 @@
-"""The summary: all that is kept of the stream, advanced a block at a time, and how weights decay."""
+"""The summary, which is all that is kept of the rows of full blocks, and how weights decay."""
 
 from dataclasses import replace
 from typing import Self
@@ -26,24 +26,24 @@ from streamkpca.stream.schedule import SearchSchedule, mean_and_spread
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Forgetting stops where the stream weighs as little as this: rows that count, the least of them 1e-100, outweigh it
-# beyond all digits, and its shares are kept for as long as none come. Decay with the rows stops later than the user's
-# own clock, so that pending rows and recorded ones keep their shares too.
+# Forgetting stops at these total weights. New rows, whose weights are at least 1e-100, then outweigh the old ones
+# beyond all digits, and until they come the old rows keep their shares. Decay with the rows stops later than `forget`,
+# so that pending and recorded rows keep their shares too.
 LEAST_TOTAL_WEIGHT = 1e-120
 LEAST_DECAYED_WEIGHT = 1e-150
-# A row that has faded to less within a block weighs nothing any more: nothing can be divided by it.
+# A row whose weight decays below this within a block gets weight zero, as nothing could be divided by it.
 _LEAST_WEIGHT = 1e-200
 # Pending sums that weigh less are solved before they decay: sums of kernel values, whose unit is k^2, fall below the
 # smallest numbers and lose their digits long before moments do.
 _LEAST_PENDING_WEIGHT = 1e-50
 
-# A block is searched again while that yields much, as the first blocks after a change do.
+# A block is searched again while that gains much, as in the first blocks after a drift.
 _MOST_ROUNDS = 10
-# Shares of the mean residual that swaps must win to count as found, and to search the same block once more.
+# Shares of the mean residual that swaps must gain for a search to count as successful, and to be repeated.
 _WORTHWHILE = 0.001
 _WORTH_ANOTHER_ROUND = 0.003
 
-# How many blocks are prepared ahead, at the most, where no schedule says when atoms will change.
+# Maximum number of blocks prepared ahead if no schedule tells when the atoms will change.
 _MOST_PREFETCHED = 16
 
 
@@ -51,7 +51,7 @@ def decayed_weights(weights: Array, half_life: float | None) -> tuple[float, Arr
     """Return the decay of rows before a block, and the block's weights (B,); its newest row keeps its weight."""
     if half_life is None:
         return 1.0, weights
-    # A clock so fast that a single row's age is beyond all numbers leaves the newest row.
+    # If the half-life is so short that ages overflow, only the newest row keeps a weight.
     with np.errstate(over="ignore"):
         decay = np.exp2(-np.arange(len(weights) + 1)[::-1] / half_life)
     aged: Array = weights * decay[1:]
@@ -59,7 +59,7 @@ def decayed_weights(weights: Array, half_life: float | None) -> tuple[float, Arr
 
 
 def clamp_decay(factor: float, total_weight: float, least: float) -> float:
-    """Return the factor, or one nearer to 1 that leaves at least `least` of the total weight."""
+    """Return the factor, or a larger one that leaves a total weight of at least `least`."""
     return max(factor, min(least / total_weight, 1.0)) if total_weight > 0.0 else 1.0
 
 
@@ -90,22 +90,22 @@ class Summary:
         The sample that certificates read.
     trend : PageCusum
     last_drift : int or None
-        Number of rows taken in when a drift was last signalled.
+        Number of rows recorded when a drift was last signalled.
     atom_stats : AtomStats
     selection_sample : Reservoir
-        The sample that candidates and atoms are judged by. Certificates read another one: rows that selection has seen
-        flatter the atoms.
+        The sample that gains and losses of atoms are measured on. Certificates need a separate one: measured on the
+        rows of the selection, the atoms would look too good.
     n_rows : int
-        Rows taken in.
+        Number of rows recorded.
     moments_base : Moments
-        Of the rows from before the atoms last changed, in coordinates.
+        Moments, in coordinates, of the rows recorded before the atoms last changed.
     pending_sums : RowSums or None
-        Of the rows since, in kernel values.
+        Sums, of kernel values, over the rows recorded since.
     schedule : SearchSchedule
 
     Notes
     -----
-    The result is a function of the blocks alone. Arrays are replaced, never written to, so `copy` is cheap.
+    The summary is a function of the blocks alone. Arrays are replaced, never written to, so `copy` is cheap.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Summary:
         self.schedule = SearchSchedule()
 
     def copy(self) -> Self:
-        """Return a summary that goes its own way from here."""
+        """Return an independent copy, O(m)."""
         twin = type(self)(self.basis.kernel, self.basis.atoms.shape[1])
         twin.__dict__.update(self.__dict__)
         twin.basis = self.basis.copy()
@@ -140,7 +140,7 @@ class Summary:
 
     @property
     def moments(self) -> Moments:
-        """Moments of all rows taken in; O(m^3) where blocks came since they were asked for."""
+        """Moments of all rows recorded; O(m^3) if there are pending sums."""
         if self.pending_sums is None:
             return self.moments_base
         return self.moments_base.recorded(
@@ -149,18 +149,18 @@ class Summary:
 
     @property
     def total_weight(self) -> float:
-        """Weight of all rows taken in."""
+        """Weight of all rows recorded."""
         return self.moments_base.total_weight + (self.pending_sums.total_weight if self.pending_sums else 0.0)
 
     def n_prefetchable(self, max_atoms: int | None) -> int:
-        """Return for how many blocks, this one included, the atoms will probably stay what they are."""
+        """Return for how many blocks, this one included, the atoms will probably stay the same."""
         if max_atoms is not None:
             return self.schedule.countdown
-        # Without a budget, atoms join whenever a block is not explained, as the last one may show.
+        # Without a budget, any block that is not explained brings atoms; pending sums show that the last one did not.
         return _MOST_PREFETCHED if self.pending_sums else 0
 
     def prepare_block(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
-        """Compare rows (B, d) with the atoms and change nothing: later blocks can be prepared in other threads."""
+        """Compare rows (B, d) with the atoms; this changes nothing, so other threads can prepare later blocks."""
         return Block(self.basis, _countable(rows, weights), decayed_weights(weights, half_life)[1])
 
     def advance(
@@ -173,31 +173,19 @@ class Summary:
         half_life: float | None = None,
         block: Block | None = None,
     ) -> None:
-        """Take in a block: choose atoms among its rows, then record it.
+        """Choose atoms among the rows (B, d) of a block, then record it; `max_atoms` is at least the present number.
 
-        Parameters
-        ----------
-        rows, weights : ndarray of shape (B, d) and (B,)
-        max_atoms : int or None
-            Budget of atoms, at least as many as are held; None for no bound but the tolerance.
-        tolerance : float
-            Share of the energy that may stay unexplained. Kept always without a budget; within one it decides
-            whether a row is worth a free place.
-        half_life : float or None
-            Rows after which a row counts half; None for never.
-        block : Block, optional
-            What `prepare_block` made of the same rows, maybe before the atoms changed.
+        `block` is what `prepare_block` made of the same rows, possibly before the atoms changed.
 
         Notes
         -----
-        O(B m (d + m)) to record, and O((B^2 + n m)(d + m)) more where atoms are looked for, n rows of the selection
-        sample.
+        O(B m (d + m)), and O((B^2 + n m)(d + m)) more if the block is searched, with n rows in the selection sample.
         """
         self._decay(weights, half_life)
         if not weights.any():
             self.n_rows += len(rows)
             return
-        if block is None or not block.is_seen_from(self.basis):
+        if block is None or not block.is_current_for(self.basis):
             block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
         if self.basis.size:
@@ -209,7 +197,7 @@ class Summary:
         self._record(block, times[0])
 
     def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
-        """Take in a block (B, d) of weights (B,) without looking for atoms."""
+        """Record a block (B, d) of weights (B,) without searching for atoms."""
         self._decay(weights, half_life)
         if not weights.any():
             self.n_rows += len(rows)
@@ -217,9 +205,9 @@ class Summary:
         self._record(self.prepare_block(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
 
     def sampled(self, rows: Array, weights: Array, half_life: float | None = None) -> tuple[Reservoir, RowSums]:
-        """Return the reservoir and the totals, along no direction, as if a block had been taken in; O(B d).
+        """Return the reservoir and the totals (sums without directions) as they would be after a block; O(B d).
 
-        Certificates need no more of the rows that wait: no kernel value between rows is computed, no atom looked for.
+        This is all that certificates need of pending rows: it compares no rows and searches for no atoms.
         """
         later = self.copy()
         later._decay(weights, half_life)
@@ -234,7 +222,7 @@ class Summary:
         return later.reservoir.add(rows, weights, self.n_rows, times), totals.plus(sums)
 
     def shrink(self, max_atoms: int) -> None:
-        """Remove the weakest atoms until the rest fits a budget."""
+        """Remove the weakest atoms until at most `max_atoms` are left."""
         if self.basis.size > max_atoms:
             self.selection_sample = self.selection_sample.sorted()
             choice = choose_to_shrink(
@@ -250,7 +238,7 @@ class Summary:
         self.n_rows = 0
 
     def forget(self, factor: float) -> None:
-        """Let all rows taken in so far count `factor` times what they did; from 0 to 1."""
+        """Multiply the weights of all rows recorded so far by `factor`, from 0 to 1."""
         factor = clamp_decay(factor, self.total_weight, LEAST_DECAYED_WEIGHT)
         if factor < 1.0:
             if self.pending_sums and factor * self.pending_sums.total_weight < _LEAST_PENDING_WEIGHT:
@@ -262,13 +250,13 @@ class Summary:
             self.reservoir = self.reservoir.decayed(factor)
 
     def merge(self, other: Self) -> None:
-        """Add what another stream of the same kernel has taught, as if its rows had come after these.
+        """Add the summary of another stream with the same kernel, as if its rows had come after these.
 
         Notes
         -----
-        The other's atoms join the basis, and its moments are expressed in the union. The moments along directions that
-        only one of the two spans stay what they are: an atom has then seen the rows of both streams. O(m^3) for m atoms
-        in all.
+        The other's atoms join the basis, and its moments are expressed in the union, where the moments along directions
+        that only one of the two spans do not change. The statistics of an atom then count the rows of both streams.
+        O(m^3) for m atoms in all.
         """
         self._solve_pending_sums()
         known, own_weight, other_weight = self.basis.size, self.total_weight, other.total_weight
@@ -288,19 +276,19 @@ class Summary:
         self.selection_sample = self.selection_sample.merged(other.selection_sample, self.n_rows)
         self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
         self.n_rows += other.n_rows
-        # What later rows leave unexplained by the union is not known yet.
+        # How well the union explains later rows is not known yet.
         self.trend, self.schedule = PageCusum(), SearchSchedule()
 
     def _decay(self, weights: Array, half_life: float | None) -> None:
-        """Let the rows so far decay by the length of a block."""
+        """Let the rows recorded so far decay by the length of a block."""
         self.forget(decayed_weights(weights, half_life)[0])
 
     def _solve_pending_sums(self) -> None:
-        """Turn sums of kernel values into moments: the atoms are about to change, or to be judged."""
+        """Turn pending sums of kernel values into moments, before the atoms are compared or changed."""
         self.moments_base, self.pending_sums = self.moments, None
 
     def _record(self, block: Block, times: Array) -> None:
-        if not block.is_seen_from(self.basis):
+        if not block.is_current_for(self.basis):
             block = Block(self.basis, block.rows, block.weights)
         if self.basis.is_well_conditioned:
             self.pending_sums = self.pending_sums.plus(block.sums) if self.pending_sums else block.sums
@@ -311,11 +299,11 @@ class Summary:
         self.n_rows += len(block.rows)
 
     def _watch(self, block: Block, tolerance: float) -> None:
-        """Notice when the stream is explained worse than before, and look for atoms at once."""
+        """Test for a drift; if one is signalled, the schedule searches at once."""
         energy = abs(block.sums.energy)
         if energy == 0.0:
             return
-        # Below the tolerance nothing is wrong: whatever moves there is no change.
+        # Changes below the tolerance are no drift.
         share = max(block.unexplained, 0.0) / energy
         error = self.schedule.standard_error(block) * block.sums.total_weight / energy
         trend = self.trend.observe(max(share, tolerance), error)
@@ -333,49 +321,51 @@ class Summary:
         return False
 
     def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
-        """Look for atoms among the rows of a block."""
+        """Search for atoms among the rows of a block."""
         self._solve_pending_sums()
-        # Sorted once and kept: to sort a copy at each question would keep both.
+        # Sorted once and kept, as a sorted copy for each query would need memory for both.
         self.selection_sample = self.selection_sample.sorted()
-        weights, seen = block.weights, block.projected()
+        weights, projected = block.weights, block.projected()
         if max_atoms is None:
-            self._change(choose_by_tolerance(self.basis, seen, weights, tolerance), block.rows, weights)
+            self._change(choose_by_tolerance(self.basis, projected, weights, tolerance), block.rows, weights)
             return
-        mean_residual, spread = mean_and_spread(np.maximum(seen.residual, 0.0), weights)
+        mean_residual, spread = mean_and_spread(np.maximum(projected.residual, 0.0), weights)
         profit = 0.0
         for _ in range(_MOST_ROUNDS):
-            choice = self._choose(seen, weights, max_atoms, tolerance)
+            choice = self._choose(projected, weights, max_atoms, tolerance)
             if not choice:
                 break
             self._change(choice, block.rows, weights)
             profit += choice.profit
             if choice.profit <= _WORTH_ANOTHER_ROUND * mean_residual:
                 break
-            seen = self.basis.project(block.rows)
-            if _is_explained(float(weights @ np.maximum(seen.residual, 0.0)), block.sums.energy, weights, tolerance):
+            projected = self.basis.project(block.rows)
+            if _is_explained(
+                float(weights @ np.maximum(projected.residual, 0.0)), block.sums.energy, weights, tolerance
+            ):
                 break
         found = profit > _WORTHWHILE * mean_residual
         self.schedule = self.schedule.searched(found=found, mean_residual=mean_residual, spread=spread)
 
-    def _choose(self, seen: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
+    def _choose(self, projected: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
         moments = self.moments_base
         if self.basis.size == max_atoms:
             return choose_swaps(
-                self.basis, self.atom_stats, moments, self.selection_sample, seen, weights, start=self.n_rows
+                self.basis, self.atom_stats, moments, self.selection_sample, projected, weights, start=self.n_rows
             )
         total_weight = moments.total_weight + float(weights.sum())
         return choose_below_budget(
             self.basis,
-            seen,
+            projected,
             weights,
             max_atoms=max_atoms,
             tolerance=tolerance,
             total_weight=total_weight,
-            mean_energy=(moments.energy + float(weights @ seen.energy)) / total_weight,
+            mean_energy=(moments.energy + float(weights @ projected.energy)) / total_weight,
         )
 
     def _change(self, choice: Choice, rows: Array, weights: Array) -> None:
-        """Apply a choice: atoms are removed first, so that the budget holds at any time."""
+        """Apply a choice; atoms are removed first, so that the budget always holds."""
         self._solve_pending_sums()
         if len(choice.removed):
             self.moments_base = self.moments_base.rotated(self.basis.remove(choice.removed))
@@ -387,12 +377,12 @@ class Summary:
 
 
 def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:
-    # With zero tolerance every independent row counts, also one whose residual is tiny beside the block's energy.
+    # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
     return not weights.any() or (tolerance > 0.0 and unexplained <= tolerance * energy)
 
 
 def _countable(rows: Array, weights: Array) -> Array:
-    """Replace rows of weight zero, which the kernel may not be able to take, by one that counts."""
+    """Replace rows of weight zero, which may be outside the kernel's range, by a row of positive weight."""
     if weights.all():
         return rows
     counting = weights > 0.0

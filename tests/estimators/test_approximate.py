@@ -117,7 +117,7 @@ def test_chunks_of_rows_join_without_a_seam():
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-3)
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     told = []
     ApproximateKernelPCA(2, max_atoms=3).fit(rows_of(0, 9), progress=lambda done, most: told.append((done, most)))
     assert told == [(1, 3), (2, 3), (3, 3)]
@@ -148,7 +148,7 @@ def test_few_or_equal_rows_give_finite_answers(kernel):
         ({"kernel": 3}, TypeError, "kernel must be a Kernel or one of"),
     ],
 )
-def test_nonsense_is_refused_and_leaves_the_model(options, error, message):
+def test_invalid_parameters_are_refused_and_leave_the_model(options, error, message):
     rows = rows_of(0, 20)
     model = ApproximateKernelPCA(3, kernel=KERNEL).fit(rows)
     before = model.transform(rows)

@@ -1,4 +1,4 @@
-"""What StreamingKernelPCA refuses, and that a refused call leaves everything as it was, bit for bit."""
+"""Calls that StreamingKernelPCA refuses; a refused call leaves everything as it was, bit for bit."""
 
 import math
 from dataclasses import fields, is_dataclass
@@ -43,12 +43,12 @@ def bits(value):
     return value
 
 
-# What a stream keeps besides what it has learned.
+# Attributes of a stream that are not learned.
 CACHES = {"provisional", "_continued", "pending"}
 
 
 def state(model):
-    """Take down all that the model has learned, but no unwritten places of buffers and no provisional answers."""
+    """Return all that the model has learned, without unused parts of buffers and provisional snapshots."""
     stream = model._stream
     if stream is None:
         return None
@@ -62,12 +62,12 @@ def answers(model):
 
 
 def own(model):
-    """Take down the model's attributes, but not its lock, nor which parameters it has checked already."""
+    """Return the model's attributes, without its lock and its record of checked parameters."""
     return {name: value for name, value in vars(model).items() if name not in ("_checked", "_lock")}
 
 
 def assert_refused(model, call, error, message):
-    """Check that the call raises what it should, and that nobody can tell afterwards that it was made."""
+    """Check that the call raises what it should, and that the model is afterwards as before."""
     before, attributes = state(model), own(model)
     told = answers(model) if before is not None else None
     with pytest.raises(error, match=message):
@@ -218,7 +218,7 @@ NONSENSE = [
 @pytest.mark.parametrize(
     ("name", "values", "error", "message"), NONSENSE, ids=[f"{name}-{error.__name__}" for name, _, error, _ in NONSENSE]
 )
-def test_nonsense_parameters_are_refused_when_they_are_used(name, values, error, message):
+def test_invalid_parameters_are_refused_when_they_are_used(name, values, error, message):
     for model, value in product((made(), *fitted_models()), values):
         model.set_params(**{name: value})
         before = state(model)
@@ -311,7 +311,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("call", UNFITTED_CALLS)
-def test_an_unfitted_model_says_so_in_every_language(call):
+def test_requests_of_an_unfitted_model_raise_not_fitted_errors(call):
     for error in (NotFittedError, ValueError, AttributeError, PeerNotFittedError):
         assert_refused(made(), call, error, "needs a fitted StreamingKernelPCA.*call 'fit' or 'partial_fit' first")
 
@@ -335,7 +335,7 @@ def test_after_a_refused_first_call_it_is_still_unfitted():
 
 
 class Breaking:
-    """A kernel function that fails, or answers nonsense, from its n-th call on."""
+    """A kernel function that fails, or returns invalid values, from its n-th call on."""
 
     def __init__(self):
         self.left = math.inf

@@ -1,4 +1,4 @@
-"""on_bad_rows="skip": a stream goes on without rows that are no numbers, and knows where they were."""
+"""on_bad_rows="skip": a stream leaves out rows with NaN or infinity, and keeps their positions."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_cuts_do_not_matter(data: st.DataObject, X: Array, budget: dict[str, Any
 
 @pytest.mark.parametrize("kernel", ["rbf", kernels.RBF("median"), kernels.Polynomial(2), kernels.RBF(0.5)], ids=repr)
 def test_bad_rows_settle_no_scale(kernel: Any) -> None:
-    """A sensor that begins with a day of nothing must not decide on the kernel."""
+    """A sensor that begins with a day of constant values must not settle the kernel."""
     skipping = StreamingKernelPCA(2, kernel=kernel, max_atoms=20, block_size=32, on_bad_rows="skip")
     skipping.partial_fit(np.full((64, 3), NAN))
     assert skipping.n_samples_seen_ == skipping.n_rows_rejected_ == 64

@@ -33,7 +33,7 @@ def test_generations_are_counted_and_the_oldest_go(tmp_path: Path, model: Stream
     assert [path.name for path in again.generations] == ["plant-00000005.npz", "plant-00000004.npz"]
 
 
-def test_it_goes_on_after_ninety_nine_million(tmp_path: Path, model: StreamingKernelPCA) -> None:
+def test_numbers_of_generations_may_have_nine_digits(tmp_path: Path, model: StreamingKernelPCA) -> None:
     model.save(tmp_path / "m-99999999")
     checkpoints = Checkpointer(tmp_path / "m", keep=1)
     assert checkpoints.save(model, "new").name == "m-100000000"
@@ -52,7 +52,7 @@ def test_other_files_are_left_alone(tmp_path: Path, model: StreamingKernelPCA) -
     assert names(tmp_path) == sorted([*others, "plant-00000003.npz"])
 
 
-def test_it_saves_every_so_many_rows(tmp_path: Path) -> None:
+def test_it_saves_at_intervals_of_rows(tmp_path: Path) -> None:
     checkpoints = Checkpointer(tmp_path / "m.npz", every_rows=100, keep=9)
     model, saved = StreamingKernelPCA(2, max_atoms=8, block_size=32), []
     assert checkpoints.save_if_due(model) is None
@@ -68,7 +68,7 @@ def test_it_saves_every_so_many_rows(tmp_path: Path) -> None:
     assert again.save_if_due(model.partial_fit(ROWS[:100])) is not None
 
 
-def test_it_saves_every_so_many_seconds(
+def test_it_saves_at_intervals_of_seconds(
     tmp_path: Path, model: StreamingKernelPCA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
@@ -99,7 +99,7 @@ def test_the_newest_readable_generation_is_found(tmp_path: Path, model: Streamin
     newest, middle, oldest = checkpoints.generations
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(
-        CheckpointWarning, match=r"m-00000003.npz: it is no checkpoint, or not whole.*an older generation"
+        CheckpointWarning, match=r"m-00000003.npz: it is no checkpoint, or incomplete.*an older generation"
     ):
         assert checkpoints.latest().extra_ == 2
     middle.unlink()
@@ -112,7 +112,7 @@ def test_the_newest_readable_generation_is_found(tmp_path: Path, model: Streamin
     (tmp_path / "m-00000004.npz").write_bytes(b"PK")
     with (
         pytest.warns(CheckpointWarning),
-        pytest.raises(CheckpointError, match=r"none of 4 generations of .*m.npz can be read; repair one, or move"),
+        pytest.raises(CheckpointError, match=r"none of 4 generations of .*m.npz can be read; restore one from a"),
     ):
         checkpoints.latest()
 
@@ -151,6 +151,6 @@ def test_arguments_are_checked(tmp_path: Path, arguments: dict[str, object], err
         Checkpointer(tmp_path / "m.npz", **arguments)
 
 
-def test_a_folder_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"expected .*nowhere to be a folder; make it first"):
+def test_a_missing_folder_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"expected .*nowhere to be a folder; create it first"):
         Checkpointer(tmp_path / "nowhere" / "m.npz")

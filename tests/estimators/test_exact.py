@@ -112,7 +112,7 @@ def test_few_or_equal_rows_give_finite_answers(kernel):
         assert np.isfinite(model.explained_variance_ratio_).all()
 
 
-def test_many_equal_eigenvalues_are_no_obstacle():
+def test_many_equal_eigenvalues_give_finite_answers():
     rows = np.vstack([np.repeat(np.zeros((1, 2)), 40, axis=0), 1e3 * rows_of(0, 40, 2)])
     model = KernelPCA(10, kernel=RBF(1.0)).fit(rows)
     gram = np.eye(41)[np.r_[np.zeros(40, dtype=int), np.arange(1, 41)]]
@@ -149,7 +149,7 @@ def test_the_caller_may_write_to_the_rows_later():
         ({"center": 1}, TypeError, "center must be True or False, got 1"),
     ],
 )
-def test_nonsense_parameters_are_refused_and_leave_the_model(params, error, message):
+def test_invalid_parameters_are_refused_and_leave_the_model(params, error, message):
     rows = rows_of(0, 10)
     model = KernelPCA(3).fit(rows)
     before = model.transform(rows)

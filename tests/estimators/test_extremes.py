@@ -1,4 +1,4 @@
-"""Inputs nobody sends on purpose: answers are finite, or there is a clear refusal; never NaN, never a stray warning."""
+"""Extreme inputs give finite answers or a clear refusal; never NaN, never a stray warning."""
 
 from contextlib import contextmanager
 from itertools import product
@@ -80,7 +80,7 @@ SETTINGS = {
 
 @contextmanager
 def about(*case):
-    """Name the case in what is raised about it."""
+    """Add the case to the error's text."""
     try:
         yield
     except (Exception, Warning) as error:
@@ -119,7 +119,7 @@ def assert_finite_summary(model):
 
 
 def streamed(model, rows, weights=None, step=7):
-    """Learn in small calls, ask after each, and make sure that a refusal refuses cleanly."""
+    """Learn in small calls, query after each, and check that a refusal changes nothing."""
     weights = np.ones(len(rows)) if weights is None else weights
     for i in range(0, len(rows), step):
         part = slice(i, i + step)
@@ -142,7 +142,7 @@ def streamed(model, rows, weights=None, step=7):
 
 
 def assert_refusal(error, word=""):
-    """Check that a refusal is the library's own, says where, and gives a remedy: numpy's errors do not."""
+    """Check that an error is the library's own, with place and remedy, and not one of numpy."""
     assert not isinstance(error, np.linalg.LinAlgError)
     assert ";" in str(error)
     assert ":" in str(error)
@@ -216,7 +216,7 @@ def test_weights_end_in_finite_answers_or_a_refusal(weights):
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_a_first_block_without_weight_is_no_obstacle(settings):
+def test_a_first_block_without_weight_is_accepted(settings):
     weights = np.r_[np.zeros(40), np.ones(20)]
     for method in ("partial_fit", "fit"):
         model = StreamingKernelPCA(**({"n_components": 4} | SETTINGS[settings]))
@@ -292,7 +292,7 @@ def test_small_streams_of_repeated_and_scaled_rows(seed, n, d, kernel, block_siz
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "polynomial", "cosine", "sum"])
-def test_a_sensor_that_never_changes_is_no_obstacle(kernel):
+def test_a_constant_sensor_gives_finite_answers(kernel):
     for row in BASE[:40]:
         rows = np.tile(row, (40, 1))
         model = StreamingKernelPCA(4, kernel=KERNELS[kernel], block_size=16)

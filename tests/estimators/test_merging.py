@@ -1,4 +1,4 @@
-"""Law 4: merging is concatenation; counts, weights and energy add; nothing is changed but the model that merges."""
+"""Law 4: merging is concatenation; counts, weights and energy add; only the model that merges changes."""
 
 import copy
 
@@ -104,7 +104,7 @@ def test_disjoint_shards_keep_what_each_has_found():
         assert whole.reconstruction_error(part).mean() < 0.2
 
 
-def test_merging_goes_on_learning():
+def test_a_merged_model_continues_to_learn():
     whole = merge(learned(X[:100]), learned(X[100:200])).partial_fit(X[200:]).refit()
     assert whole.n_samples_seen_ == 300
     assert whole.n_atoms_ <= 20
@@ -130,14 +130,14 @@ def test_a_smaller_budget_takes_in_a_larger_model():
 def refusals():
     fitted = learned(X[:40])
     return [
-        (lambda: fitted, ValueError, "cannot be merged with itself: its rows would count twice; give the rows"),
+        (lambda: fitted, ValueError, "cannot be merged with itself: its rows would count twice; to double"),
         (lambda: "model", TypeError, "StreamingKernelPCA.merge expects a StreamingKernelPCA but got str"),
         (lambda: KernelPCA(2).fit(X), TypeError, "expects a StreamingKernelPCA but got KernelPCA"),
         (lambda: learned(np.c_[X, X]), ValueError, "expected a model of 2 features but got one of 4; merge models of"),
         (lambda: learned(X, kernel=kernels.RBF(0.5)), ValueError, r"kernel RBF\(gamma=0.4\) but got RBF\(gamma=0.5\)"),
-        (lambda: learned(X, kernel="rbf"), ValueError, "settle it on some rows once and pass kernel=first.kernel_ on"),
+        (lambda: learned(X, kernel="rbf"), ValueError, "settle it on some rows once and pass kernel=first.kernel_"),
         (lambda: learned(X, dtype="float32"), ValueError, "dtype='float64' but got dtype='float32'; merge models that"),
-        (lambda: learned(X, half_life=9.0), ValueError, "half_life=None but got half_life=9.0; rows that fade"),
+        (lambda: learned(X, half_life=9.0), ValueError, "half_life=None but got half_life=9.0; set the same half_life"),
     ], fitted
 
 

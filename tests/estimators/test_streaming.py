@@ -53,7 +53,7 @@ def assert_sound(model, rows):
 
 @pytest.fixture
 def published(monkeypatch):
-    """Count of rows at every scheduled or asked-for publication."""
+    """Numbers of rows at every publication, scheduled or on demand."""
     seen = []
     publish = Stream._snapshot_of_all
 
@@ -81,7 +81,7 @@ def published(monkeypatch):
     ],
     ids=["list", "fortran", "strided", "big-endian", "pandas", "named", "polars"],
 )
-def test_clothes_do_not_matter(clothe):
+def test_containers_of_rows_do_not_matter(clothe):
     plain = made().partial_fit(ROWS)
     model = made().partial_fit(clothe(ROWS[:50])).partial_fit(clothe(ROWS[50:]))
     assert_same_answers(model, plain)
@@ -89,7 +89,7 @@ def test_clothes_do_not_matter(clothe):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i1", "i8", "u4", "?"])
-def test_other_number_types_are_what_they_are_as_float64(dtype):
+def test_other_number_types_are_learned_as_float64(dtype):
     rows = np.abs(100 * ROWS).astype(dtype)
     assert_same_answers(made().partial_fit(rows), made().partial_fit(rows.astype(np.float64)))
     assert_same_answers(made().fit(rows), made().fit(rows.astype(np.float64)))
@@ -134,7 +134,7 @@ def test_y_is_ignored():
     assert_same_answers(made().fit(ROWS, [1, 2]), made().fit(ROWS))
 
 
-def test_rows_with_a_large_offset_are_told_apart():
+def test_rows_with_a_large_offset_are_distinguished():
     model, shifted = made(kernel=RBF(0.5)).fit(ROWS), made(kernel=RBF(0.5)).fit(ROWS + 1e6)
     np.testing.assert_array_equal(model.atom_rows_, shifted.atom_rows_)
     np.testing.assert_allclose(shifted.eigenvalues_, model.eigenvalues_, rtol=1e-6)
@@ -157,7 +157,7 @@ def test_a_kernel_so_wide_that_all_rows_are_alike(params):
     assert_sound(model, PROBE)
 
 
-def test_a_whole_row_of_weight_zero_counts_nothing():
+def test_a_row_of_weight_zero_changes_nothing():
     weights = np.where(np.arange(200) % 3, 1.0, 0.0)
     model = exact().partial_fit(ROWS, sample_weight=weights).refit()
     oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS[weights > 0.0])
@@ -195,7 +195,7 @@ def test_before_the_first_block_answers_come_from_the_rows_so_far():
         assert model.n_samples_seen_ == n
 
 
-def test_one_row_is_enough_to_ask():
+def test_one_row_is_enough_for_a_query():
     model = made().partial_fit([[1.0, 2.0, 3.0]])
     assert_sound(model, PROBE)
     assert not model.transform(PROBE).any()
@@ -218,7 +218,7 @@ def test_refit_every_block(published):
     assert published == [16 * i for i in range(1, 13)]
 
 
-def test_between_refits_answers_stay_put():
+def test_answers_do_not_change_between_refits():
     model = made(refit_every=10**6)
     model.partial_fit(ROWS[:160])
     answers = model.transform(PROBE)
@@ -282,7 +282,7 @@ def test_fit_counts_every_row_once_in_the_final_basis():
     assert moments.losses.by_removal == 0.0
 
 
-def test_a_stream_goes_on_after_fit():
+def test_a_stream_continues_after_fit():
     model = exact().fit(ROWS[:70]).partial_fit(ROWS[70:]).refit()
     oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS)
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-8)
@@ -321,7 +321,7 @@ def test_a_raised_budget_is_used():
     assert 2 < model.refit().n_atoms_ <= 20
 
 
-def test_a_budget_may_come_and_go():
+def test_a_budget_may_be_set_and_removed():
     model = made(max_atoms=None, tolerance=0.01).partial_fit(ROWS[:96])
     model.set_params(max_atoms=4).partial_fit(ROWS[96:160])
     assert model.refit().n_atoms_ <= 4
@@ -352,7 +352,7 @@ def test_a_fraction_takes_the_fewest_axes(share):
     assert model.transform(PROBE).shape == (7, len(model.eigenvalues_))
 
 
-def test_a_fraction_that_cannot_be_had_takes_all_axes():
+def test_a_fraction_beyond_all_axes_takes_all_axes():
     model = made(n_components=0.999, kernel=RBF(5.0), max_atoms=3, noise_variance=None).fit(ROWS)
     assert len(model.eigenvalues_) == 3
     assert model.explained_variance_ratio_.sum() < 0.999
@@ -370,7 +370,7 @@ COPIES = [
 
 @pytest.mark.parametrize("twin_of", COPIES)
 @pytest.mark.parametrize("n", [5, 96, 101])
-def test_copies_go_their_own_way(twin_of, n):
+def test_copies_are_independent(twin_of, n):
     model = made().partial_fit(ROWS[:n])
     twin = twin_of(model)
     assert repr(twin) == repr(model)
@@ -418,7 +418,7 @@ def test_queries_do_not_change_the_stream():
 
 
 @pytest.mark.parametrize("params", [{}, {"max_atoms": None}, {"max_atoms": None, "tolerance": 0.0}, {"center": False}])
-def test_an_indefinite_kernel_warns_and_goes_on(params):
+def test_an_indefinite_kernel_warns_and_continues(params):
     model = made(kernel=Sigmoid(1.0, coef0=-1.0), **params)
     with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
         model.fit(ROWS)
@@ -433,7 +433,7 @@ def test_an_indefinite_kernel_streams_to_the_end():
     assert model.n_samples_seen_ == 200
 
 
-def test_a_noise_variance_that_leaves_no_atom_says_so_and_goes_on():
+def test_a_noise_variance_that_leaves_no_atom_warns_and_continues():
     model = made(noise_variance=1e6)
     with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are used"):
         model.fit(ROWS)

@@ -94,7 +94,7 @@ def test_a_warm_up_leaves_nothing_behind_but_loops():
 
 
 def refused(*parts):
-    """Check that the command says in one line what is wrong."""
+    """Check that the command reports the problem in one line."""
     result = CliRunner().invoke(cli, ["warmup"])
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
@@ -120,7 +120,7 @@ def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
     assert run(code, tmp_path / "good")[2].is_relative_to(tmp_path / "good")
 
 
-def test_the_command_says_what_was_not_saved(tmp_path, monkeypatch):
+def test_the_command_reports_what_was_not_saved(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path)
     monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 3, tmp_path))

@@ -49,7 +49,7 @@ GARBAGE += [b"[[1, 2, 3]]", b"1", b"null", b"[1" + 400 * b"0" + b", 2, 3]", 5000
 
 
 class Sent(NamedTuple):
-    """What a sensor sends: `row` is None where the payload is garbage."""
+    """A message of a sensor; `row` is None if the payload is garbage."""
 
     topic: str
     number: int
@@ -143,7 +143,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 class Peer:
-    """A client of the test's: publishes in order, and collects what comes on a topic."""
+    """A client of the test, which publishes in order and collects the messages of a topic."""
 
     def __init__(self, broker: Broker, name: str, topic: str | None = None) -> None:
         self.received: list[Any] = []
@@ -187,7 +187,7 @@ def alarms(broker: Broker) -> Iterator[Peer]:
 
 
 class Service:
-    """The example in a process of its own, which may be killed and started again."""
+    """The example in a separate process, which may be killed and started again."""
 
     def __init__(self, folder: Path, port: int, *arguments: str) -> None:
         self.folder = folder
@@ -204,7 +204,7 @@ class Service:
         wait_until(self._is_up, "the service is up")
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, which must be near."""
+        """Run it to its end, which must come soon."""
         return subprocess.run(
             self._command(), capture_output=True, text=True, env=self._environment(), timeout=60, check=False
         )
@@ -269,7 +269,7 @@ def service(broker: Broker) -> Iterator[Service]:
 
 
 class Expected(NamedTuple):
-    """What one process that was never killed learns from the same messages."""
+    """The model and alarms of one process that was never killed, from the same messages."""
 
     model: StreamingKernelPCA
     n_malformed: int
@@ -309,7 +309,7 @@ def check_counted_once(saved: StreamingKernelPCA | None, sent: list[Sent], expec
 
 
 def check_alarms(alarms: Peer, sent: list[Sent], expected: Expected) -> None:
-    """Check that each alarm came, twice maybe, and none that nothing deserves."""
+    """Check that each alarm came, possibly twice, and no other."""
 
     def received() -> set[tuple[str, int]]:
         return {(alarm["topic"], alarm["number"]) for alarm in map(json.loads, list(alarms.received))}
@@ -323,7 +323,7 @@ def check_alarms(alarms: Peer, sent: list[Sent], expected: Expected) -> None:
 
 
 def check_nothing_waits(broker: Broker) -> None:
-    """Take the service's session over: all that comes is what is sent now."""
+    """Take over the service's session, so that only messages sent from now on come."""
     heir = Peer(broker, "streamkpca")
     heir.client.publish("plant/last", b"the last", qos=1)
     wait_until(lambda: bool(heir.received), "the last message comes")

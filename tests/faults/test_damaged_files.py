@@ -1,4 +1,4 @@
-"""Files that are damaged, or that lie: each loads to the model that was saved, to one that makes sense, or not at all.
+"""Damaged and forged files: each loads as the model that was saved, as another consistent one, or not at all.
 
 HYPOTHESIS_PROFILE=nightly tries 10^5 of them.
 """
@@ -36,16 +36,16 @@ pytestmark = pytest.mark.faults
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_DAMAGES = 91_000 if NIGHTLY else 1_400
-# Of the 12,000 changes of meaning, one in so many, and of those that load, one in so many is gone on with.
+# Every n-th of the 12,000 contradictory files is tried, and every n-th of those that load learns more rows.
 EVERY, EVERY_LEARNS = (1, 1) if NIGHTLY else (7, 3)
-# Longer than this is hanging; a load takes 5 ms.
+# A load that takes longer hangs; usually it takes 5 ms.
 LONGEST = 60.0
-# What Python, numpy and zipfile take for themselves, whatever the file.
+# Memory that Python, numpy and zipfile take for any file.
 FEW_MB = 3 * 2**20
 
 MODELS = {name: model.to_bytes({"offset": [1, {"a": None}]}) for name, model in models().items()}
 
-# What nothing else in the file determines, by the place; see `check_stream`. Whatever else is changed must be found.
+# Parts that nothing else in the file determines, see `check_stream`. Every other change must be found.
 FREE_ARRAYS = {
     "pending.rows", "pending.weights", "atoms.weights", "atoms.exposure", "atoms.positions", "settled.first",
     "settled.second", "recent.first", "recent.second", "jury.rows", "jury.weights", "jury.keys", "jury.positions",
@@ -80,7 +80,7 @@ def is_free(place: Any) -> bool:
 
 
 class Tally:
-    """What came of each file, and how long the longest took."""
+    """Counts of the outcomes, and the longest time."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -111,7 +111,7 @@ def test_damaged_files_load_to_the_same_model_or_not_at_all(kind: str) -> None:
 
 
 def changes(data: bytes) -> Iterator[tuple[Any, str, bytes]]:
-    """Make well-formed archives with true checksums that say something else."""
+    """Yield well-formed archives with correct checksums and changed contents."""
     header, arrays = unpacked(data)
     for name, values in arrays.items():
         for change, new in changed_array(values):
@@ -126,7 +126,7 @@ def changes(data: bytes) -> Iterator[tuple[Any, str, bytes]]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_the_file_itself_contradicts_is_refused_and_the_rest_makes_sense(name: str) -> None:
+def test_contradictory_files_are_refused_and_all_others_are_consistent(name: str) -> None:
     tally = Tally()
     assert load_or_refuse(repacked(*unpacked(MODELS[name]))) is not None
     for number, (place, change, data) in enumerate(changes(MODELS[name])):
@@ -135,7 +135,7 @@ def test_what_the_file_itself_contradicts_is_refused_and_the_rest_makes_sense(na
         model = tally.load(data)
         if model is None or model.to_bytes(model.extra_) == MODELS[name]:
             continue
-        tally.outcomes["as something else, where nothing contradicts it"] += 1
+        tally.outcomes["loaded as another model, without a contradiction"] += 1
         assert is_free(place), f"{place}: {change} was not found"
         if number % EVERY_LEARNS == 0:
             with warnings.catch_warnings():
@@ -207,7 +207,7 @@ def _nested(depth: int) -> Any:
 
 def test_hostile_files_take_no_more_memory_than_honest_ones() -> None:
     tally, most = Tally(), 0.0
-    # What is imported or compiled for the first time is no one file's.
+    # Imports and compilation must not count for the first file.
     allocated_while(load_or_refuse(MODELS["fading"]))
     for name, data in hostile():
         peak, model = allocated(data)
@@ -231,7 +231,7 @@ def allocated_while(model: StreamingKernelPCA) -> int:
             if "cannot change within a stream" not in str(error) and "features" not in str(error):
                 raise
         except MemoryError:
-            # As many components as a parameter asks for.
+            # A parameter may request too many components.
             pass
         return tracemalloc.get_traced_memory()[1]
     finally:

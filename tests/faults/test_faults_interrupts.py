@@ -1,4 +1,4 @@
-"""Exceptions and Ctrl-C in the middle of a change: the state is that of before or after, and the stream goes on.
+"""Exceptions and Ctrl-C in the middle of a change: the state is that of before or after, and the stream continues.
 
 HYPOTHESIS_PROFILE=nightly interrupts at every line.
 """
@@ -37,7 +37,7 @@ OTHER = begun(kernel=kernels.RBF(0.3)).partial_fit(ROWS[100:140])
 BAD = ROWS[100:105].copy()
 BAD[2] = np.nan
 
-# What is changed, by what. Each returns nothing that matters.
+# Methods that change a model.
 CHANGES: dict[str, tuple[StreamingKernelPCA, Callable[[StreamingKernelPCA], object]]] = {
     "first rows": (StreamingKernelPCA(2, **SMALL), lambda model: model.partial_fit(ROWS[:5])),
     "rows that wait": (begun(), lambda model: model.partial_fit(ROWS[100:104])),
@@ -58,7 +58,7 @@ CHANGES: dict[str, tuple[StreamingKernelPCA, Callable[[StreamingKernelPCA], obje
 
 
 def is_free(model: StreamingKernelPCA) -> bool:
-    """Say whether another thread could write."""
+    """Tell whether another thread could write."""
     found: list[bool] = []
 
     def attempt() -> None:
@@ -111,7 +111,7 @@ def test_interrupted_at_any_line_nothing_is_half_done(
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_signals_in_the_middle_of_many_blocks(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are looked at in other threads meanwhile."""
+    """Other threads prepare blocks meanwhile."""
     monkeypatch.setattr(stream, "blas_threads", lambda: n_threads)
     monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
     rng, outcomes = np.random.default_rng(9), Counter[str]()
@@ -150,7 +150,7 @@ def test_signals_in_the_middle_of_many_blocks(n_threads: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
-def test_an_exception_in_a_thread_that_looks_ahead_changes_nothing(
+def test_an_exception_in_a_prefetching_thread_changes_nothing(
     kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "blas_threads", lambda: 3)

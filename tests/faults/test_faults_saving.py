@@ -1,4 +1,4 @@
-"""Saving that is killed, interrupted, or finds no room: a readable file stays, and at most one interval is lost.
+"""Saving that is killed, interrupted, or fails on a full disk: a readable file stays, and at most one interval is lost.
 
 HYPOTHESIS_PROFILE=nightly kills 1,000 processes.
 """
@@ -47,7 +47,7 @@ def learned(n_rows: int) -> StreamingKernelPCA:
 
 
 def in_a_child(act: Callable[[], None], *, seconds: int = 60) -> int:
-    """Run something in a process of its own; return its exit code, minus the signal if one ended it."""
+    """Run a function in a separate process; return its exit code, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -63,7 +63,7 @@ def in_a_child(act: Callable[[], None], *, seconds: int = 60) -> int:
 
 
 def consume(path: Path, reports: int) -> None:
-    """Learn and save for ever from where the last process was killed, and report what is begun and what is done."""
+    """Learn and save endlessly, from where the last process was killed, and report each start and end of a save."""
     checkpoints = Checkpointer(path, every_rows=INTERVAL, keep=2)
     model = checkpoints.latest() or new_model()
     offset = model.extra_["offset"] if model.extra_ else 0
@@ -188,7 +188,7 @@ def test_a_small_file_system_that_is_full_leaves_the_old_file() -> None:
     print("full file system: the old file stays")
 
 
-def test_a_folder_that_nobody_may_write_to_keeps_its_file() -> None:
+def test_a_read_only_folder_keeps_its_file() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         with kept(folder) as model:
@@ -207,7 +207,7 @@ def test_a_folder_that_nobody_may_write_to_keeps_its_file() -> None:
 
 
 class Failing:
-    """A file on a disk that fails at the n-th thing that is asked of it."""
+    """A file on a disk that fails at the n-th operation."""
 
     left = 0
 

@@ -1,4 +1,4 @@
-"""Whatever state a stream can come to is saved and loaded: what is checked on loading is never too strict."""
+"""Every state that a stream can reach is saved and loaded: the checks on loading are never too strict."""
 
 import warnings
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def weights(draw: Any, n: int) -> Array | float | None:
 
 
 def refused_or_done(act: Callable[[], Any]) -> None:
-    """Carry something out, unless it is refused by a message: rows out of a kernel's range, say."""
+    """Call a function, which may refuse by a message, for example rows outside a kernel's range."""
     try:
         act()
     except ValueError as error:

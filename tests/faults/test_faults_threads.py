@@ -1,4 +1,4 @@
-"""Readers beside a writer, writers side by side, processes that fork: every answer is one that was published.
+"""Readers beside a writer, several writers, processes that fork: every answer is one that was published.
 
 HYPOTHESIS_PROFILE=nightly reads 10^6 times.
 """
@@ -48,7 +48,7 @@ def switching_often() -> Iterator[None]:
 
 
 def side_by_side(*acts: Callable[[], None]) -> None:
-    """Run all at once; raise what the first of them raised."""
+    """Run all at the same time; raise the first error."""
     errors: list[BaseException] = []
 
     def guarded(act: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ QUESTIONS: list[Callable[[StreamingKernelPCA], Any]] = [
 
 
 def test_every_answer_is_that_of_a_published_snapshot() -> None:
-    """The writer cuts the same stream in the same way again and again, so all that it may publish is known."""
+    """The writer always cuts the same stream in the same way, so all possible snapshots are known."""
     cuts = [1, 3, 1, 40, 1, 1, 64, 20, 100, 1, 33] * 4
     pieces = np.split(ROWS[: sum(cuts)], np.cumsum(cuts)[:-1])
     allowed: list[set[bytes]] = [set() for _ in QUESTIONS]

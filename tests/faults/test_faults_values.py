@@ -1,4 +1,4 @@
-"""Rows and kernels at the ends of what numbers can be.
+"""Rows and kernels at the limits of the range of numbers.
 
 HYPOTHESIS_PROFILE=nightly gives 10^6 equal rows.
 """
@@ -87,7 +87,7 @@ def test_gamma_so_small_that_all_rows_are_the_same(settings: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     "order", ["nearest first", "farthest first", "alternating", "each row twice", "outliers first"]
 )
-def test_the_promise_holds_in_whatever_order_rows_come(order: str) -> None:
+def test_the_tolerance_is_kept_whatever_the_order_of_rows(order: str) -> None:
     rows = np.concatenate([ROWS, 30.0 * ROWS[:20]])
     by_length = rows[np.argsort(np.einsum("ij,ij->i", rows, rows))]
     orders = {
@@ -110,7 +110,7 @@ def test_the_promise_holds_in_whatever_order_rows_come(order: str) -> None:
 
 @pytest.mark.parametrize("kernel", ["rbf", kernels.RBF("median"), "linear"])
 @pytest.mark.parametrize("factor", [1e-60, 1e-110, 5e-324])
-def test_rows_that_wait_may_be_forgotten_before_their_scale_is_settled(kernel: Any, factor: float) -> None:
+def test_pending_rows_may_be_forgotten_before_the_scale_is_settled(kernel: Any, factor: float) -> None:
     model = StreamingKernelPCA(2, kernel=kernel, block_size=64).partial_fit(ROWS[:20]).forget(factor)
     same = StreamingKernelPCA(2, kernel=kernel, block_size=64).partial_fit(ROWS[:20])
     np.testing.assert_allclose(model.transform(ROWS), same.transform(ROWS), atol=1e-8)

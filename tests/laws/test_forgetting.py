@@ -1,4 +1,4 @@
-"""Law 5: forgetting is weighting; law 2: the bounds hold whatever was forgotten; and nothing runs out of range."""
+"""Law 5: forgetting is weighting; law 2: the bounds hold with forgetting; and no number leaves its range."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ HALF_LIVES = st.sampled_from([0.7, 5.0, 40.0, 1e6])
 
 
 def decayed_weights(n: int, half_life: float) -> Array:
-    """Weights of rows that halve every so many rows, the newest counting one."""
+    """Weights of rows that halve every half-life, the newest of weight one."""
     return 2.0 ** (-np.arange(n)[::-1] / half_life)
 
 
@@ -95,7 +95,7 @@ def test_cuts_do_not_matter_while_rows_fade(
     assert state(cut) == state(whole)
 
 
-def test_atoms_of_the_past_leave_by_themselves() -> None:
+def test_atoms_of_the_past_are_swapped_out() -> None:
     rng = np.random.default_rng(0)
     model = streaming_model(2, kernel=kernels.RBF(0.5), max_atoms=10, half_life=200.0, block_size=50)
     model.partial_fit(rng.normal(size=(3000, 2))).partial_fit(rng.normal(size=(3000, 2)) + 8.0).refit()

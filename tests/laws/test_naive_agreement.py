@@ -160,7 +160,7 @@ def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None
     oracle = naive.learn(X, weights, case.function, two_passes=True, **SETTINGS)
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
-    # The stream goes on from there: every atom has now been exposed to all rows.
+    # The stream continues from there: the statistics of every atom now count all rows.
     later = rng.normal(size=(48, 2)) + 2.0
     for start in range(0, 48, 16):
         oracle.advance(later[start : start + 16], np.ones(16))
@@ -196,10 +196,10 @@ def test_agrees_after_every_block_of_a_stream_that_swaps_often() -> None:
     assert oracle.n_removed >= 10
 
 
-def test_agrees_on_searches_that_were_put_off() -> None:
-    """A stream without news is searched ever less often, one whose residual jumps at once."""
+def test_agrees_on_postponed_searches() -> None:
+    """A steady stream is searched ever less often; one whose residual jumps is searched at once."""
     rng = np.random.default_rng(3)
-    # Rows of one small set come again and again: once it is explained as well as two atoms can, nothing is found.
+    # Rows of a small set recur: once two atoms explain it as well as they can, searches find nothing.
     X = rng.normal(size=(6, 2))[rng.integers(6, size=270 * 4)]
     X[260 * 4 :] += 6.0
     case = KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
@@ -210,7 +210,7 @@ def test_agrees_on_searches_that_were_put_off() -> None:
     assert calm.n_put_off > 80
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)
-    # Of ten blocks of news some are searched before the pause is over.
+    # Some of ten blocks of new rows are searched before the end of the interval.
     assert oracle.n_put_off < calm.n_put_off + 9
     assert oracle.n_drifts == 1
 
@@ -221,7 +221,7 @@ def test_agrees_with_pending_rows() -> None:
     oracle = naive.learn(X[:64], np.ones(64), case.function, **SETTINGS)
     assert_agree(model, oracle.with_pending(X[64:], np.ones(11)), X, center=True)
 
-    # The pending rows were lent to a copy: the stream itself ends as if nobody had asked.
+    # Queries give the pending rows to a copy, so they do not affect the stream.
     rest = np.random.default_rng(4).normal(size=(5, 2))
     oracle.advance(np.concatenate([X[64:], rest]), np.ones(16))
     assert_agree(model.partial_fit(rest).refit(), oracle, X, center=True)

@@ -1,4 +1,4 @@
-"""Promises of the estimators that are easy to break from afar."""
+"""Promises of the estimators that a change elsewhere can easily break."""
 
 import copy
 import pickle
@@ -36,7 +36,7 @@ def test_rows_that_nearly_depend_on_each_other_make_a_square_factor(seed):
 
 
 @pytest.mark.parametrize("block_size", [16, 512])
-def test_a_stream_too_young_for_its_number_of_active_atoms_goes_on(block_size):
+def test_a_stream_with_fewer_rows_than_active_atoms_continues(block_size):
     model = StreamingKernelPCA(3, n_active=50, block_size=block_size)
     with pytest.warns(SparsityWarning, match="n_active=50 is more than the .* candidates there are so far"):
         answer = model.partial_fit(rows_of(0, 20, 3)).transform(rows_of(1, 5, 3))
@@ -140,7 +140,7 @@ def test_likelihood_axes_need_a_likelihood():
 
 
 @pytest.mark.parametrize("model", [SparseKernelPCA(), StreamingKernelPCA()], ids=repr)
-def test_nothing_that_varies_has_no_path(model):
+def test_rows_without_variance_have_no_path(model):
     model.fit(np.ones((5, 2)))
     with pytest.raises(SparsityError, match="sparsity_path: the rows do not vary"):
         model.sparsity_path()
@@ -161,7 +161,7 @@ def test_a_large_offset_does_not_silence_small_variances():
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_a_kernel_that_is_not_positive_definite_is_said(estimator):
+def test_a_kernel_that_is_not_positive_definite_gives_a_warning(estimator):
     rows = rows_of(0, 300, 8)
     with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
         model = estimator(3, kernel=Sigmoid(0.5, coef0=-3.0)).fit(rows)
@@ -184,6 +184,6 @@ def test_it_is_the_last_step_of_a_pipeline(estimator):
     np.testing.assert_allclose(pipeline.score_samples(rows).shape, (60,))
 
 
-def test_an_unfitted_model_names_what_was_asked():
+def test_an_unfitted_model_names_the_request():
     with pytest.raises(AttributeError, match=r"^score_samples needs a fitted"):
         StreamingKernelPCA().score_samples([[1.0]])

@@ -1,4 +1,4 @@
-"""Any order of learning, forgetting, merging and asking, beside the slow and obvious model."""
+"""Any order of learning, forgetting, merging and querying, compared with the slow and obvious model."""
 
 import copy
 import pickle
@@ -28,7 +28,7 @@ def rows_of(seed: list[int], count: int) -> tuple[Array, Array]:
 
 
 class LivingModel(RuleBasedStateMachine):
-    """A streaming model and its twin, which takes in rows block by block."""
+    """A streaming model and its twin, which learns block by block."""
 
     @initialize(max_atoms=st.sampled_from([None, 3, 7]), half_life=st.sampled_from([None, 30.0]))
     def begin(self, max_atoms: int | None, half_life: float | None) -> None:
@@ -39,7 +39,7 @@ class LivingModel(RuleBasedStateMachine):
         self.n_draws = 0
 
     def new_rows(self, seed: int, count: int) -> tuple[Array, Array]:
-        """Draw rows that never came before: which of two equal rows becomes an atom is nobody's law."""
+        """Draw rows that never came before, as no law decides which of two equal rows becomes an atom."""
         self.n_draws += 1
         return rows_of([seed, self.n_draws], count)
 

@@ -114,7 +114,7 @@ def test_rows_in_single_precision_are_rounded_rows(
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
-def test_rows_kept_take_what_their_precision_asks_for(dtype: Any, size: int) -> None:
+def test_stored_rows_take_the_memory_of_their_precision(dtype: Any, size: int) -> None:
     X = np.random.default_rng(0).normal(size=(70, 3))
     stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X)._stream
     assert stream is not None
@@ -129,7 +129,7 @@ def test_rows_kept_take_what_their_precision_asks_for(dtype: Any, size: int) -> 
     assert {rows.dtype.itemsize for rows in (stream.summary.reservoir.rows, stream.summary.basis.atoms)} == {8}
 
 
-# Weight is what a row counts
+# Weights
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -249,7 +249,7 @@ def test_reading_never_writes(data: st.DataObject, X: Array, case: KernelCase, b
 
 
 @given(st.data(), rows(min_rows=4), kernel_cases(), budgets())
-def test_a_refit_leaves_the_stream_where_it_is(
+def test_a_refit_does_not_change_the_stream(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]
 ) -> None:
     asked, left_alone = (streaming_model(2, kernel=case.kernel, **budget) for _ in range(2))

@@ -1,19 +1,70 @@
-"""A block against its definition, and sums of kernel values against sums of coordinates."""
+"""Pending rows, blocks against their definition, and blocks prepared ahead in threads."""
+
+import threading
+import time
 
 import numpy as np
 import pytest
+from comparisons import state
 from hypothesis import given
 from hypothesis import strategies as st
 from scenes import rbf, residual_gram
 
+from streamkpca import StreamingKernelPCA, kernels
 from streamkpca._core.triangular import solve_factor
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear
-from streamkpca.stream.blocks import Block
+from streamkpca.stream import state as stream
+from streamkpca.stream.blocks import Block, BlockPrefetcher, RowBuffer
 from streamkpca.stream.summary import Summary
 
+ROWS = np.random.default_rng(0).normal(size=(200, 3))
+WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 200)
 SEEDS = st.integers(0, 10**6)
+
+
+# Pending rows
+
+
+@given(st.lists(st.integers(0, 40), max_size=8))
+def test_rows_stay_in_order_and_older_values_do_not_change(sizes):
+    values, start = [RowBuffer.empty(3)], 0
+    for size in sizes:
+        piece = slice(start, min(start + size, 199))
+        values.append(values[-1].joined(ROWS[piece], WEIGHTS[piece], 200))
+        start = piece.stop
+    stops = np.minimum(np.cumsum([0, *sizes]), 199)
+    for value, stop in zip(values, stops, strict=True):
+        assert value.n_rows == stop
+        np.testing.assert_array_equal(value.rows, ROWS[:stop])
+        np.testing.assert_array_equal(value.weights, WEIGHTS[:stop])
+
+
+def test_most_single_rows_are_written_in_place():
+    pending, buffers = RowBuffer.empty(3), set()
+    for i in range(127):
+        pending = pending.joined(ROWS[i : i + 1], WEIGHTS[i : i + 1], 128)
+        buffers.add(id(pending.row_buffer))
+    assert len(buffers) <= 4
+    np.testing.assert_array_equal(pending.rows, ROWS[:127])
+
+
+@pytest.mark.parametrize("most", [2, 100, 10**15])
+def test_buffers_are_no_larger_than_a_block_and_no_larger_than_needed(most):
+    pending = RowBuffer.empty(3).joined(ROWS[:1], WEIGHTS[:1], most)
+    assert len(pending.row_buffer) == min(most, 32)
+
+
+def test_decay_leaves_the_older_value():
+    pending = RowBuffer.empty(3).joined(ROWS[:5], WEIGHTS[:5], 8)
+    decayed = pending.decayed(0.5)
+    np.testing.assert_array_equal(decayed.weights, 0.5 * WEIGHTS[:5])
+    np.testing.assert_array_equal(pending.weights, WEIGHTS[:5])
+    np.testing.assert_array_equal(decayed.joined(ROWS[5:6], WEIGHTS[5:6], 8).rows, ROWS[:6])
+
+
+# Blocks
 
 
 def scene(seed, m, b, gamma=0.3, spread=1.0):
@@ -24,7 +75,7 @@ def scene(seed, m, b, gamma=0.3, spread=1.0):
 
 
 @given(SEEDS, st.integers(0, 6), st.integers(1, 12))
-def test_what_is_unexplained_is_the_sum_of_squared_distances(seed, m, b):
+def test_the_unexplained_energy_is_the_sum_of_squared_distances(seed, m, b):
     basis, rows, weights = scene(seed, m, b)
     block = Block(basis, rows, weights)
     expected = weights @ np.diagonal(residual_gram(rows, basis.atoms))
@@ -37,17 +88,17 @@ def test_what_is_unexplained_is_the_sum_of_squared_distances(seed, m, b):
 def test_a_block_knows_when_the_atoms_have_changed():
     basis, rows, weights = scene(0, 4, 6)
     block = Block(basis, rows, weights)
-    assert block.is_seen_from(basis)
-    assert block.is_seen_from(basis.copy())
+    assert block.is_current_for(basis)
+    assert block.is_current_for(basis.copy())
     basis.extend(rows[:1])
-    assert not block.is_seen_from(basis)
-    # It still speaks of the atoms that it was compared with.
+    assert not block.is_current_for(basis)
+    # Its coordinates are still those for the atoms that it was compared with.
     assert block.projected().coordinates.shape == (6, 4)
 
 
 @pytest.mark.parametrize("spread", [1.0, 0.1, 0.03, 0.01, 1e-3])
-def test_sums_of_kernel_values_are_as_right_as_the_distortion_says(spread):
-    """Ever closer atoms: what is lost stays below the bound, and above it coordinates are summed instead."""
+def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(spread):
+    """As atoms come closer, the error stays below the bound; beyond a limit coordinates are summed instead."""
     basis, rows, weights = scene(5, 24, 400, spread=spread)
     m = basis.size
     kernel_rows = basis.kernel.program.matrix(rows, basis.atoms)
@@ -67,11 +118,113 @@ def test_sums_of_kernel_values_are_as_right_as_the_distortion_says(spread):
     assert summary.moments.losses.rounding == pytest.approx(basis.rounding_amplification * weights.sum())
 
 
-def test_close_atoms_are_told_from_distant_ones():
+def test_close_atoms_are_not_well_conditioned():
     assert scene(5, 24, 1)[0].is_well_conditioned
     assert not scene(5, 24, 1, spread=0.03)[0].is_well_conditioned
 
 
-def test_rows_without_atoms_are_unexplained_whole():
+def test_without_atoms_all_energy_is_unexplained():
     block = Block(Basis(Linear(), 2), np.array([[3.0, 4.0], [0.0, 2.0]]), np.array([1.0, 0.5]))
     assert block.unexplained == block.sums.energy == 27.0
+
+
+# Blocks prepared ahead
+
+
+def prepared(n_threads, n_blocks, *, n_ahead=lambda number: 99, delay=0.0):
+    """Request blocks in order; return them, and the thread that prepared each."""
+    threads = {}
+
+    def prepare(number):
+        threads[number] = threading.current_thread()
+        time.sleep(delay)
+        return f"block {number}"
+
+    with BlockPrefetcher(n_threads) as ahead:
+        blocks = [ahead.block(i, min(i + n_ahead(i), n_blocks) - 1, prepare) for i in range(n_blocks)]
+    return blocks, threads
+
+
+def test_one_thread_prepares_nothing_ahead():
+    assert prepared(1, 5) == ([None] * 5, {})
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 7])
+@pytest.mark.parametrize("n_blocks", [2, 5, 40])
+def test_blocks_come_in_order_whatever_thread_prepares_them(n_threads, n_blocks):
+    blocks, threads = prepared(n_threads, n_blocks, delay=0.001)
+    assert blocks == [f"block {i}" for i in range(n_blocks)]
+    assert len(threads) == n_blocks
+    assert len(set(threads.values())) <= n_threads
+
+
+def test_this_thread_prepares_blocks_and_so_do_others():
+    _, threads = prepared(2, 30, delay=0.005)
+    shares = [list(threads.values()).count(thread) for thread in set(threads.values())]
+    assert len(shares) == 2
+    assert threading.current_thread() in threads.values()
+    assert min(shares) >= 8
+
+
+def test_blocks_after_the_last_that_is_worth_preparing_are_not_prepared():
+    blocks, threads = prepared(2, 12, n_ahead=lambda number: 3 if number < 4 else 0)
+    assert blocks[:4] == [f"block {i}" for i in range(4)]
+    # Prepared before fewer blocks were worth it.
+    assert max(threads) <= 6
+    assert blocks[7:] == [None] * 5
+
+
+def test_an_error_is_raised_and_no_thread_is_left_running():
+    def prepare(number):
+        if number == 3:
+            raise ZeroDivisionError
+        return number
+
+    def request():
+        with BlockPrefetcher(3) as ahead:
+            for i in range(8):
+                ahead.block(i, 7, prepare)
+
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        request()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("settings", [{"max_atoms": 12}, {"max_atoms": None, "tolerance": 0.2}, {"half_life": 40.0}])
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch, settings):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(7, 3))[rng.integers(7, size=2600)] + rng.normal(scale=0.2, size=(2600, 3))
+    X[2000:] += 1.0
+    monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
+    models, ahead = [], []
+    original = BlockPrefetcher.block
+
+    def spy(*arguments):
+        block = original(*arguments)
+        ahead.append(block is not None)
+        return block
+
+    monkeypatch.setattr(BlockPrefetcher, "block", spy)
+    for n_threads in (1, 3):
+        monkeypatch.setattr(stream, "blas_threads", lambda n_threads=n_threads: n_threads)
+        options = {"max_atoms": 12, "block_size": 8, "refit_every": 64, "noise_variance": None} | settings
+        models.append(StreamingKernelPCA(3, kernel=kernels.RBF(0.3), **options))
+        ahead.clear()
+        models[-1].partial_fit(X[:5]).partial_fit(X[5:])
+    assert sum(ahead) >= 5
+    assert state(models[0]) == state(models[1])
+
+
+def test_functions_of_the_caller_are_called_by_one_thread(monkeypatch):
+    threads = set()
+
+    def inner(X, Y):
+        threads.add(threading.current_thread())
+        return X @ Y.T
+
+    monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(stream, "blas_threads", lambda: 4)
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    StreamingKernelPCA(2, kernel=kernels.Custom(inner), max_atoms=None, block_size=8).partial_fit(X)
+    assert threads == {threading.current_thread()}

@@ -1,4 +1,4 @@
-"""Archives, and what a stream's parts promise each other."""
+"""Archives, headers, and the agreement between the parts of a stream."""
 
 import io
 import json
@@ -77,19 +77,19 @@ def test_arrays_must_be_those_that_are_expected(expected, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "its header is no JSON object"),
-        ('{"a": 1, "a": 2}', "no JSON text: a name is given twice"),
-        ('{"a": NaN}', "NaN is no finite number"),
-        ('{"a": 1e999}', "1e999 is no finite number"),
-        ('{"a": "\u00fc"}', "no JSON text"),
-        ("[" * 100_000, "no JSON text|is no JSON object"),
+        ("[1]", "its header is not a JSON object"),
+        ('{"a": 1, "a": 2}', "its header is not JSON: a key occurs twice"),
+        ('{"a": NaN}', "NaN is not a finite number"),
+        ('{"a": 1e999}', "1e999 is not a finite number"),
+        ('{"a": "\u00fc"}', "its header is not JSON"),
+        ("[" * 100_000, "its header is not"),
         ('{"a": [' + "0," * 300_000 + "0]}", "holds about .* values; at most"),
         (" " * 5_000_000, "its header has 5000000 bytes; at most"),
-        ('{"a": ' + "1" * 10_000 + "}", "no JSON text"),
+        ('{"a": ' + "1" * 10_000 + "}", "its header is not JSON"),
     ],
     ids=["list", "twice", "nan", "inf", "letters", "deep", "many", "long", "digits"],
 )
-def test_a_strange_header_is_refused(text, message):
+def test_a_bad_header_is_refused(text, message):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("header.json", text.encode("utf-8"))
@@ -114,15 +114,15 @@ def npy(array: Any, **how: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no array in numpy's format"),
-        (b"\x80\x04]\x94.", "no array in numpy's format"),
-        (npy(np.zeros(2))[:-1], "has 143 bytes, but its shape takes 144"),
+        (b"", "not an array in numpy's format"),
+        (b"\x80\x04]\x94.", "not an array in numpy's format"),
+        (npy(np.zeros(2))[:-1], "has 143 bytes, but its shape needs 144"),
         (npy(np.zeros(2)) + b"\0", "has 145 bytes"),
         (npy(np.zeros((2, 2)).T), "has shape"),
         (npy(np.asfortranarray(np.zeros((2, 1)))), "has shape"),
-        (npy(np.array([None, 1]), allow_pickle=True), "no plain array|type"),
-        (npy(np.zeros(2, dtype=[("a", float)])), "no plain array"),
-        (npy(np.zeros(2), version=(2, 0)), "no array in numpy's format"),
+        (npy(np.array([None, 1]), allow_pickle=True), "not a plain array|type"),
+        (npy(np.zeros(2, dtype=[("a", float)])), "not a plain array"),
+        (npy(np.zeros(2), version=(2, 0)), "not an array in numpy's format"),
         (npy(np.zeros(2, dtype=">f8")), "holds numbers of type >f8 but should hold <f8"),
         (npy(np.zeros(())), "has shape"),
         (npy(np.zeros(2)).replace(b"(2,)", b"(9,)"), r"has shape \(9,\)"),
@@ -141,7 +141,7 @@ def test_compressed_members_are_refused_before_they_are_unpacked():
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_members_that_are_there_twice_are_refused():
+def test_duplicate_members_are_refused():
     file = with_member("x.npy", npy(np.zeros(2)))
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("x.npy", npy(np.ones(2)))
@@ -149,7 +149,7 @@ def test_members_that_are_there_twice_are_refused():
         Archive(file)
 
 
-def test_a_long_list_of_members_is_not_even_read():
+def test_a_long_list_of_members_is_refused_unread():
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for number in range(3000):
@@ -182,15 +182,15 @@ def test_numbers_of_a_dataclass_come_back_infinity_included():
     ("read", "message"),
     [
         (lambda fields: fields.value("z"), "x lacks 'z'"),
-        (lambda fields: fields.integer("text"), "x.text is 'a' but should be a whole number of at least 0"),
+        (lambda fields: fields.integer("text"), "x.text is 'a' but should be an integer of at least 0"),
         (lambda fields: fields.integer("flag"), "x.flag is True"),
-        (lambda fields: fields.integer("one", least=2), "x.one is 1 but should be a whole number of at least 2"),
-        (lambda fields: fields.integer("huge"), "not too large"),
+        (lambda fields: fields.integer("one", least=2), "x.one is 1 but should be an integer of at least 2"),
+        (lambda fields: fields.integer("huge"), "should be an integer of at least 0, at most 1152921504606846976"),
         (lambda fields: fields.real("flag"), "should be a number"),
         (lambda fields: fields.real("vast"), "within the range of float64"),
         (lambda fields: fields.flag("one"), "x.one is 1 but should be true or false"),
-        (lambda fields: fields.optional_text("one"), "should be a text or null"),
-        (lambda fields: fields.optional_texts("list", 3), "should be null or a list of 3 texts"),
+        (lambda fields: fields.optional_text("one"), "should be a string or null"),
+        (lambda fields: fields.optional_texts("list", 3), "should be null or a list of 3 strings"),
         (lambda fields: fields.part("one"), "x.one is 1 but should be an object"),
         (lambda fields: fields.part("list"), "but should be an object"),
     ],
@@ -201,7 +201,7 @@ def test_entries_are_checked(read, message):
         read(HeaderFields(values, "x"))
 
 
-# Meaning: each of these is a well-formed archive, with checksums that fit
+# Contradictions: each of these is a well-formed archive with correct checksums
 
 
 def scaled(name: str, factor: float) -> Any:
@@ -248,7 +248,7 @@ def unpublished(header: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 BROKEN = [
-    (entry("format", "else"), "no checkpoint of a stream"),
+    (entry("format", "else"), "not a checkpoint of a stream"),
     (entry("version", 2), "its format has version 2, and this release reads up to 1; install a later streamkpca"),
     (entry("version", 0), "header.version is 0"),
     (entry("parameters.max_atoms", -1), "its parameters are refused: .*max_atoms must be at least 1"),
@@ -258,29 +258,29 @@ BROKEN = [
     (entry("stream.summary.kernel", "RBF(gamma='scale')"), "is not settled"),
     (entry("stream.summary.kernel", "RBF(gamma=0.3).on([7])"), "uses column 7"),
     (entry("stream.n_features", 4), r"has shape .* but should have"),
-    (entry("stream.block_size", 5), "12 rows wait for a block of 5"),
+    (entry("stream.block_size", 5), "12 rows are pending for a block of 5"),
     (entry("stream.n_rejected", 301), "301 of 300 rows were rejected"),
     (entry("stream.n_rows_at_refit", 301), "later than the last row"),
     (entry("stream.summary.n_rows", 280), "outside the 280 rows"),
     (entry("stream.summary.n_atoms", 7), "has shape"),
     (entry("stream.summary.n_atoms", 10**12), "has shape"),
-    (entry("stream.summary.last_drift", 10**6), "a drift is said to be later"),
+    (entry("stream.summary.last_drift", 10**6), "last_drift is later than the last row"),
     (entry("stream.summary.losses.fresh_arrival", 5.0), "energy is not conserved"),
     (entry("stream.summary.losses.rounding", -1.0), "a length is negative"),
     (entry("stream.summary.settled.total_weight", -1.0), "a total weight is negative"),
     (entry("stream.summary.settled.total_weight", 0.0), "squared weights exceed"),
-    (entry("stream.summary.trend.variance", -1.0), "are negative"),
-    (entry("stream.summary.pace.wait", 10**6), "not within the pause"),
-    (entry("stream.summary.jury.size", 3), "rows are in a sample of 3"),
+    (entry("stream.summary.trend.variance", -1.0), "trend: the variance or a sum is negative"),
+    (entry("stream.summary.pace.wait", 10**6), "not within the interval"),
+    (entry("stream.summary.jury.size", 3), "rows but has room for 3"),
     (entry("stream.scheduled.total_weight", None), "should be a number"),
     (entry("stream.scheduled.noise_variance", -0.5), "noise_variance is -0.5"),
-    (entry("stream.scheduled.n_k", 1), "has shape|are active"),
+    (entry("stream.scheduled.n_k", 1), "has shape|are recorded as active"),
     (put("atoms.factor", (0, 0), -1.0), "a pivot that is not positive"),
     (put("atoms.factor", (0, 1), 1e-9), "not lower triangular"),
     (put("atoms.rows", (0, 0), np.nan), "atoms.rows: a number is not finite"),
     (scaled("atoms.factor", 1.0 + 1e-6), "not that of its atoms' kernel matrix"),
     (reversed_rows("atoms.rows"), "not that of its atoms' kernel matrix"),
-    (scaled("atoms.energy", 1.1), "atoms.energy is not what follows"),
+    (scaled("atoms.energy", 1.1), "atoms.energy does not follow"),
     (put("atoms.positions", 0, -3), "outside the 288 rows"),
     (put("atoms.weights", 0, -3.0), "a number is negative"),
     (indefinite, "settled.second is not positive semidefinite"),
@@ -294,39 +294,39 @@ BROKEN = [
     (scaled("jury.rows", 2.0), "atoms and jury hold different rows"),
     (scaled("atoms.rows", -1.0), "atoms and jury hold different rows from the same position"),
     (scaled("scheduled.atoms", -1.0), "hold different rows from the same position"),
-    (scaled("reservoir.weights", 1e3), "reservoir are said to weigh more than the stream"),
-    (scaled("atoms.exposure", 1e3), "an atom has seen more than the whole stream"),
-    (entry("stream.summary.reservoir.size", 10**6), "a sample of 1000000 rows where 20 were asked for"),
-    (entry("stream.summary.settled.total_squared_weight", 1e-9), "the squares cannot be just 1e-09"),
+    (scaled("reservoir.weights", 1e3), "reservoir: its rows weigh more than the stream"),
+    (scaled("atoms.exposure", 1e3), "more weight since an atom's admission than in the stream"),
+    (entry("stream.summary.reservoir.size", 10**6), "its size is 1000000 but reservoir_size is 20"),
+    (entry("stream.summary.settled.total_squared_weight", 1e-9), "cannot sum to 1e-09"),
     (entry("stream.summary.settled.total_weight", 1e200), "the total weight cannot be squared"),
     (entry("stream.summary.settled.total_weight", 1e103), "288 rows cannot weigh 1e\\+103"),
     (
         entry("stream.summary.settled.largest_energy", 0.5),
-        "is said to be the largest|none of more energy than 0.5",
+        "largest_energy is 0.5, but|energy up to 0.5 cannot have",
     ),
     (entry("stream.summary.losses.stale_length", 1e300), "a length cannot be squared"),
     (entry("stream.summary.trend.level", 1e300), "the level cannot be squared"),
-    (entry("stream.summary.pace.usual_residual", -1.0), "the residuals are no residuals"),
-    (entry("stream.n_rows_at_refit", 0), "0 rows had come when the axes were refitted, of which there are some"),
-    (entry("stream.n_rows_before", 10**6), "more rows before the first that counts than rows"),
+    (entry("stream.summary.pace.usual_residual", -1.0), "pace: a residual is negative"),
+    (entry("stream.n_rows_at_refit", 0), "n_rows_at_refit is 0, but there are axes of a scheduled refit"),
+    (entry("stream.n_rows_before", 10**6), "n_rows_before exceeds the number of rows"),
     (unpublished, "axes were refitted but never published"),
     (entry("stream.scheduled.kernel", "RBF(gamma=0.31)"), "scheduled: the kernel is not that of the stream"),
-    (entry("stream.scheduled.unexplained_energy_ratio", 1.5), "more than all energy is unexplained"),
+    (entry("stream.scheduled.unexplained_energy_ratio", 1.5), "unexplained_energy_ratio is above 1"),
     (put("scheduled.atom_rows", 0, 10**9), "outside the 300 rows"),
     (put("published.mean", 0, 1e300), "is longer than any row"),
     (put("pending.weights", 0, 1e101), "a row cannot weigh 1e\\+101"),
     (scaled("scheduled.projection", 1.01), "projection is not that of its axes"),
-    (scaled("scheduled.axes", 1.01), "axes is not what follows"),
+    (scaled("scheduled.axes", 1.01), "axes does not follow"),
     (scaled("scheduled.factor", 1.01), "not that of its atoms' kernel matrix"),
     (scaled("published.offset", 2.0), "offset is not the projection of its mean"),
     (reversed_rows("scheduled.eigenvalues"), "eigenvalues are not in descending order"),
     (scaled("scheduled.eigenvalues", -1.0), "a number is negative"),
-    (scaled("scheduled.explained_variance_ratio", 30.0), "exceeds the whole"),
+    (scaled("scheduled.explained_variance_ratio", 30.0), "sums to more than 1"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_broken_promise_is_found(checkpoint: bytes, change: Any, message: str) -> None:
+def test_a_contradiction_is_found(checkpoint: bytes, change: Any, message: str) -> None:
     header, arrays = parts_of(checkpoint)
     assert archive_of(header, arrays) == checkpoint
     change(header, arrays)
@@ -335,7 +335,7 @@ def test_a_broken_promise_is_found(checkpoint: bytes, change: Any, message: str)
 
 
 def test_answers_before_the_first_block_come_back() -> None:
-    """They have a scale of their own, settled on the rows that wait."""
+    """They have a scale of their own, settled on the pending rows."""
     waiting = StreamingKernelPCA(2).partial_fit(ROWS[:20]).refit()
     merged = StreamingKernelPCA(2, block_size=64).partial_fit(ROWS[:30])
     merged.merge(StreamingKernelPCA(2, block_size=64).partial_fit(ROWS[30:60])).partial_fit(ROWS[60:70])
@@ -346,7 +346,7 @@ def test_answers_before_the_first_block_come_back() -> None:
         assert again.partial_fit(ROWS).to_bytes() == model.partial_fit(ROWS).to_bytes()
 
 
-def test_the_end_of_a_large_archive_is_looked_for_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_large_archive_is_accepted_at_one_offset_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
     data = archive_of({}, {"x": np.zeros(100)})
     monkeypatch.undo()
@@ -358,7 +358,7 @@ def test_the_end_of_a_large_archive_is_looked_for_in_one_place(monkeypatch: pyte
             Archive(io.BytesIO(moved))
 
 
-def test_a_kernel_is_not_called_code_because_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_not_taken_for_code_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamkpca.kernels import parsing as expressions
 
     model = StreamingKernelPCA(2, block_size=32).partial_fit(ROWS)

@@ -68,7 +68,7 @@ def test_the_signal_is_fresh_until_the_new_level_is_known():
 def test_strength_grows_towards_a_signal():
     trend, _ = watched(0.1 + 0.01 * np.resize([1.0, -1.0], 50))
     assert 0.0 <= trend.strength < 0.2
-    # A step counts four deviations at the most, half of one is let pass, and ten signal.
+    # A step is at most four deviations, of which half a deviation is tolerated; a sum of ten is a signal.
     assert trend.observe(0.5, 0.0).strength == pytest.approx(trend.strength + 0.35)
 
 

@@ -17,19 +17,19 @@ def block_of(residuals, weights=None):
     return Block(Basis(Linear(), 1), rows, np.ones(len(rows)) if weights is None else weights)
 
 
-CALM = block_of(np.ones(9))
+STEADY = block_of(np.ones(9))
 
 
 def searches(n_blocks, *, found):
-    """Run through the blocks of a calm stream: which are searched, and the pace at the end."""
-    pace, searched = SearchSchedule(), []
+    """Run through the blocks of a steady stream; return which are searched, and the schedule at the end."""
+    schedule, searched = SearchSchedule(), []
     for i in range(n_blocks):
-        if pace.is_due(CALM):
+        if schedule.is_due(STEADY):
             searched.append(i)
-            pace = pace.searched(found=found, mean_residual=1.0)
+            schedule = schedule.searched(found=found, mean_residual=1.0)
         else:
-            pace = pace.skipped()
-    return np.array(searched), pace
+            schedule = schedule.skipped()
+    return np.array(searched), schedule
 
 
 def test_every_block_of_a_young_stream_is_searched():
@@ -39,44 +39,44 @@ def test_every_block_of_a_young_stream_is_searched():
 
 @pytest.mark.parametrize(("found", "share"), [(False, 1.0), (True, 0.25)])
 def test_old_streams_are_searched_rarely_and_four_times_as_often_while_something_is_found(found, share):
-    searched, pace = searches(9000, found=found)
+    searched, schedule = searches(9000, found=found)
     longest = np.minimum(searched[:-1] ** 2 // 8192, 1024)
     old = searched[:-1] > 300
     gaps = np.diff(searched)[old]
     assert np.all(gaps >= longest[old] // 4)
     np.testing.assert_array_equal(gaps[1:], np.maximum(longest[old][1:] * share, 1).astype(int))
-    assert pace.interval == 1024 * share
+    assert schedule.interval == 1024 * share
     worse = block_of(np.full(9, 1.4))
-    # Not in the first half of the interval, whatever comes.
-    assert not replace(pace, countdown=pace.interval // 2 + 1).is_due(worse)
-    assert replace(pace, countdown=pace.interval // 2).is_due(worse)
-    assert not replace(pace, countdown=pace.interval // 2).is_due(CALM)
+    # Never in the first half of the interval.
+    assert not replace(schedule, countdown=schedule.interval // 2 + 1).is_due(worse)
+    assert replace(schedule, countdown=schedule.interval // 2).is_due(worse)
+    assert not replace(schedule, countdown=schedule.interval // 2).is_due(STEADY)
 
 
-def test_change_makes_younger_but_not_as_young_as_a_new_stream():
-    for age, expected in ((100, 100), (9000, 512)):
-        pace = replace(SearchSchedule(), n_blocks=age, countdown=100, interval=200).reset_after_drift()
-        assert pace.is_due(CALM)
-        assert pace.n_blocks == expected
+def test_a_drift_makes_the_stream_younger_but_not_new():
+    for n_blocks, expected in ((100, 100), (9000, 512)):
+        schedule = replace(SearchSchedule(), n_blocks=n_blocks, countdown=100, interval=200).reset_after_drift()
+        assert schedule.is_due(STEADY)
+        assert schedule.n_blocks == expected
 
 
-def test_finds_bring_searches_back_as_they_went():
-    pace = replace(SearchSchedule(), n_blocks=9000, interval=1024)
-    pauses = []
+def test_successful_searches_halve_the_interval_and_others_double_it():
+    schedule = replace(SearchSchedule(), n_blocks=9000, interval=1024)
+    intervals = []
     for found in (True, True, True, False, False, False):
-        pace = pace.searched(found=found, mean_residual=1.0)
-        pauses.append(pace.interval)
-    assert pauses == [512, 256, 256, 512, 1024, 1024]
+        schedule = schedule.searched(found=found, mean_residual=1.0)
+        intervals.append(schedule.interval)
+    assert intervals == [512, 256, 256, 512, 1024, 1024]
 
 
 @pytest.mark.parametrize(("residual", "due"), [(1.40, False), (1.46, True), (0.5, False)])
 def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
     # 100 rows with a standard deviation of one mean: three standard errors are 0.3 of it.
-    pace = replace(SearchSchedule(), n_blocks=300, interval=8).searched(found=False, mean_residual=1.0, spread=1.0)
-    pace = replace(pace, countdown=pace.interval // 2)
+    schedule = replace(SearchSchedule(), n_blocks=300, interval=8).searched(found=False, mean_residual=1.0, spread=1.0)
+    schedule = replace(schedule, countdown=schedule.interval // 2)
     rows = np.full(100, residual)
     rows[0] += 50.0
-    assert pace.is_due(block_of(rows * residual / rows.mean())) is due
+    assert schedule.is_due(block_of(rows * residual / rows.mean())) is due
 
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=2, max_size=20), st.integers(0, 9))

@@ -1,10 +1,12 @@
+"""The summary of a stream, and how weights decay."""
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.kernels import RBF, Linear
-from streamkpca.stream.summary import Summary
+from streamkpca.stream.summary import Summary, clamp_decay, decayed_weights
 
 SEEDS = st.integers(0, 10**6)
 
@@ -96,7 +98,7 @@ def test_a_summary_shrinks_to_a_lowered_budget():
     assert summary.moments.losses.by_removal > 0.0
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     blocks = blocks_of(0, 6, 10)
     summary, twin = summary_of(blocks[:3], max_atoms=4), summary_of(blocks[:3], max_atoms=4)
     branch = summary.copy()
@@ -131,8 +133,8 @@ def test_rows_without_energy_need_no_atoms():
 
 
 @pytest.mark.parametrize("max_atoms", [6, 3])
-def test_a_jury_that_was_heard_is_held_once(max_atoms):
-    # More rows than it seats; it is heard in the search, and where the budget shrinks.
+def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms):
+    # More rows than the sample holds; a search reads it, and so does a budget that shrinks.
     summary = Summary(RBF(0.3), 3, max_atoms=6)
     for rows, weights in blocks_of(0, 40, 50):
         summary.advance(rows, weights, max_atoms=6, tolerance=0.0)
@@ -144,3 +146,29 @@ def test_a_jury_that_was_heard_is_held_once(max_atoms):
         summary._search(summary.prepare_block(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0)
     assert len(summary.selection_sample) == summary.selection_sample.size
     assert summary.selection_sample._drawn is summary.selection_sample.sorted_draws
+
+
+# Decay
+
+
+@given(st.floats(0.5, 50.0), st.integers(1, 9))
+def test_weights_halve_every_half_life(half_life, b):
+    factor, weights = decayed_weights(np.full(b, 3.0), half_life)
+    assert factor == pytest.approx(2.0 ** (-b / half_life))
+    np.testing.assert_allclose(weights, 3.0 * 2.0 ** (-np.arange(b)[::-1] / half_life))
+    assert decayed_weights(weights, None)[1] is weights
+
+
+def test_rows_whose_decay_underflows_weigh_nothing():
+    factor, weights = decayed_weights(np.ones(5), 1e-3)
+    assert factor == 0.0
+    assert weights.tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+@given(st.floats(0.0, 1.0), st.floats(1e-119, 1e100))
+def test_forgetting_leaves_the_least_total_weight(factor, total):
+    possible = clamp_decay(factor, total, 1e-120)
+    assert factor <= possible <= 1.0
+    assert possible * total >= 1e-120 * (1.0 - 1e-12)
+    assert possible == factor or possible * total == pytest.approx(1e-120)
+    assert clamp_decay(factor, 0.0, 1e-120) == 1.0

@@ -1,4 +1,14 @@
-"""Checkpoints: a model as an archive of arrays and a JSON text, read without trusting it."""
+"""Checkpoints: a model as an archive of arrays and a JSON header, read without trusting it.
+
+archive : the file format, an uncompressed npz archive
+header : entries of the JSON header, each checked as it is read
+codec : a stream as a header and arrays, and back
+checks : whether the parts of a stream that was read agree with each other
+
+An array is added in three files: in the class that holds it, in `codec` (where it is written, expected and restored;
+an array of a snapshot is one line of `_SNAPSHOT`), and in `checks`. Keys in the file never change, whatever fields are
+renamed to.
+"""
 
 import io
 from collections.abc import Callable, Mapping
@@ -30,24 +40,9 @@ VERSION: Final = 1
 def write_checkpoint(
     file: IO[bytes], parameters: Mapping[str, Any], stream: Stream | None, extra: Any, where: str
 ) -> None:
-    """Write a model.
+    """Write checked parameters, a stream, and the caller's JSON data `extra` to an empty seekable file.
 
-    Parameters
-    ----------
-    file : binary file
-        Seekable, empty.
-    parameters : mapping
-        The estimator's, checked.
-    stream : Stream or None
-    extra : object
-        What the caller wants to find again, of what JSON knows.
-    where : str
-        Who asks, for the error text.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `extra` is no JSON, or too large.
+    Raises TypeError or ValueError if JSON cannot express `extra`, or it is too large; `where` begins their text.
     """
     header: dict[str, Any] = {
         "format": FORMAT,
@@ -63,41 +58,22 @@ def write_checkpoint(
         write_archive(file, header, arrays)
     except (TypeError, ValueError, RecursionError) as error:
         raise type(error)(
-            f"{where}: expected extra to be of what JSON knows (texts, finite numbers, true, false, null, lists, "
-            f"dictionaries of texts) but {error}"
+            f"{where}: expected extra to be JSON data (strings, finite numbers, booleans, None, lists, dictionaries "
+            f"with string keys) but {error}"
         ) from None
 
 
 def read_checkpoint(
     file: IO[bytes], settings_of: Callable[[dict[str, Any]], StreamSettings], known_kernel: Kernel | None
 ) -> tuple[dict[str, Any], Stream | None, Any]:
-    """Read a model.
+    """Read parameters, stream and `extra` from a seekable file; CheckpointError if anything is wrong with it.
 
-    Parameters
-    ----------
-    file : binary file
-        Seekable.
-    settings_of : callable
-        Checks parameters.
-    known_kernel : Kernel or None
-        For a kernel with functions of the caller.
-
-    Returns
-    -------
-    parameters : dict
-    stream : Stream or None
-        None where no row was seen.
-    extra : object
-
-    Raises
-    ------
-    CheckpointError
-        Anything is wrong with it.
+    `settings_of` checks the parameters; `known_kernel` is the kernel if it has functions of the caller.
     """
     archive = Archive(file)
     header = HeaderFields(archive.header, "header")
     if header.value("format") != FORMAT:
-        raise CheckpointError("it is an archive, but no checkpoint of a stream")
+        raise CheckpointError("it is an archive, but not a checkpoint of a stream")
     version = header.integer("version", least=1)
     if version > VERSION:
         raise CheckpointError(
@@ -122,14 +98,14 @@ def read_checkpoint(
 
 
 def checkpoint_bytes(write: Callable[[IO[bytes]], None]) -> bytes:
-    """Return what `write` writes."""
+    """Return the bytes that `write` writes."""
     buffer = io.BytesIO()
     write(buffer)
     return buffer.getvalue()
 
 
 def _plain(value: Any) -> Any:
-    """Turn a parameter into what JSON knows."""
+    """Turn a parameter into JSON data."""
     if isinstance(value, Kernel):
         return {"expression": kernel_record(value)}
     return value.item() if isinstance(value, np.generic) else value

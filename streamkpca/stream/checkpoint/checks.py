@@ -1,4 +1,7 @@
-"""Whether a stream that was read from a file makes sense."""
+"""Checks of a stream that was read from a file: of each part by itself, then of the parts against each other.
+
+Errors name the parts by their keys in the file, such as "recent" and "jury".
+"""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -21,11 +24,68 @@ from streamkpca.stream.state import Stream
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
 # Kernel values of other machines differ in their last digits, relative to sqrt(k(x, x) k(y, y)); and rounding adds up
 # over all the rows of a long stream, relative to the energy.
-SAME = 1e-8
-ROUNDING = 1e-6
+_SAME = 1e-8
+_ROUNDING = 1e-6
+# The largest number whose square is finite, roughly; and what counts as zero.
+_LARGEST, _LEAST = 1e150, 1e-300
+# The squares of smaller weights have lost their digits.
+_LEAST_SQUARABLE = 1e-140
+# Rows compared at a time, so that no whole sample is copied.
+_CHUNK = 256
+
+
+def check_stream(stream: Stream) -> None:
+    """Refuse a stream whose parts contradict themselves or each other, by a CheckpointError that says which.
+
+    Notes
+    -----
+    Each figure alone may be any that a stream can reach. Checked together: shapes agree, numbers are finite, factors
+    are lower triangular with a positive diagonal and belong to their atoms' kernel matrices, moments are those of some
+    rows, energy is conserved, samples are in the order of their draws, counts add up, axes are orthonormal and give
+    the projection that is stored, and what is stored twice agrees. O(m^3 + m^2 d), and no more memory than the arrays
+    themselves take.
+
+    This is no protection against forgery: nothing in a file shows whether its rows, weights, counts and moments are
+    those of the stream that it claims to be of. The following cannot be checked, as nothing else in the file determines
+    it: pending rows and their weights; rows of a sample that are stored only once, and keys; moments rotated or scaled
+    together with the losses; weights, eigenvalues, their bounds and shares of a snapshot, as the moments have changed
+    since; parameters that may be set at any time; the seed; positions of rows that are stored once; counts of rows
+    without weight; and what only guides the search for atoms: weights since admission, the trend, the schedule.
+    """
+    summary, pending = stream.summary, stream.pending
+    require_columns(stream.kernel, stream.n_features)
+    if summary is not None:
+        require_columns(summary.basis.kernel, stream.n_features)
+    require(pending.n_rows < stream.block_size, f"{pending.n_rows} rows are pending for a block of {stream.block_size}")
+    require_rows("pending", pending.rows, summary.basis.kernel if summary else stream.kernel, pending.weights)
+    heaviest = float(pending.weights.max(initial=0.0))
+    require(heaviest <= LARGEST_WEIGHT, f"pending.weights: a row cannot weigh {heaviest:.6g}")
+    require(stream.n_rejected <= stream.n_rows, f"{stream.n_rejected} of {stream.n_rows} rows were rejected")
+    require(stream.n_rows_at_refit <= stream.n_rows, "n_rows_at_refit: the last refit is later than the last row")
+    require(
+        (stream.n_rows_at_refit > 0) == (stream.scheduled is not None),
+        f"n_rows_at_refit is {stream.n_rows_at_refit}, but there are "
+        + ("no axes" if stream.scheduled is None else "axes")
+        + " of a scheduled refit",
+    )
+    require(stream.published is not None or stream.scheduled is None, "axes were refitted but never published")
+    require(stream.n_rows_before <= stream.n_rows, "n_rows_before exceeds the number of rows")
+    if summary is not None:
+        _check_summary(summary)
+        require(
+            summary.reservoir.size <= stream.reservoir_size,
+            f"reservoir: its size is {summary.reservoir.size} but reservoir_size is {stream.reservoir_size}",
+        )
+    for name, snapshot in stream.snapshots():
+        _check_snapshot(name, snapshot, stream)
+    _check_same_rows(stream)
+    if summary is not None:
+        _check_weights(summary)
+        _check_samples(summary)
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -54,11 +114,11 @@ def require_not_negative(name: str, numbers: Array) -> None:
     require(bool(np.all(numbers >= 0.0)), f"{name}: a number is negative")
 
 
-def require_positions(name: str, positions: npt.NDArray[np.int64], n_rows: int) -> None:
-    """Check that positions are different ones of the stream."""
+def require_positions(name: str, positions: Positions, n_rows: int) -> None:
+    """Check that positions are distinct and within the stream."""
     inside = len(positions) == 0 or (positions.min() >= 0 and positions.max() < n_rows)
     require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
-    require(len(np.unique(positions)) == len(positions), f"{name}.positions: one is there twice")
+    require(len(np.unique(positions)) == len(positions), f"{name}.positions: one occurs twice")
 
 
 def require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None = None) -> None:
@@ -85,18 +145,18 @@ def require_factor(name: str, factor: Array, atoms: Array, kernel: Kernel) -> No
     with np.errstate(over="ignore", invalid="ignore"):
         difference -= factor @ factor.T
         np.abs(difference, out=difference)
-        difference -= SAME * lengths * lengths[:, None]
+        difference -= _SAME * lengths * lengths[:, None]
     require(bool(np.all(difference <= 0.0)), f"{name}.factor is not that of its atoms' kernel matrix")
 
 
 def require_close(name: str, given: Array, expected: Array, scale: Array) -> None:
-    """Check that numbers are what they must be, up to other machines' last digits of a scale."""
+    """Check that numbers are as expected, up to the last digits of a scale."""
     require_finite(name, given)
-    require(bool(np.all(np.abs(given - expected) <= SAME * np.abs(scale))), f"{name} is not what follows from the rest")
+    require(bool(np.all(np.abs(given - expected) <= _SAME * np.abs(scale))), f"{name} does not follow from the rest")
 
 
 def is_nearly_semidefinite(matrix: Array, rounding: float) -> bool:
-    """Say whether no eigenvalue is below minus `rounding`; the matrix is overwritten."""
+    """Tell whether no eigenvalue is below minus `rounding`; the matrix is overwritten."""
     if not matrix.size:
         return True
     matrix[np.diag_indices_from(matrix)] += rounding
@@ -104,46 +164,18 @@ def is_nearly_semidefinite(matrix: Array, rounding: float) -> bool:
     return bool(dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)[1] == 0)
 
 
-Positions = npt.NDArray[np.int64]
-
-# Rows compared at a time, so that no copy of a whole sample is made.
-_CHUNK = 256
-# Of lower weights the squares have lost their digits.
-_LEAST_SQUARABLE = 1e-140
-
-
-def check_agreement(stream: Stream) -> None:
-    """Check what is known of rows from several parts of a stream.
-
-    Parameters
-    ----------
-    stream : Stream
-        Each part of which makes sense by itself.
-
-    Raises
-    ------
-    CheckpointError
-        Two parts contradict each other; the text says which.
-
-    Notes
-    -----
-    A row is the same wherever it is kept. Rows of a sample weigh no more than the stream, and as much while none was
-    left out; none has more energy than the largest; the square of what rows weigh together is at most their number
-    times the sum of their squares.
-    """
+def _check_same_rows(stream: Stream) -> None:
+    """Check that a row of the stream is the same wherever it is stored."""
     for (name, positions, rows), (other, others_positions, others_rows) in combinations(_kept_rows(stream), 2):
         _, here, there = np.intersect1d(positions, others_positions, assume_unique=True, return_indices=True)
         for start in range(0, len(here), _CHUNK):
             piece = slice(start, start + _CHUNK)
             same = np.array_equal(rows[here[piece]], others_rows[there[piece]])
             require(same, f"{name} and {other} hold different rows from the same position of the stream")
-    if stream.summary is not None:
-        _check_weights(stream.summary)
-        _check_samples(stream.summary)
 
 
 def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
-    """Go through the rows that are kept by name, with their positions in the stream."""
+    """Yield the name, the positions in the stream and the rows of each part that holds rows."""
     summary, pending = stream.summary, stream.pending
     yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
     if summary is not None:
@@ -155,110 +187,53 @@ def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
 
 
 def _check_weights(summary: Summary) -> None:
+    """Check that no part weighs more than its rows can: (sum a)^2 <= n sum a^2, and no sample more than the stream."""
     for name, sums in (("settled", summary.moments_base), ("recent", summary.pending_sums)):
         if sums is None:
             continue
         weight, squared = sums.total_weight, sums.total_squared_weight
-        most = (1.0 + ROUNDING) * summary.n_rows
+        most = (1.0 + _ROUNDING) * summary.n_rows
         require(weight <= LARGEST_WEIGHT * most, f"{name}: {summary.n_rows} rows cannot weigh {weight:.6g}")
         require(
             weight < _LEAST_SQUARABLE or weight**2 <= squared * most,
-            f"{name}: of {summary.n_rows} rows that weigh {weight:.6g} the squares cannot be just {squared:.6g}",
+            f"{name}: the squared weights of {summary.n_rows} rows that weigh {weight:.6g} cannot sum to {squared:.6g}",
         )
-    total = (1.0 + ROUNDING) * summary.total_weight
+    total = (1.0 + _ROUNDING) * summary.total_weight
     stats = summary.atom_stats
     kept = {"atoms": stats.weights} | {
         name: sample.sorted_draws.weights for name, sample in samples_of(summary).items()
     }
     for name, weights in kept.items():
         require(
-            float(weights.sum()) <= total, f"{name} are said to weigh more than the stream, {summary.total_weight:.6g}"
+            float(weights.sum()) <= total, f"{name}: its rows weigh more than the stream, {summary.total_weight:.6g}"
         )
     require(
         bool(np.all(stats.weight_since_admission <= total)),
-        "atoms.exposure: an atom has seen more than the whole stream",
+        f"atoms.exposure: more weight since an atom's admission than in the stream, {summary.total_weight:.6g}",
     )
 
 
 def _check_samples(summary: Summary) -> None:
+    """Check that a sample that was never full holds every row, and that no row kept exceeds the largest energy."""
     sampled, reservoir = summary.selection_sample.sorted_draws, summary.reservoir.sorted_draws
     if not summary.reservoir.is_full:
         kept, weight = float(reservoir.weights.sum()), summary.total_weight
         require(
-            abs(kept - weight) <= ROUNDING * weight,
+            abs(kept - weight) <= _ROUNDING * weight,
             f"reservoir: it was never full, but its rows weigh {kept:.6g} and those of the stream {weight:.6g}",
         )
     if not summary.selection_sample.is_full:
         for name, positions in (("atoms", summary.atom_stats.positions), ("reservoir", reservoir.positions)):
             known = bool(np.isin(positions, sampled.positions).all())
-            require(known, f"jury: it was never full, but lacks rows of {name}")
+            require(known, f"jury: it was never full, but lacks rows that {name} holds")
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
     energies = summary.basis.kernel.program.diagonal(kept_rows), summary.basis.energy
     highest = max(float(energy.max(initial=0.0)) for energy in energies)
     require(
-        highest <= (1.0 + SAME) * largest,
-        f"a row of energy {highest:.6g} is kept, but {largest:.6g} is said to be the largest",
+        highest <= (1.0 + _SAME) * largest,
+        f"largest_energy is {largest:.6g}, but a row that is kept has {highest:.6g}",
     )
-
-
-# What can be squared, and what is nothing.
-_LARGEST, _LEAST = 1e150, 1e-300
-
-
-def check_stream(stream: Stream) -> None:
-    """Check what a stream's parts promise each other.
-
-    Parameters
-    ----------
-    stream : Stream
-
-    Raises
-    ------
-    CheckpointError
-        A promise is broken; the text says which.
-
-    Notes
-    -----
-    Each figure alone may be anything that a stream can come to. Together they are held to: shapes agree, numbers are
-    finite, factors are lower triangular with a positive diagonal and are those of their atoms' kernel matrices, moments
-    are those of some rows, energy is conserved, samples are in the order of their draws, counts add up, axes are made
-    of what they say, and what is there twice agrees. O(m^3 + m^2 d), and not more memory than the arrays themselves
-    take.
-
-    Who wants to deceive can: nothing in a file says whether the rows, weights, counts and moments in it are those of
-    the stream that it claims to be of. What cannot be found, because nothing else in the file determines it: rows and
-    weights that wait; rows of a sample that are there only once, and keys; moments turned or scaled together with the
-    losses; weights, eigenvalues, their bounds and shares of a snapshot, whose moments have gone on since; parameters
-    that may be set at any time; the seed; positions of rows that are there once; counts of rows that weigh nothing; and
-    what only guides the search for atoms: exposures, the trend, the pace.
-    """
-    summary, pending = stream.summary, stream.pending
-    require_columns(stream.kernel, stream.n_features)
-    if summary is not None:
-        require_columns(summary.basis.kernel, stream.n_features)
-    require(pending.n_rows < stream.block_size, f"{pending.n_rows} rows wait for a block of {stream.block_size}")
-    require_rows("pending", pending.rows, summary.basis.kernel if summary else stream.kernel, pending.weights)
-    heaviest = float(pending.weights.max(initial=0.0))
-    require(heaviest <= LARGEST_WEIGHT, f"pending.weights: a row cannot weigh {heaviest:.6g}")
-    require(stream.n_rejected <= stream.n_rows, f"{stream.n_rejected} of {stream.n_rows} rows were rejected")
-    require(stream.n_rows_at_refit <= stream.n_rows, "the last refit is said to be later than the last row")
-    require(
-        (stream.n_rows_at_refit > 0) == (stream.scheduled is not None),
-        f"{stream.n_rows_at_refit} rows had come when the axes were refitted, of which there are "
-        + ("none" if stream.scheduled is None else "some"),
-    )
-    require(stream.published is not None or stream.scheduled is None, "axes were refitted but never published")
-    require(stream.n_rows_before <= stream.n_rows, "there are more rows before the first that counts than rows")
-    if summary is not None:
-        _check_summary(summary)
-        require(
-            summary.reservoir.size <= stream.reservoir_size,
-            f"reservoir: a sample of {summary.reservoir.size} rows where {stream.reservoir_size} were asked for",
-        )
-    for name, snapshot in stream.snapshots():
-        _check_snapshot(name, snapshot, stream)
-    check_agreement(stream)
 
 
 def _check_summary(summary: Summary) -> None:
@@ -280,18 +255,16 @@ def _check_summary(summary: Summary) -> None:
     trend, schedule = summary.trend, summary.schedule
     require_finite("trend", [trend.level, trend.variance, trend.cusum_up, trend.cusum_down])
     require(abs(trend.level) <= _LARGEST, "trend: the level cannot be squared")
-    require(
-        min(trend.variance, trend.cusum_up, trend.cusum_down) >= 0.0, "trend: sums of squares or of rises are negative"
-    )
+    require(min(trend.variance, trend.cusum_up, trend.cusum_down) >= 0.0, "trend: the variance or a sum is negative")
     require(trend.n_blocks >= 0, "trend: a negative number of blocks")
     require_finite("pace", [schedule.spread])
-    require(schedule.usual_residual >= 0.0 and schedule.spread >= 0.0, "pace: the residuals are no residuals")
+    require(schedule.usual_residual >= 0.0 and schedule.spread >= 0.0, "pace: a residual is negative")
     require(
         0 <= schedule.countdown < schedule.interval and schedule.n_blocks >= 0,
-        "pace: the next search is not within the pause",
+        "pace: the next search is not within the interval",
     )
     drift = summary.last_drift
-    require(drift is None or drift <= summary.n_rows, "a drift is said to be later than the last row")
+    require(drift is None or drift <= summary.n_rows, "last_drift is later than the last row")
 
 
 def _check_moments(moments: Moments) -> None:
@@ -301,10 +274,10 @@ def _check_moments(moments: Moments) -> None:
     require(losses.other_length <= _LARGEST, "losses: a length cannot be squared")
     _check_sums("settled", moments)
     account = float(np.trace(moments.second)) + losses.total
-    allowed = ROUNDING * abs(moments.energy) + losses.rounding
+    allowed = _ROUNDING * abs(moments.energy) + losses.rounding
     require(
         abs(account - moments.energy) <= allowed,
-        f"energy is not conserved: {account:.6g} are recorded or lost of {moments.energy:.6g}",
+        f"energy is not conserved: it is {moments.energy:.6g}, but {account:.6g} is recorded or lost",
     )
 
 
@@ -316,37 +289,41 @@ def _check_sums(name: str, sums: RowSums) -> None:
     require_finite(f"{name}.second", sums.second)
     require(weight >= 0.0 and squared >= 0.0, f"{name}: a total weight is negative")
     require(weight <= _LARGEST, f"{name}: the total weight cannot be squared")
-    # Forgetting can take the squares below all numbers, but never above the square of the sum.
-    require(squared <= (1.0 + ROUNDING) * weight**2 + _LEAST, f"{name}: squared weights exceed the square of their sum")
+    # Forgetting can make the squares underflow, but never exceed the square of the sum.
+    require(
+        squared <= (1.0 + _ROUNDING) * weight**2 + _LEAST, f"{name}: squared weights exceed the square of their sum"
+    )
     most = weight * sums.largest_energy
     require(sums.largest_energy >= 0.0, f"{name}: the largest energy is negative")
     require(
-        sums.energy <= (1.0 + ROUNDING) * most + _LEAST,
-        f"{name}: rows of a total weight of {weight:.6g}, none of more energy than {sums.largest_energy:.6g}, are said "
-        f"to have {sums.energy:.6g} together",
+        sums.energy <= (1.0 + _ROUNDING) * most + _LEAST,
+        f"{name}: rows of total weight {weight:.6g} and energy up to {sums.largest_energy:.6g} cannot have "
+        f"{sums.energy:.6g} together",
     )
     require(np.array_equal(sums.second, sums.second.T), f"{name}.second is not symmetric")
     if weight <= _LEAST:
-        # All of it has faded to nothing, and the digits of what little is left are lost.
+        # All rows have faded to nothing, and what little is left has lost its digits.
         largest = max(float(np.abs(moment).max(initial=0.0)) for moment in (sums.first, sums.second))
-        require(largest <= _LEAST * max(sums.largest_energy, 1.0), f"{name}: there are moments, but of no weight")
+        require(
+            largest <= _LEAST * max(sums.largest_energy, 1.0), f"{name}: the moments are not zero, but the weight is"
+        )
         return
     trace = float(np.trace(sums.second))
     centred = sums.second - np.outer(sums.first / weight, sums.first)
-    rounding = ROUNDING * trace + np.finfo(np.float64).tiny
+    rounding = _ROUNDING * trace + np.finfo(np.float64).tiny
     require(is_nearly_semidefinite(centred, rounding), f"{name}.second is not positive semidefinite around its mean")
 
 
 def _check_recent(recent: RowSums, basis: Basis) -> None:
-    # Rows cannot have more energy in the span of the atoms than they have: <K^-1, sum a k k^T> <= E.
+    # The energy in the span of the atoms is at most the whole: <K^-1, sum a k k^T> <= E.
     recorded = float(np.vdot(basis.precision, recent.second))
-    allowed = (1.0 + ROUNDING + basis.rounding_amplification) * abs(recent.energy)
-    require(recorded <= allowed, f"recent: {recorded:.6g} of an energy of {recent.energy:.6g} are recorded")
+    allowed = (1.0 + _ROUNDING + basis.rounding_amplification) * abs(recent.energy)
+    require(recorded <= allowed, f"recent: energy {recorded:.6g} is recorded, but there is only {recent.energy:.6g}")
 
 
 def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     drawn, kernel = sample.sorted_draws, summary.basis.kernel
-    require(len(drawn.keys) <= sample.size, f"{name}: {len(drawn.keys)} rows are in a sample of {sample.size}")
+    require(len(drawn.keys) <= sample.size, f"{name}: it holds {len(drawn.keys)} rows but has room for {sample.size}")
     require_rows(name, drawn.rows, kernel)
     require_positions(name, drawn.positions, summary.n_rows)
     require_not_negative(f"{name}.weights", drawn.weights)
@@ -358,7 +335,7 @@ def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
     kernel, summary = snapshot.kernel, stream.summary
     require_columns(kernel, stream.n_features)
     require(kernel.is_settled, f"{name}: the scale of its kernel {kernel!r} is not settled")
-    # Before a block is full, answers have a scale of their own, settled on the rows that waited then.
+    # Before the first block is full, a snapshot has a scale of its own, settled on the rows pending then.
     known = stream.kernel if stream.kernel.is_settled else kernel
     require(kernel == known, f"{name}: the kernel is not that of the stream")
     require_rows(f"{name}.atoms", snapshot.atoms, kernel)
@@ -377,36 +354,38 @@ def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
     expected = solve_transposed(snapshot.factor, snapshot.axes.T).T
     scale = np.abs(expected).max(initial=0.0)
     require(
-        bool(np.all(np.abs(snapshot.projection - expected) <= ROUNDING * scale)),
+        bool(np.all(np.abs(snapshot.projection - expected) <= _ROUNDING * scale)),
         f"{name}.projection is not that of its axes",
     )
     reach = float(np.linalg.norm(snapshot.mean))
     require(math.isfinite(reach), f"{name}.mean is longer than any row")
     require(
-        bool(np.all(np.abs(snapshot.offset - snapshot.mean @ snapshot.axes) <= SAME * reach)),
+        bool(np.all(np.abs(snapshot.offset - snapshot.mean @ snapshot.axes) <= _SAME * reach)),
         f"{name}.offset is not the projection of its mean",
     )
     values, bounds, ratios = snapshot.eigenvalues, snapshot.eigenvalue_bounds, snapshot.explained_variance_ratio
     require_not_negative(f"{name}.eigenvalues", values)
     require(bool(np.all(np.diff(values) <= 0.0)), f"{name}.eigenvalues are not in descending order")
-    require(bool(np.all(bounds[:, 0] <= bounds[:, 1])), f"{name}.eigenvalue_bounds: a lower one is above its upper")
+    require(
+        bool(np.all(bounds[:, 0] <= bounds[:, 1])), f"{name}.eigenvalue_bounds: a lower bound is above the upper one"
+    )
     require_not_negative(f"{name}.explained_variance_ratio", ratios)
-    # Of an indefinite kernel parts can exceed the whole; and of rows that are nearly the same by all their rounding.
-    limit = 1.0 + ROUNDING if kernel.is_positive_definite else math.inf
+    # Parts can exceed the whole if the kernel is indefinite, and by rounding if rows are nearly the same.
+    limit = 1.0 + _ROUNDING if kernel.is_positive_definite else math.inf
     share, variance = float(ratios.sum()), float(values.sum())
     length = float(np.abs(kernel.program.diagonal(snapshot.atoms)).max(initial=0.0))
-    is_rounding = (share - 1.0) * variance <= ROUNDING * share * length
-    require(is_rounding or share <= limit, f"{name}.explained_variance_ratio exceeds the whole")
+    is_rounding = (share - 1.0) * variance <= _ROUNDING * share * length
+    require(is_rounding or share <= limit, f"{name}.explained_variance_ratio sums to more than 1")
     noise = snapshot.noise_variance
     require(noise is None or (math.isfinite(noise) and noise > 0.0), f"{name}.noise_variance is {noise}")
     require_finite(name, [snapshot.total_weight, snapshot.unexplained_energy_ratio])
     require(min(snapshot.total_weight, snapshot.unexplained_energy_ratio) >= 0.0, f"{name}: a total is negative")
     require(snapshot.total_weight <= _LARGEST, f"{name}: the total weight cannot be squared")
-    require(snapshot.unexplained_energy_ratio <= limit, f"{name}: more than all energy is unexplained")
+    require(snapshot.unexplained_energy_ratio <= limit, f"{name}.unexplained_energy_ratio is above 1")
 
 
 def _same_span(snapshot: Snapshot, summary: Summary) -> bool:
-    """Say whether the span is that of the present atoms, which has been looked at."""
+    """Tell whether the span is that of the present atoms, whose factor is already checked."""
     basis = summary.basis
     if snapshot.kernel != basis.kernel:
         return False

@@ -1,4 +1,4 @@
-"""A stream as a header and arrays, and back: what a checkpoint holds, and where each part belongs."""
+"""A stream as a header and arrays, and back."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,11 +28,10 @@ Arrays = dict[str, AnyArray]
 Expected = dict[str, tuple[str, tuple[int, ...]]]
 
 _REALS, _POSITIONS = "<f8", "<i8"
-# What rows of samples and those that wait are kept as.
+# Types of sampled and pending rows, by the stream's dtype.
 _ROWS = {"float64": "<f8", "float32": "<f4"}
 # Arrays of a snapshot that are stored, with the letters of their axes: m atoms of d features, k of them active, q axes,
-# r rows of a sample.
-# The active atoms are those of positive weight, and distances are measured to all.
+# r rows of a sample. The active atoms are those of positive weight, and the span is that of all atoms.
 _SNAPSHOT = {
     "atoms": "md",
     "atom_rows": "m",
@@ -48,9 +47,7 @@ _SNAPSHOT = {
     "eigenvalue_bounds": "q2",
     "explained_variance_ratio": "q",
 }
-
-
-# Keys of the file for the fields of each part. They are the file's own: a field that is renamed keeps its key.
+# Keys of the file for the fields of each part. They never change: a field that is renamed keeps its key.
 _CUSUM_KEYS = {
     "n_blocks": "n_blocks",
     "level": "level",
@@ -81,50 +78,22 @@ _SUM_KEYS = {
     "largest_energy": "largest_energy",
 }
 _STATS_KEYS = {"positions": "positions", "weights": "weights", "weight_since_admission": "exposure"}
-# The samples of a summary.
 _SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
 
 def kernel_record(kernel: Kernel) -> str | None:
-    """Write a kernel as the expression that it prints as.
-
-    Parameters
-    ----------
-    kernel : Kernel
-
-    Returns
-    -------
-    str or None
-        None for a kernel with functions of the caller, which are code and never stored.
-    """
+    """Return a kernel's expression; None if it has functions of the caller, which are code and never stored."""
     try:
         return repr(kernel) if parse_kernel(repr(kernel)) == kernel else None
     except ValueError as error:
-        # A text that takes more memory than there is may be a stranger's. This one is not.
+        # The parser blames the text when memory runs out, as the text may be hostile. This one is our own.
         if isinstance(error.__context__, MemoryError):
             raise error.__context__ from None
         return None
 
 
 def kernel_from_record(text: str | None, known: Kernel | None) -> Kernel:
-    """Read a kernel.
-
-    Parameters
-    ----------
-    text : str or None
-        As `kernel_record` wrote it.
-    known : Kernel or None
-        What the caller knows the kernel to be.
-
-    Returns
-    -------
-    Kernel
-
-    Raises
-    ------
-    CheckpointError
-        It is no kernel, or one that the caller must bring and did not.
-    """
+    """Read what `kernel_record` wrote; a kernel with functions of the caller is `known`, or refused."""
     if text is None:
         if known is None:
             raise CheckpointError(
@@ -139,20 +108,8 @@ def kernel_from_record(text: str | None, known: Kernel | None) -> Kernel:
 
 
 def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
-    """Take down all that the future of a stream depends on.
-
-    Parameters
-    ----------
-    stream : Stream
-
-    Returns
-    -------
-    header : dict
-        Of what JSON knows.
-    arrays : dict of str to ndarray
-        Not copied.
-    """
-    # Read once: in another thread rows may be joining. Answers that were made on demand are not kept.
+    """Return JSON data and arrays (not copied) that determine the future of a stream."""
+    # Read once, as another thread may be appending rows. The provisional snapshot is not stored.
     pending, summary = stream.pending, stream.summary
     arrays: Arrays = {"pending.rows": pending.kept_rows, "pending.weights": pending.weights}
     header: dict[str, Any] = {
@@ -183,25 +140,10 @@ def samples_of(summary: Summary) -> dict[str, Reservoir]:
 
 
 def expected_arrays(header: HeaderFields) -> Expected:
-    """Say which arrays belong to a header, of what type and shape.
-
-    Parameters
-    ----------
-    header : HeaderFields
-        As `stream_record` wrote it.
-
-    Returns
-    -------
-    dict of str to (str, tuple of int)
-
-    Raises
-    ------
-    CheckpointError
-        A count is missing or no count.
-    """
-    d, waiting = header.integer("n_features", least=1), header.integer("n_pending")
+    """Return the type and shape of each array that belongs to a header."""
+    d, n_pending = header.integer("n_features", least=1), header.integer("n_pending")
     kept = _ROWS[header.choice("dtype", _ROWS)]
-    expected: Expected = {"pending.rows": (kept, (waiting, d)), "pending.weights": (_REALS, (waiting,))}
+    expected: Expected = {"pending.rows": (kept, (n_pending, d)), "pending.weights": (_REALS, (n_pending,))}
     if summary := header.optional_part("summary"):
         m = summary.integer("n_atoms")
         expected |= {"atoms.rows": (_REALS, (m, d)), "atoms.factor": (_REALS, (m, m))}
@@ -226,26 +168,9 @@ def expected_arrays(header: HeaderFields) -> Expected:
 def restored_stream(
     header: HeaderFields, arrays: Mapping[str, AnyArray], settings: StreamSettings, known_kernel: Kernel | None
 ) -> Stream:
-    """Make the stream that was taken down; whether it makes sense is still to be seen.
+    """Make the stream of a header and the arrays that it expects; `check_stream` checks whether it makes sense.
 
-    Parameters
-    ----------
-    header : HeaderFields
-    arrays : mapping of str to ndarray
-        As `expected_arrays` wants them.
-    settings : StreamSettings
-        Parameters of now, which may differ from those that the stream began with.
-    known_kernel : Kernel or None
-        For a kernel with functions of the caller.
-
-    Returns
-    -------
-    Stream
-
-    Raises
-    ------
-    CheckpointError
-        An entry of the header is missing or of the wrong kind, or a kernel is not known.
+    `settings` are the model's present parameters, which may differ from those that the stream began with.
     """
     d = header.integer("n_features", least=1)
     names = header.optional_texts("feature_names", d)
@@ -289,7 +214,7 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
         if sums is not None:
             arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
     for name, sample in samples_of(summary).items():
-        # Rows that wait aside are put in their places: that changes no answer and no draw to come.
+        # Sorting the draws changes no answer and no later draw.
         drawn = sample.sorted().sorted_draws
         header[name] = {"size": sample.size, "count": len(drawn.keys)}
         arrays |= {f"{name}.{part}": getattr(drawn, part) for part in ("rows", "positions", "weights", "keys")}
@@ -346,7 +271,8 @@ def _restored_snapshot(
     active = parts["weights"] > 0.0
     if np.count_nonzero(active) != header.integer("n_k"):
         raise CheckpointError(
-            f"{name}: {np.count_nonzero(active)} atoms are active, but {header.integer('n_k')} is said"
+            f"{name}: {np.count_nonzero(active)} weights are positive, but {header.integer('n_k')} atoms are recorded "
+            "as active"
         )
     return Snapshot(
         kernel=kernel_from_record(header.optional_text("kernel"), known_kernel),

@@ -1,4 +1,4 @@
-"""Entries of a checkpoint's header, each checked when it is read."""
+"""Entries of a checkpoint's header, each checked as it is read."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -8,24 +8,14 @@ from streamkpca.errors import CheckpointError
 
 Value = TypeVar("Value")
 
-# Rows of a stream at a billion a second for decades, and sizes that can be added up.
+# Enough rows for a billion a second over decades; a few such numbers can be added without overflow.
 _LARGEST_INTEGER = 2**60
 
 
 class HeaderFields:
-    """An object of the header.
+    """A JSON object of the header, called `where` in errors.
 
-    Parameters
-    ----------
-    values : object
-        As it was parsed.
-    where : str
-        Its name, for the error text.
-
-    Raises
-    ------
-    CheckpointError
-        It is no object; and by all methods, where an entry is missing or not what is asked for.
+    All methods raise CheckpointError if an entry is missing or not of the kind that is asked for.
     """
 
     def __init__(self, values: Any, where: str) -> None:
@@ -44,22 +34,22 @@ class HeaderFields:
         return self._values[name]
 
     def part(self, name: str) -> "HeaderFields":
-        """Return an object in the object."""
+        """Return a nested object."""
         return HeaderFields(self.value(name), f"{self._where}.{name}")
 
     def optional_part(self, name: str) -> "HeaderFields | None":
-        """Return an object, or None where the entry is null."""
+        """Return a nested object, or None where the entry is null."""
         return None if self.value(name) is None else self.part(name)
 
     def integer(self, name: str, *, least: int = 0, most: int | None = _LARGEST_INTEGER) -> int:
-        """Return a whole number; by default one that counts something."""
+        """Return an integer; by default a count."""
         value = self.value(name)
         if type(value) is not int or value < least or (most is not None and value > most):
-            raise self._wrong(name, f"a whole number of at least {least}" + ("" if most is None else ", not too large"))
+            raise self._wrong(name, f"an integer of at least {least}" + ("" if most is None else f", at most {most}"))
         return value
 
     def optional_integer(self, name: str, *, least: int = 0) -> int | None:
-        """Return a whole number, or None where the entry is null."""
+        """Return an integer, or None where the entry is null."""
         return None if self.value(name) is None else self.integer(name, least=least)
 
     def real(self, name: str) -> float:
@@ -80,44 +70,32 @@ class HeaderFields:
         return value
 
     def choice(self, name: str, choices: Collection[str]) -> str:
-        """Return one of a few words."""
+        """Return a string that is one of `choices`."""
         value = self.value(name)
         if not (isinstance(value, str) and value in choices):
             raise self._wrong(name, f"one of {', '.join(choices)}")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Return a text, or None where the entry is null."""
+        """Return a string, or None where the entry is null."""
         value = self.value(name)
         if value is not None and not isinstance(value, str):
-            raise self._wrong(name, "a text or null")
+            raise self._wrong(name, "a string or null")
         return value
 
     def optional_texts(self, name: str, count: int) -> list[str] | None:
-        """Return so many texts, or None where the entry is null."""
+        """Return a list of `count` strings, or None where the entry is null."""
         value = self.value(name)
         if value is None:
             return None
         if not (isinstance(value, list) and len(value) == count and all(isinstance(text, str) for text in value)):
-            raise self._wrong(name, f"null or a list of {count} texts")
+            raise self._wrong(name, f"null or a list of {count} strings")
         return value
 
     def numbers_of(self, kind: type[Value], keys: Mapping[str, str], **others: Any) -> Value:
-        """Make a dataclass whose fields are numbers and flags.
+        """Make a dataclass; `keys` names the entry of each field that is a number or flag, `others` are the rest.
 
-        Parameters
-        ----------
-        kind : type
-            A dataclass.
-        keys : mapping
-            The entry that holds each field. null stands for infinity, which JSON does not know.
-        **others : object
-            Fields that are something else.
-
-        Returns
-        -------
-        object
-            Of that kind.
+        null stands for infinity, which JSON cannot express.
         """
         read = {int: self.integer, float: self._real_or_infinite, bool: self.flag}
         hints = get_type_hints(kind)
@@ -131,7 +109,7 @@ class HeaderFields:
 
 
 def numbers_in(value: Any, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return fields that are numbers and flags by their keys, as `HeaderFields.numbers_of` reads them."""
+    """Return the numbers and flags of a dataclass by their keys, as `HeaderFields.numbers_of` reads them."""
     numbers = {key: getattr(value, field) for field, key in keys.items()}
     return {key: None if number == math.inf else number for key, number in numbers.items()}
 

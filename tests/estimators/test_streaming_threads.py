@@ -1,4 +1,4 @@
-"""Writers wait for each other, and readers see whole states only."""
+"""Writers wait for each other, and readers see complete states only."""
 
 import threading
 
@@ -11,7 +11,7 @@ ROWS = np.random.default_rng(0).normal(size=(2000, 3))
 
 
 def together(*tasks):
-    """Run tasks in threads of their own; what one raises is raised here."""
+    """Run tasks in separate threads; an error in one is raised here."""
     failures = []
 
     def guarded(task):
@@ -42,7 +42,7 @@ def test_concurrent_writers_lose_no_row():
     assert model.refit().total_weight_ == 2000.0
 
 
-def test_all_that_writes_can_be_done_at_once():
+def test_all_methods_that_write_can_run_at_once():
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:16])
     other = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:100])
 
@@ -72,7 +72,7 @@ def test_two_models_may_be_merged_into_each_other_at_once():
 
 
 @pytest.mark.parametrize("block_size", [16, 4096])
-def test_answers_are_never_older_than_the_rows_before_the_question(block_size):
+def test_answers_include_all_rows_before_the_query(block_size):
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=block_size)
     for n in range(1, 40):
         model.partial_fit(ROWS[n - 1 : n])

@@ -1,3 +1,5 @@
+"""What all estimators share: queries, fitted attributes, names of columns, pickles."""
+
 import pickle
 import re
 
@@ -16,12 +18,44 @@ ESTIMATORS = [
     pytest.param(lambda: SparseKernelPCA(3, kernel=kernels.RBF(0.5)), id="SparseKernelPCA"),
     pytest.param(lambda: ApproximateKernelPCA(3, kernel=kernels.RBF(0.5)), id="ApproximateKernelPCA"),
 ]
+ATTRIBUTES = [
+    "eigenvalues_",
+    "explained_variance_ratio_",
+    "atoms_",
+    "n_atoms_",
+    "kernel_",
+    "total_weight_",
+    "n_features_in_",
+    "feature_names_in_",
+]
 X = np.random.default_rng(0).normal(size=(24, 2))
 
 
 @pytest.fixture(params=ESTIMATORS)
 def model(request):
     return request.param()
+
+
+def test_attributes_of_an_unfitted_model_do_not_exist(model):
+    for attribute in ATTRIBUTES:
+        assert not hasattr(model, attribute)
+        with pytest.raises(NotFittedError, match=f"{attribute} needs a fitted {type(model).__name__}"):
+            getattr(model, attribute)
+
+
+def test_a_model_fitted_without_names_accepts_tables(model):
+    model.fit(X)
+    assert not hasattr(model, "feature_names_in_")
+    with pytest.raises(AttributeError, match="no feature_names_in_: its first rows came without column names"):
+        _ = model.feature_names_in_
+    np.testing.assert_array_equal(model.transform(pd.DataFrame(X, columns=["a", "b"])), model.transform(X))
+
+
+def test_answers_cannot_be_written_into_the_model(model):
+    model.fit(X)
+    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(model, name)[0] = 1.0
 
 
 def test_queries_of_an_unfitted_model_name_the_remedy(model):
@@ -72,7 +106,7 @@ def test_scores_are_minus_the_errors(model):
     assert np.all(model.score_samples(X) <= 0.0)
 
 
-def test_errors_of_so_many_axes_as_there_are(model):
+def test_n_components_of_errors_is_at_most_the_number_of_axes(model):
     model.fit(X)
     for n_components, error, message in [
         (-1, ValueError, "n_components must be at least 0, got -1"),

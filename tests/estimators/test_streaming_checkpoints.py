@@ -1,4 +1,4 @@
-"""Law 7: saved, loaded and gone on is never stopped, bit for bit."""
+"""Law 7: a model that is saved and loaded continues as if it had never been stopped, bit for bit."""
 
 import copy
 import os
@@ -35,7 +35,7 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     st.sampled_from([None, 3.0, 40.0]),
     st.sampled_from(["float64", "float64", "float32"]),
 )
-def test_saved_and_loaded_is_never_stopped(
+def test_saving_and_loading_changes_nothing(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, dtype: str
 ) -> None:
     weights = data.draw(weights_for(len(X)))
@@ -60,7 +60,7 @@ def test_saved_and_loaded_is_never_stopped(
 @pytest.mark.slow
 @FEWER
 @given(st.data(), drifting_rows())
-def test_a_stream_of_scales_likelihoods_and_samples_goes_on(data: st.DataObject, X: Array) -> None:
+def test_a_drifting_stream_continues_after_loading(data: st.DataObject, X: Array) -> None:
     never, stopped = (
         StreamingKernelPCA(3, max_atoms=8, block_size=16, reservoir_size=20, half_life=60.0, refit_every=32)
         for _ in range(2)
@@ -96,7 +96,7 @@ def test_the_same_stream_makes_the_same_bytes_however_it_is_cut(
     assert cut.to_bytes() == before
 
 
-def test_rows_in_single_precision_take_half_the_place() -> None:
+def test_rows_in_single_precision_take_half_the_memory() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 40))
     double, single = (StreamingKernelPCA(2, max_atoms=8, block_size=64, dtype=kind) for kind in ("float64", "float32"))
     sizes = [len(model.partial_fit(X).to_bytes()) for model in (double, single)]
@@ -208,12 +208,12 @@ def test_functions_are_never_stored_and_must_be_passed_again() -> None:
 @pytest.mark.parametrize(
     ("extra", "error", "message"),
     [
-        (np.zeros(3), TypeError, r"StreamingKernelPCA.to_bytes: expected extra to be of what JSON knows .*ndarray"),
+        (np.zeros(3), TypeError, r"StreamingKernelPCA.to_bytes: expected extra to be JSON data .*ndarray"),
         ({"a": {1, 2}}, TypeError, "set is not JSON"),
         ([float("nan")], ValueError, "Out of range float"),
         ({1: 2, "1": 3}, TypeError, "'<' not supported"),
-        ({"a": [0] * 300_000}, ValueError, "keep large data in a file of its own"),
-        ("x" * 5_000_000, ValueError, "keep large data in a file of its own"),
+        ({"a": [0] * 300_000}, ValueError, "keep large data in a separate file"),
+        ("x" * 5_000_000, ValueError, "keep large data in a separate file"),
     ],
     ids=["array", "set", "nan", "ambiguous", "many", "long"],
 )
@@ -231,15 +231,15 @@ def test_extra_that_could_not_be_read_again_is_refused(
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_what_is_no_file_is_said_by_the_system(tmp_path: Path) -> None:
+def test_errors_of_the_file_system_pass_unchanged(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError):
         StreamingKernelPCA().save(tmp_path / "no folder" / "model")
     (tmp_path / "text").write_text("a" * 1000)
-    with pytest.raises(CheckpointError, match=r"load: .*text: it is no checkpoint, or not whole"):
+    with pytest.raises(CheckpointError, match=r"load: .*text: it is no checkpoint, or incomplete"):
         load(tmp_path / "text")
-    with pytest.raises(CheckpointError, match="from_bytes: it is no checkpoint: it has just 0 bytes"):
+    with pytest.raises(CheckpointError, match="from_bytes: it is no checkpoint: it has only 0 bytes"):
         StreamingKernelPCA.from_bytes(b"")
 
 

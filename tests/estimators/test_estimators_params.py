@@ -1,6 +1,10 @@
-"""Parameters, nested ones, metadata routing, notebooks."""
+"""Constructor parameters, metadata routing, notebooks; projections as arrays and tables."""
+
+import sys
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -13,6 +17,7 @@ from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, Streami
 from streamkpca.kernels import RBF, Custom, Linear, Matern, Polynomial
 
 ROWS = np.random.default_rng(0).normal(size=(120, 4))
+FEW_ROWS = np.random.default_rng(0).normal(size=(60, 3))
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 
 
@@ -47,7 +52,7 @@ def test_a_kernel_and_its_parameters_can_be_set_at_once_and_by_name():
         ({"kernel__degree": 2}, ValueError, r"set_params: the kernel RBF.* has no parameter 'degree'; it has gamma"),
         ({"kernel__gamma__x": 2}, ValueError, "has no parameter 'gamma__x'"),
         ({"kernel__gamma": -1.0}, ValueError, "gamma must be a finite number"),
-        ({"center__x": 1}, ValueError, "center=True has no parameter 'x'; only kernels have any"),
+        ({"center__x": 1}, ValueError, "center=True has no parameter 'x'; only kernels have them"),
         ({"kernel": 3, "kernel__gamma": 1.0}, ValueError, "kernel=3 has no parameter 'gamma'"),
         ({"kernel": "rbff", "kernel__gamma": 1.0}, ValueError, "kernel must be a Kernel or one of"),
     ],
@@ -108,7 +113,7 @@ def test_weights_are_routed():
     assert streaming.get_metadata_routing().partial_fit.requests == {"sample_weight": True}
 
 
-def test_routing_without_scikit_learn_says_what_is_missing(monkeypatch):
+def test_routing_without_scikit_learn_names_the_extra(monkeypatch):
     monkeypatch.delitem(__import__("sys").modules, "sklearn.utils.metadata_routing")
     with pytest.raises(ImportError, match=r"pip install 'streamkpca\[sklearn\]', and import it first"):
         KernelPCA().set_fit_request(sample_weight=True)
@@ -121,3 +126,57 @@ def test_notebooks_show_what_was_changed(estimator):
     assert "<td>center</td><td>True</td>" in page
     assert "<script" not in StreamingKernelPCA(kernel="<script>")._repr_html_()
     assert estimator.__name__ in make_pipeline(StandardScaler(), estimator(2))._repr_html_()
+
+
+# Containers of projections
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_tables_have_the_names_of_the_components_and_the_index_of_the_rows(estimator):
+    table = pd.DataFrame(FEW_ROWS, columns=list("abc"), index=pd.date_range("2026-01-01", periods=60))
+    model = estimator(2)
+    plain = model.fit(table).transform(table)
+    found = model.set_output(transform="pandas").transform(table)
+    assert type(plain) is np.ndarray
+    assert found.columns.tolist() == model.get_feature_names_out().tolist()
+    assert found.index.equals(table.index)
+    np.testing.assert_array_equal(found.to_numpy(), plain)
+    found = clone(model).set_output(transform="polars").fit_transform(table)
+    assert isinstance(found, pl.DataFrame)
+    assert found.columns == model.get_feature_names_out().tolist()
+    np.testing.assert_array_equal(found.to_numpy(), plain)
+    assert type(model.set_output(transform="default").transform(table)) is np.ndarray
+
+
+def test_arrays_make_tables_with_a_plain_index():
+    assert KernelPCA(2).set_output(transform="pandas").fit_transform(FEW_ROWS).index.tolist() == list(range(60))
+
+
+def test_the_setting_survives_cloning_and_none_leaves_it():
+    model = clone(StreamingKernelPCA(2).set_output(transform="pandas"))
+    assert isinstance(model.set_output().fit_transform(FEW_ROWS), pd.DataFrame)
+    assert isinstance(clone(make_pipeline(StandardScaler(), model)).fit_transform(FEW_ROWS), pd.DataFrame)
+
+
+def test_the_global_setting_counts_where_the_model_has_none():
+    model = StreamingKernelPCA(2).fit(FEW_ROWS)
+    with sklearn.config_context(transform_output="polars"):
+        assert isinstance(model.transform(FEW_ROWS), pl.DataFrame)
+        assert isinstance(clone(model).set_output(transform="default").fit_transform(FEW_ROWS), np.ndarray)
+    pipeline = make_pipeline(StandardScaler(), StreamingKernelPCA(2)).set_output(transform="pandas")
+    assert isinstance(pipeline.fit_transform(FEW_ROWS), pd.DataFrame)
+
+
+def test_unknown_containers_are_refused():
+    with pytest.raises(
+        ValueError, match=r"set_output: transform must be one of 'default', 'pandas', 'polars', got 'arrow'"
+    ):
+        KernelPCA().set_output(transform="arrow")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_missing_library_names_its_extra(library, monkeypatch):
+    model = KernelPCA(2).fit(FEW_ROWS).set_output(transform=library)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf"needs {library}; pip install 'streamkpca\[{library}\]'"):
+        model.transform(FEW_ROWS)

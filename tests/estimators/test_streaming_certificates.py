@@ -1,4 +1,4 @@
-"""What a stream says of itself: certificates that need a sample, and drift."""
+"""Certificates from the random sample, drift, seeds and copies."""
 
 import copy
 import pickle
@@ -48,7 +48,7 @@ def test_certificates_see_pending_rows_and_change_nothing():
 
 
 @pytest.mark.parametrize("name", ["residual_trend_", "drift_detected_", "last_drift_row_", "eigenvalue_bounds_"])
-def test_nothing_is_known_before_the_first_row(name):
+def test_an_unfitted_stream_has_no_drift_and_no_bounds(name):
     with pytest.raises(NotFittedError, match=name):
         getattr(model(), name)
 

@@ -1,4 +1,4 @@
-"""What all estimators with few weighted rows answer in the same words."""
+"""What the estimators share that answer from a snapshot."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def model(request):
     return request.param()
 
 
-def test_before_the_first_row_there_is_nothing_to_tell(model):
+def test_an_unfitted_model_has_no_attributes_of_a_snapshot(model):
     for attribute in ATTRIBUTES:
         assert not hasattr(model, attribute)
         with pytest.raises(NotFittedError, match=f"{attribute} needs a fitted {type(model).__name__}"):
@@ -48,13 +48,13 @@ def test_a_path_shows_sparsity_against_noise(model):
 
 
 @pytest.mark.parametrize("noise_variances", [[-1.0], [0.0], ["a"], [], [np.nan], [[0.1]]], ids=repr)
-def test_a_path_of_nonsense_is_refused(noise_variances):
+def test_invalid_noise_variances_of_a_path_are_refused(noise_variances):
     model = SparseKernelPCA(2, kernel=RBF(0.5)).fit(X)
     with pytest.raises((TypeError, ValueError), match="noise_variances must be"):
         model.sparsity_path(noise_variances)
 
 
-def test_what_is_told_fits_together(model):
+def test_fitted_attributes_agree_with_each_other(model):
     model.fit(X)
     np.testing.assert_array_equal(X[model.atom_rows_], model.atoms_)
     assert model.atom_rows_.dtype == np.int64
@@ -70,7 +70,7 @@ def test_what_is_told_fits_together(model):
     assert model.noise_variance_ is None or model.noise_variance_ > 0.0
 
 
-def test_where_no_likelihood_was_asked_all_rows_weigh_the_same(model):
+def test_without_a_likelihood_all_weights_are_equal(model):
     if "noise_variance" in model.get_params():
         model.set_params(noise_variance=None)
     model.fit(X)
