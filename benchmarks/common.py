@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.blas import blas_threads
+from streamkpca._core.linalg import blas_threads
 
 Array = npt.NDArray[np.float64]
 

@@ -35,7 +35,7 @@ import numpy as np
 from common import Array, Sheet, surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core import blas as _blas
+from streamkpca._core import linalg as _blas
 from streamkpca.kernels import RBF
 
 BLOCK, N_BLOCKS = 512, 64

@@ -31,7 +31,7 @@ from common import Sheet, surroundings, write_figures
 from ingest_runs_near_gemm import BLOCK
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core.blas import one_blas_thread
+from streamkpca._core.linalg import one_blas_thread
 from streamkpca.kernels import RBF
 
 MOST_RATIO = 1.5

@@ -25,7 +25,7 @@ from common import Sheet, surroundings, write_figures
 from ingest_runs_near_gemm import BLOCK, seconds, settled
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core.blas import one_blas_thread
+from streamkpca._core.linalg import one_blas_thread
 from streamkpca.kernels import RBF
 
 MOST_SHARE = 0.10

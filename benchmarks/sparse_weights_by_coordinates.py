@@ -33,8 +33,7 @@ from common import surroundings, write_figures
 from streamkpca.components import ascent as weight_optimisers
 from streamkpca.components.ascent import CandidateGram
 from streamkpca.components.likelihood import make_problem
-from streamkpca.components.noise import automatic_noise_variance
-from streamkpca.components.weights import WeightFit, fit_weights
+from streamkpca.components.weights import WeightFit, automatic_noise_variance, fit_weights
 
 Array = npt.NDArray[np.float64]
 Result = TypeVar("Result")

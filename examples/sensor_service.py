@@ -60,7 +60,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import Checkpointer, StreamingKernelPCA
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 
 try:
     from paho.mqtt.client import Client, MQTTMessage, MQTTv5, topic_matches_sub

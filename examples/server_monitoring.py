@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA, plots
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 
 try:
     from sklearn.metrics import average_precision_score, roc_auc_score

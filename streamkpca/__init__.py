@@ -21,7 +21,7 @@ kernels : kernel values and their algebra.
 
 from streamkpca import kernels
 from streamkpca._version import __version__
-from streamkpca.components.noise import SparsityPath
+from streamkpca.components.weights import SparsityPath
 from streamkpca.errors import (
     CheckpointError,
     CheckpointWarning,

@@ -5,7 +5,7 @@ import numpy as np
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.residuals import ResidualGram
+from streamkpca.dictionary.selection import ResidualGram
 from streamkpca.dictionary.swaps import AtomStats, SwapSearch
 from streamkpca.kernels import RBF
 

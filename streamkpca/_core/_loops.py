@@ -10,20 +10,6 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 @jit
-def largest_asymmetry(square: Any) -> Any:
-    """Return the largest difference between an entry of a finite (m, m) matrix and its mirror image."""
-    m = len(square)
-    largest = 0.0
-    # Tiles of 8 x 8 are one cache line wide on both sides.
-    for top in range(0, m, 8):
-        for left in range(0, top + 1, 8):
-            for i in range(top, min(top + 8, m)):
-                for j in range(left, min(left + 8, i)):
-                    largest = max(largest, abs(square[i, j] - square[j, i]))
-    return largest
-
-
-@jit
 def all_finite(rows: Any) -> Any:
     """Return whether every number of (n, d) rows is finite.
 

@@ -20,7 +20,7 @@ from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk, Table, check_same_columns, open_table, regroup
 from streamkpca.estimators.streaming import StreamingKernelPCA
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 from streamkpca.stream.settings import StreamSettings
 
 Array = npt.NDArray[np.float64]

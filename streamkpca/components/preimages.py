@@ -9,8 +9,8 @@ from scipy.linalg import eigh
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
-from streamkpca.kernels.features import FeatureView
 from streamkpca.kernels.gradients import has_gradients, values_and_gradients
+from streamkpca.kernels.pairwise import FeatureView
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -7,27 +7,31 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.params import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
-from streamkpca._core.triangular import independent_span, restrict_factor, solve_transposed, squared_norms
-from streamkpca.components.certificates import eigenvalue_bounds
-from streamkpca.components.noise import (
-    SparsityPath,
-    automatic_noise_variance,
-    noise_variance_for,
-    second_moment_within,
-    sparsity_path,
-)
+from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
+from streamkpca._core.validation import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
     covariance_divisor,
     deciding_signs,
+    eigenvalue_bounds,
     leading_eigenpairs,
     likelihood_axes,
     principal_axes,
     total_variance,
 )
-from streamkpca.components.weights import MOST_ROUNDS, OPTIMISERS, Optimiser, WeightFit, fit_weights
+from streamkpca.components.weights import (
+    MOST_ROUNDS,
+    OPTIMISERS,
+    Optimiser,
+    SparsityPath,
+    WeightFit,
+    automatic_noise_variance,
+    fit_weights,
+    noise_variance_for,
+    second_moment_within,
+    sparsity_path,
+)
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel

@@ -7,11 +7,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.blas import one_blas_thread
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.triangular import (
+from streamkpca._core.linalg import (
     LARGEST_AMPLIFICATION,
     inverse_factor,
+    one_blas_thread,
     rounding_amplification,
     solve_factor,
     solve_transposed,

@@ -2,8 +2,7 @@
 
 basis : the atoms and the Cholesky factor of their kernel matrix; projections onto their span.
 moments : the stream's sums in that basis, and the account of the energy that projections lost.
-residuals : what the rows of a block have outside the span, and how much energy each row would explain.
-selection : which rows of a block to admit and which atoms to remove.
+selection : the residuals of a block, which of its rows to admit, and which atoms to remove.
 swaps : which row should replace which atom, judged by a sample of the stream.
 greedy : choose atoms from a whole data set.
 _loops : compiled loops of all these.

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.triangular import LEAST_PIVOT
+from streamkpca._core.linalg import LEAST_PIVOT
 from streamkpca.dictionary._loops import add_rank_one
 from streamkpca.dictionary.basis import check_energy
 from streamkpca.kernels import Kernel

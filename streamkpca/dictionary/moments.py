@@ -12,8 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.blas import lower_self_product
-from streamkpca._core.triangular import apply_inverse
+from streamkpca._core.linalg import apply_inverse, lower_self_product
 from streamkpca.kernels._loops import mirror_lower
 
 Array = npt.NDArray[np.float64]

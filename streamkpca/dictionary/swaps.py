@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.linalg import LEAST_PIVOT
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.triangular import LEAST_PIVOT
 from streamkpca.dictionary._loops import add_column, insert_direction, remove_direction, subtract_outer
 from streamkpca.dictionary.basis import Basis, Projected, reveals_indefinite_kernel
 from streamkpca.dictionary.moments import Moments, gram_of

@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.validation import Names
-from streamkpca.components.noise import SparsityPath
 from streamkpca.components.refit import Candidates, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.weights import Optimiser
+from streamkpca.components.weights import Optimiser, SparsityPath
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator

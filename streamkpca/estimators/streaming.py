@@ -11,15 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import write_durably
-from streamkpca._core.params import check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names, without_bad_rows
+from streamkpca._core.validation import (
+    Names,
+    as_sample_weight,
+    check_real,
+    checked_rows,
+    feature_names,
+    without_bad_rows,
+)
 from streamkpca.components.certificates import captured_energy, novelty_threshold
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted
-from streamkpca.estimators._params import argument_reader
+from streamkpca.estimators._params import argument_reader, constructor_parameters
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
@@ -864,9 +870,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         # those of the last call took a fifth of the time of a row.
         checked = self._checked
         while checked is None:
-            read = argument_reader(type(self))
+            names, read = constructor_parameters(type(self)), argument_reader(type(self))
             given = read(self)
-            checked = self._checked = StreamSettings.checked(**self.get_params(deep=False), where=where)
+            checked = self._checked = StreamSettings.checked(**dict(zip(names, given, strict=True)), where=where)
             # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
             if not all(map(operator.is_, given, read(self))):
                 checked = None

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from streamkpca.export.model import Formula
 from streamkpca.export.rounding import single_centre, single_units
-from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.pairwise import Base, FeatureView, PairwiseMatrix, unit_rows
 from streamkpca.kernels.program import Arithmetic
 
 Array = npt.NDArray[np.float64]

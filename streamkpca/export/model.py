@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.triangular import solve_factor
+from streamkpca._core.linalg import solve_factor
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator, FittedModel
 from streamkpca.estimators._snapshot_base import SnapshotEstimator

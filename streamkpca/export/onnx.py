@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.blas import one_blas_thread
-from streamkpca._core.params import check_choice
-from streamkpca._core.triangular import LARGEST_AMPLIFICATION, inverse_factor, rounding_amplification
+from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
+from streamkpca._core.validation import check_choice
 from streamkpca._version import __version__
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows

@@ -8,18 +8,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.params import check_integer, check_real, is_real
-from streamkpca._core.validation import as_rows, as_sample_weight
+from streamkpca._core.validation import as_rows, as_sample_weight, check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.features import (
+from streamkpca.kernels.pairwise import (
+    Array,
     FeatureView,
+    RowFunction,
     Units,
     check_in_units,
     checked_columns,
     checked_units,
     measured_units,
 )
-from streamkpca.kernels.pairwise import Array, RowFunction
 from streamkpca.kernels.program import Program, ProgramBuilder
 
 # How tightly an expression binds when it is printed.

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.pairwise import Base, PairFunction, RowFunction
+from streamkpca.kernels.pairwise import Base, FeatureView, PairFunction, RowFunction
 from streamkpca.kernels.program import ProgramBuilder
 
 

@@ -3,12 +3,11 @@
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
-from streamkpca._core.params import check_integer, check_real
+from streamkpca._core.validation import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.features import FeatureView
 from streamkpca.kernels.lengthscale import checked_width, settled_gamma
-from streamkpca.kernels.pairwise import Array, Base
+from streamkpca.kernels.pairwise import Array, Base, FeatureView
 from streamkpca.kernels.program import ProgramBuilder
 from streamkpca.kernels.registry import register
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.params import check_choice, check_real
+from streamkpca._core.validation import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 
 Array = npt.NDArray[np.float64]

@@ -12,8 +12,16 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.features import FeatureView
-from streamkpca.kernels.pairwise import Array, Base, PairFunction, PairwiseMatrix, RowFunction, RowScaling, unit_rows
+from streamkpca.kernels.pairwise import (
+    Array,
+    Base,
+    FeatureView,
+    PairFunction,
+    PairwiseMatrix,
+    RowFunction,
+    RowScaling,
+    unit_rows,
+)
 
 # A block of 512 x 1024 numbers is 4 MB. With 1024 rows a Gram matrix took a tenth longer on one core, with 256
 # rows a 512 x 256 matrix a sixth longer on two: BLAS starts its threads more often. The width of a block is a

@@ -1,6 +1,13 @@
-"""The kernels that have names: one table for parameters, expressions and the command."""
+"""Kernels by their names and by expressions: one table for parameters, files and the command.
 
+Expressions are read without running any code.
+"""
+
+import ast
+import math
+import re
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from streamkpca.kernels.base import Kernel
@@ -9,6 +16,8 @@ KernelClass = TypeVar("KernelClass", bound=type[Kernel])
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.
 KERNELS: dict[str, type[Kernel]] = {}
+# The same classes by the names that expressions use, such as RBF.
+_CLASSES: dict[str, type[Kernel]] = {}
 
 
 def register(*names: str) -> Callable[[KernelClass], KernelClass]:
@@ -16,14 +25,10 @@ def register(*names: str) -> Callable[[KernelClass], KernelClass]:
 
     def registered(kind: KernelClass) -> KernelClass:
         KERNELS.update(dict.fromkeys(names, kind))
+        _CLASSES[kind.__name__] = kind
         return kind
 
     return registered
-
-
-def kernel_classes() -> dict[str, type[Kernel]]:
-    """Return the registered classes by their names in expressions, such as RBF."""
-    return {kind.__name__: kind for kind in KERNELS.values()}
 
 
 def kernel_from(value: Any, *, where: str) -> Kernel:
@@ -66,3 +71,132 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     if callable(value):
         raise TypeError(f"{where}: kernel must be a Kernel, got the function {value!r}; wrap it: kernels.Custom(f)")
     raise TypeError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
+
+
+# This leaves room for two kernels on ten thousand columns, each in a unit of its own.
+_LONGEST = 1_000_000
+# Printing or comparing a kernel takes up to three calls a level, and Python allows a thousand.
+_DEEPEST = 200
+# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, and does not check what is left:
+# in a thread, which has 512 KB on some systems, it would crash the process.
+_MOST_BRACKETS = 100
+_ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
+
+
+def parse_kernel(text: str) -> Kernel:
+    """Read a kernel from text: a name, or the expression that a kernel prints as.
+
+    A ValueError says what cannot be read, or which parameter the kernel refuses. The text is parsed to a syntax tree,
+    of which only calls of kernel constructors, ``+``, ``*``, ``**``, ``.exp()``, ``.on()``, ``.in_units()`` and
+    literals are carried out; nothing is evaluated. Custom kernels hold code, so they cannot be written this way.
+
+    Examples
+    --------
+    >>> parse_kernel("2.0 * RBF(gamma=0.5) + Linear().on([0, 1])")
+    2.0 * RBF(gamma=0.5) + Linear().on((0, 1))
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"kernel expression of {len(text)} characters; at most {_LONGEST} are read")
+    if text.strip().isidentifier() and text.strip() not in _CLASSES:
+        return kernel_from(text.strip(), where="kernel")
+    brackets = accumulate((letter in "([{") - (letter in ")]}") for letter in text)
+    if max(brackets, default=0) > _MOST_BRACKETS or _ENDLESS.search(text):
+        raise ValueError(f"cannot read kernel {_shown(text)}; {_help()}")
+    try:
+        return _kernel(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"cannot read kernel {_shown(text)}; {_help()}") from None
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"cannot read kernel {_shown(text)} ({error}); {_help()}") from None
+
+
+def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
+    if depth > _DEEPEST:
+        raise ValueError(f"a kernel is nested more than {_DEEPEST} deep; join fewer kernels")
+    deeper = depth + 1
+    match node:
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
+            return _CLASSES[name]()
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
+            return _construct(name, args, keywords)
+        case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
+            return _kernel(inner, deeper).exp()
+        case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
+            return _kernel(inner, deeper).on([int(_number(item, whole=True)) for item in _items(columns)])
+        case ast.Call(func=ast.Attribute(value=inner, attr="in_units"), args=[units], keywords=[]):
+            return _kernel(inner, deeper).in_units(_units(units))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _kernel(left, deeper) + _kernel(right, deeper)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _kernel(left, deeper) ** int(_number(right, whole=True))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            if _is_number(left):
+                return _number(left) * _kernel(right, deeper)
+            if _is_number(right):
+                return _kernel(left, deeper) * _number(right)
+            return _kernel(left, deeper) * _kernel(right, deeper)
+    raise ValueError(f"cannot read {_shown(ast.unparse(node))} in a kernel; {_help()}")
+
+
+def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Kernel:
+    values = [_literal(arg) for arg in args]
+    named = {}
+    for keyword in keywords:
+        if keyword.arg is None:
+            raise ValueError(f"cannot read ** in {name}(...); {_help()}")
+        named[keyword.arg] = _literal(keyword.value)
+    return _CLASSES[name](*values, **named)
+
+
+def _literal(node: ast.expr) -> float | int | str:
+    match node:
+        case ast.Constant(value=str(word)):
+            return word
+        case ast.Name(id=word):
+            # Inner quotes are awkward in a shell, and gamma=scale is as clear as gamma="scale".
+            return word
+    return _number(node)
+
+
+def _number(node: ast.expr, *, whole: bool = False) -> float | int:
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_number(inner, whole=whole)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _number(inner, whole=whole)
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            if math.isfinite(number) and not (whole and number != int(number)):
+                return number
+    kind = "a whole number" if whole else "a number"
+    raise ValueError(f"expected {kind} in a kernel but got {_shown(ast.unparse(node))}; {_help()}")
+
+
+def _is_number(node: ast.expr) -> bool:
+    while isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant)
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+
+
+def _units(node: ast.expr) -> str | list[float]:
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_number(item) for item in node.elts]
+    word = _literal(node)
+    if isinstance(word, str):
+        return word
+    raise ValueError(f"expected units in a kernel, as in [1, 0.5], but got {_shown(ast.unparse(node))}; {_help()}")
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."
+
+
+def _help() -> str:
+    """Say what can be written; kernels register after this module is imported."""
+    return (
+        "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
+        f"{', '.join(_CLASSES)} with numbers, +, *, **, .exp(), .on([0, 1]) and .in_units(range)"
+    )

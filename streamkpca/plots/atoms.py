@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.params import check_integer
-from streamkpca._core.validation import as_rows
+from streamkpca._core.validation import as_rows, check_integer
 from streamkpca.plots.canvas import (
     FAINT,
     INK,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.components.noise import SparsityPath
+from streamkpca.components.weights import SparsityPath
 from streamkpca.plots.canvas import (
     ALARM,
     BAR,
@@ -125,7 +125,7 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
     --------
     >>> import numpy as np
     >>> from streamkpca.plots import draw_sparsity_path
-    >>> from streamkpca.components.noise import sparsity_path
+    >>> from streamkpca.components.weights import sparsity_path
     >>> axes = draw_sparsity_path(sparsity_path(np.eye(3), np.diag([4.0, 2.0, 1.0]), [5.0, 3.0, 1.5]))
     >>> axes.lines[0].get_ydata()
     array([2, 1, 0])

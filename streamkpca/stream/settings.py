@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from streamkpca._core.params import check_choice, check_flag, check_integer, check_n_components, check_real
+from streamkpca._core.validation import check_choice, check_flag, check_integer, check_n_components, check_real
 from streamkpca.components.refit import RefitSettings
 from streamkpca.kernels import Kernel, kernel_from
 

@@ -11,10 +11,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.blas import blas_threads, one_blas_thread
 from streamkpca._core.concurrency import WriteLock
+from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.triangular import squared_norms
 from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, refit
 from streamkpca.components.snapshot import Snapshot

@@ -6,8 +6,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.linalg import solve_factor
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca._core.triangular import solve_factor
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.dictionary.selection import (
@@ -20,8 +20,7 @@ from streamkpca.dictionary.selection import (
 from streamkpca.dictionary.swaps import AtomStats, selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.drift import PageCusum
-from streamkpca.stream.schedule import SearchSchedule, mean_and_spread
+from streamkpca.stream.schedule import PageCusum, SearchSchedule, mean_and_spread
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

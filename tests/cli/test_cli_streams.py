@@ -24,8 +24,7 @@ from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, print_json
 from streamkpca.cli.main import cli
 from streamkpca.cli.signals import SignalGuard
-from streamkpca.kernels.parsing import parse_kernel
-from streamkpca.kernels.registry import KERNELS
+from streamkpca.kernels.registry import KERNELS, parse_kernel
 
 pytestmark = pytest.mark.slow
 

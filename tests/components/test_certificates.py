@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
-from streamkpca.components.certificates import eigenvalue_bounds, mean_interval, upper_quantile
+from streamkpca.components.certificates import mean_interval, upper_quantile
+from streamkpca.components.spectrum import eigenvalue_bounds
 from streamkpca.dictionary.moments import Moments, ProjectionLoss
 
 N_STREAMS = 100

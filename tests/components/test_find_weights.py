@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.components import noise as sparsity
+from streamkpca.components import weights as sparsity
 from streamkpca.components.refit import Candidates, RefitSettings, find_weights, trace_sparsity
 from streamkpca.components.weights import fit_weights
 from streamkpca.dictionary.moments import Moments

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tipping import mean_log_likelihood
 
-from streamkpca.components import noise as noise_module
+from streamkpca.components import weights as noise_module
 from streamkpca.components import weights as weights_module
-from streamkpca.components.noise import automatic_noise_variance, noise_variance_for, sparsity_path
-from streamkpca.components.weights import fit_weights
+from streamkpca.components.weights import automatic_noise_variance, fit_weights, noise_variance_for, sparsity_path
 
 
 def draw_problem(seed, *, n=100, p=30, r=8):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core import blas
-from streamkpca._core.blas import one_blas_thread
+from streamkpca._core import linalg as blas
+from streamkpca._core.linalg import one_blas_thread
 
 threadpoolctl = pytest.importorskip("threadpoolctl", reason="the oracle; comes with scikit-learn, extra sklearn")
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core._loops import all_finite, largest_asymmetry
+from streamkpca._core._loops import all_finite
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -21,13 +21,6 @@ def test_one_bad_number_is_found_anywhere(bad, place):
     assert all_finite(rows)
     rows[place] = bad
     assert not all_finite(rows)
-
-
-@given(st.integers(0, 10**6), st.integers(0, 40))
-def test_the_largest_asymmetry_agrees_with_numpy(seed, m):
-    square = np.random.default_rng(seed).normal(size=(m, m))
-    assert largest_asymmetry(square) == np.abs(square - square.T).max(initial=0.0)
-    assert largest_asymmetry(square + square.T) == 0.0
 
 
 def test_the_largest_numbers_are_finite():

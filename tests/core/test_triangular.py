@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.triangular import (
+from streamkpca._core.linalg import (
     independent_span,
     inverse_factor,
     restrict_factor,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.triangular import LEAST_PIVOT
+from streamkpca._core.linalg import LEAST_PIVOT
 from streamkpca.dictionary.basis import Basis, check_energy, rounding_error
 from streamkpca.kernels import RBF, Linear, Polynomial
 

@@ -6,7 +6,7 @@ from scenes import Scene, rbf, residual_gram
 
 from streamkpca import IndefiniteKernelWarning
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.residuals import ResidualGram
+from streamkpca.dictionary.selection import ResidualGram
 from streamkpca.kernels import RBF, Linear, Sigmoid
 
 SEEDS = st.integers(0, 10**6)

@@ -17,7 +17,7 @@ import pytest
 from interrupts import interrupted_at, n_lines
 
 from streamkpca import StreamingKernelPCA, kernels, merge
-from streamkpca._core import blas as _blas
+from streamkpca._core import linalg as _blas
 from streamkpca.stream import state as stream
 
 pytestmark = pytest.mark.faults

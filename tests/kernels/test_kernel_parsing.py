@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import kernels
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 
 POSITIVE = st.floats(0.01, 100)
 SIMPLE = st.one_of(
@@ -106,7 +106,7 @@ def test_no_text_ends_the_process():
     ]  # fmt: skip
     code = f"""
 import threading
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 def read():
     for text in {texts!r}:
         try:

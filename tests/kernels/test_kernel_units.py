@@ -31,7 +31,7 @@ from streamkpca.kernels import (
     RationalQuadratic,
     Sigmoid,
 )
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 
 UNITS = np.array([1.0, 0.003, 700.0, 12.5])
 # They change no row, and let a kernel divide rows as it does with other units: the same operations, the same bits.

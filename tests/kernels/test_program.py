@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.triangular import inverse_factor
+from streamkpca._core.linalg import inverse_factor
 from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from streamkpca.kernels.program import PreparedKernel
 

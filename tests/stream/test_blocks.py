@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scenes import rbf, residual_gram
 
 from streamkpca import StreamingKernelPCA, kernels
-from streamkpca._core.triangular import solve_factor
+from streamkpca._core.linalg import solve_factor
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear

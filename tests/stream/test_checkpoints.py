@@ -359,7 +359,7 @@ def test_the_end_of_a_large_archive_is_accepted_at_one_offset_only(monkeypatch: 
 
 
 def test_a_kernel_is_not_taken_for_code_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamkpca.kernels import parsing as expressions
+    from streamkpca.kernels import registry as expressions
 
     model = StreamingKernelPCA(2, block_size=32).partial_fit(ROWS)
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.blas import one_blas_thread
+from streamkpca._core.linalg import one_blas_thread
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.stream.checkpoint.archive import Archive, write_archive

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
+from streamkpca._core.linalg import solve_transposed
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.triangular import solve_transposed
 from streamkpca._core.validation import LARGEST_WEIGHT
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import Basis, check_energy

@@ -14,11 +14,10 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
 from streamkpca.dictionary.swaps import AtomStats
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.parsing import parse_kernel
+from streamkpca.kernels.registry import parse_kernel
 from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
-from streamkpca.stream.drift import PageCusum
-from streamkpca.stream.schedule import SearchSchedule
+from streamkpca.stream.schedule import PageCusum, SearchSchedule
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
 from streamkpca.stream.summary import Summary
