@@ -13,11 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from streamkpca.cli.tables.arrow import ArrowTable
 from streamkpca.cli.tables.columns import Choice, Columns, TableError
 from streamkpca.cli.tables.csv import CsvTable
-from streamkpca.cli.tables.jsonl import JsonTable
-from streamkpca.cli.tables.numpy import NpyTable, NpzTable
 from streamkpca.cli.tables.reader import ON_BAD_ROWS, Chunk, Table, check_same_columns, regroup
 from streamkpca.cli.tables.source import MAGIC_BYTES, Source
 from streamkpca.cli.tables.text import BOM
@@ -109,6 +106,7 @@ def open_table(
     """
     if on_bad_rows not in ON_BAD_ROWS:
         raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}; choose one of these")
+    # Each format is imported when a table needs it.
     skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned)
     origin = Source(source, stream, follow=follow)
     magic = origin.peek(lambda head: len(_without_blanks(head)) >= MAGIC_BYTES or b"\n" in _without_blanks(head))
@@ -121,11 +119,17 @@ def open_table(
         if origin.followed:
             raise TableError(f"{source}: only text can grow row by row; leave --follow out, or write CSV or JSON lines")
         if _ARROW.match(magic):
+            from streamkpca.cli.tables.arrow import ArrowTable
+
             return ArrowTable(origin, choice=choice, skips=skips)
+        from streamkpca.cli.tables.numpy import NpyTable, NpzTable
+
         if _ZIP.match(magic):
             return NpzTable(origin, array=array, choice=choice, skips=skips)
         return NpyTable(origin, choice=choice, skips=skips)
     if _without_blanks(magic).startswith((b"{", b"[")) and header is None and delimiter is None:
+        from streamkpca.cli.tables.jsonl import JsonTable
+
         return JsonTable(origin, choice=choice, skips=skips)
     return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips)
 
