@@ -3,10 +3,9 @@
 import numpy as np
 
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.selection import ResidualGram
-from streamkpca.dictionary.swaps import AtomStats, SwapSearch
+from streamkpca.dictionary.selection import ResidualGram, SwapSearch
 from streamkpca.kernels import RBF
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
 from streamkpca.cli.models import (
+    Autosave,
+    SaveInterval,
     check_columns,
     check_writable,
     learned_columns,

@@ -12,9 +12,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.autosave import Autosave
 from streamkpca.cli.console import BadInput, one_line, print_warning, show_progress
-from streamkpca.cli.models import n_learned
+from streamkpca.cli.models import Autosave, n_learned
 from streamkpca.cli.options import MODEL_PARAMETERS
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import SignalGuard

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.autosave import NOTES, n_passed, own_notes
 from streamkpca.cli.console import print_facts, print_table
-from streamkpca.cli.models import learned_columns
+from streamkpca.cli.models import NOTES, learned_columns, n_passed, own_notes
 from streamkpca.cli.tables import Chunk
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel

@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.gradients import has_gradients, values_and_gradients
-from streamkpca.kernels.pairwise import FeatureView
+from streamkpca.kernels.program import FeatureView
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

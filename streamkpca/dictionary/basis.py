@@ -59,6 +59,54 @@ class Projected:
         return self.energy - squared_norms(self.coordinates)
 
 
+@dataclass(frozen=True)
+class AtomStats:
+    """What is known of each atom besides its row.
+
+    Parameters
+    ----------
+    positions : ndarray of shape (m,) of int64
+        Positions in the stream.
+    weights : ndarray of shape (m,)
+        Present weights of the atoms' rows.
+    weight_since_admission : ndarray of shape (m,)
+        Weight of the rows seen since the atom was admitted, its own block included.
+    """
+
+    positions: Positions
+    weights: Array
+    weight_since_admission: Array
+
+    @classmethod
+    def none(cls) -> "AtomStats":
+        """Return the stats of no atoms."""
+        return cls(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+
+    def without(self, atoms: Positions) -> "AtomStats":
+        """Remove the atoms at some positions of the basis."""
+        return AtomStats(
+            np.delete(self.positions, atoms),
+            np.delete(self.weights, atoms),
+            np.delete(self.weight_since_admission, atoms),
+        )
+
+    def joined(self, positions: Positions, weights: Array, weight_since_admission: Array) -> "AtomStats":
+        """Append atoms."""
+        return AtomStats(
+            np.concatenate([self.positions, positions]),
+            np.concatenate([self.weights, weights]),
+            np.concatenate([self.weight_since_admission, weight_since_admission]),
+        )
+
+    def decayed(self, factor: float) -> "AtomStats":
+        """Multiply the weights of all rows by `factor`."""
+        return AtomStats(self.positions, self.weights * factor, self.weight_since_admission * factor)
+
+    def advanced(self, weight: float) -> "AtomStats":
+        """Add the weight of new rows, which all atoms have seen."""
+        return AtomStats(self.positions, self.weights, self.weight_since_admission + weight)
+
+
 class Basis:
     """Atoms, and the lower Cholesky factor L of their matrix of a settled kernel.
 

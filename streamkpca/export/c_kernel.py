@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from streamkpca.export.model import Formula
 from streamkpca.export.rounding import single_centre, single_units
-from streamkpca.kernels.pairwise import Base, FeatureView, PairwiseMatrix, unit_rows
-from streamkpca.kernels.program import Arithmetic
+from streamkpca.kernels.program import Arithmetic, Base, FeatureView, PairwiseMatrix, unit_rows
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -10,8 +10,7 @@ from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_b
 from streamkpca._core.validation import check_choice
 from streamkpca._version import __version__
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.kernels.pairwise import Base, PairwiseMatrix, unit_rows
-from streamkpca.kernels.program import Arithmetic
+from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 
 if TYPE_CHECKING:
     from onnx import ModelProto

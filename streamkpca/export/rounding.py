@@ -7,8 +7,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from streamkpca.export.model import Formula
-from streamkpca.kernels.pairwise import Base, FeatureView, PairwiseMatrix, unit_rows
-from streamkpca.kernels.program import Arithmetic
+from streamkpca.kernels.program import Arithmetic, Base, FeatureView, PairwiseMatrix, unit_rows
 
 Array = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

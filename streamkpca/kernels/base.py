@@ -10,9 +10,11 @@ import numpy as np
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.validation import as_rows, as_sample_weight, check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.pairwise import (
+from streamkpca.kernels.program import (
     Array,
     FeatureView,
+    Program,
+    ProgramBuilder,
     RowFunction,
     Units,
     check_in_units,
@@ -20,7 +22,6 @@ from streamkpca.kernels.pairwise import (
     checked_units,
     measured_units,
 )
-from streamkpca.kernels.program import Program, ProgramBuilder
 
 # How tightly an expression binds when it is printed.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)

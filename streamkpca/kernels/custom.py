@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.pairwise import Base, FeatureView, PairFunction, RowFunction
-from streamkpca.kernels.program import ProgramBuilder
+from streamkpca.kernels.program import Base, FeatureView, PairFunction, ProgramBuilder, RowFunction
 
 
 @dataclass(frozen=True, init=False)

@@ -6,10 +6,9 @@ from typing import Self
 from streamkpca._core.validation import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.lengthscale import checked_width, settled_gamma
-from streamkpca.kernels.pairwise import Array, Base, FeatureView
-from streamkpca.kernels.program import ProgramBuilder
+from streamkpca.kernels.program import Array, Base, FeatureView, ProgramBuilder
 from streamkpca.kernels.registry import register
+from streamkpca.kernels.stationary import checked_width, settled_gamma
 
 
 @register("linear")

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamkpca.kernels.pairwise import Array, Base
-from streamkpca.kernels.program import Arithmetic, Program
+from streamkpca.kernels.program import Arithmetic, Array, Base, Program
 
 # A value and its derivative by each squared distance; None where it does not depend on it.
 _Dual = tuple[Array, list[Array | None]]

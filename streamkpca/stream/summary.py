@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streamkpca._core.linalg import solve_factor
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca.dictionary.basis import Basis, Projected
+from streamkpca.dictionary.basis import AtomStats, Basis, Projected
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.dictionary.selection import (
     Choice,
@@ -16,11 +16,10 @@ from streamkpca.dictionary.selection import (
     choose_by_tolerance,
     choose_swaps,
     choose_to_shrink,
+    selection_sample_size,
 )
-from streamkpca.dictionary.swaps import AtomStats, selection_sample_size
 from streamkpca.kernels import Kernel
-from streamkpca.stream.blocks import Block
-from streamkpca.stream.schedule import PageCusum, SearchSchedule, mean_and_spread
+from streamkpca.stream.blocks import Block, PageCusum, SearchSchedule, mean_and_spread
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

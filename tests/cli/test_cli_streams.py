@@ -20,9 +20,9 @@ from pyarrow import csv, feather, ipc, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.autosave import Autosave, SaveInterval
 from streamkpca.cli.console import BadInput, print_json
 from streamkpca.cli.main import cli
+from streamkpca.cli.models import Autosave, SaveInterval
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels.registry import KERNELS, parse_kernel
 
@@ -407,7 +407,7 @@ class Clock:
 
 def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("streamkpca.cli.autosave.time", clock)
+    monkeypatch.setattr("streamkpca.cli.models.time", clock)
     model = StreamingKernelPCA(2).partial_fit(X[:100])
 
     def is_saved(autosave):

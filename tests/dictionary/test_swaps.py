@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, rbf, residual_gram
 
-from streamkpca.dictionary.swaps import AtomStats
+from streamkpca.dictionary.basis import AtomStats
 
 SEEDS = st.integers(0, 10**6)
 

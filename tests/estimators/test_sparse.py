@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tipping import mean_log_likelihood
 
 from streamkpca import KernelPCA, SparseKernelPCA, SparsityError, SparsityWarning, StreamingKernelPCA
-from streamkpca.components import noise, refit, weights
+from streamkpca.components import refit, weights
 from streamkpca.components.weights import fit_weights
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
 

@@ -26,7 +26,7 @@ from streamkpca.kernels import (
 )
 from streamkpca.kernels import _loops as kernel_loops
 from streamkpca.kernels import program as kernel_programs
-from streamkpca.kernels.pairwise import Base, FeatureView, PairwiseMatrix
+from streamkpca.kernels.program import Base, FeatureView, PairwiseMatrix
 
 PRIMITIVES = [
     (Linear(), pairwise.linear_kernel),

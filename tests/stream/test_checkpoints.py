@@ -11,9 +11,9 @@ import pytest
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels
 from streamkpca.dictionary.moments import ProjectionLoss
+from streamkpca.stream.blocks import SearchSchedule
 from streamkpca.stream.checkpoint.archive import Archive, write_archive
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
-from streamkpca.stream.schedule import SearchSchedule
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
 

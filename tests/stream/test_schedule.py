@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
-from streamkpca.stream.blocks import Block
-from streamkpca.stream.schedule import SearchSchedule
+from streamkpca.stream.blocks import Block, SearchSchedule
 
 
 def block_of(residuals, weights=None):

@@ -9,15 +9,13 @@ import numpy.typing as npt
 
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
-from streamkpca.dictionary.swaps import AtomStats
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.registry import parse_kernel
-from streamkpca.stream.blocks import RowBuffer
+from streamkpca.stream.blocks import PageCusum, RowBuffer, SearchSchedule
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
-from streamkpca.stream.schedule import PageCusum, SearchSchedule
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
 from streamkpca.stream.summary import Summary
