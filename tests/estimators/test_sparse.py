@@ -258,7 +258,7 @@ def test_every_search_uses_the_optimiser(optimiser, monkeypatch):
         used.append(options["optimiser"])
         return fit_weights(*arguments, **options)
 
-    for module in (noise, refit):
+    for module in (weights, refit):
         monkeypatch.setattr(module, "fit_weights", recording)
     rows = rows_of(0, 12, 2)
     for options in MODES:
