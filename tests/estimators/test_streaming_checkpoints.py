@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels, load
-from streamkpca.stream.checkpoint import VERSION
+from streamkpca.stream.checkpoint.codec import VERSION
 
 Array = npt.NDArray[np.float64]
 ROWS = np.random.default_rng(0).normal(size=(400, 3))

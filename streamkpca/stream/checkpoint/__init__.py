@@ -12,7 +12,7 @@ renamed to.
 
 import io
 from collections.abc import Callable, Mapping
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from streamkpca.kernels import Kernel
 from streamkpca.stream.checkpoint.archive import Archive, write_archive
 from streamkpca.stream.checkpoint.checks import check_stream
 from streamkpca.stream.checkpoint.codec import (
+    FORMAT,
+    VERSION,
     expected_arrays,
     kernel_from_record,
     kernel_record,
@@ -32,9 +34,6 @@ from streamkpca.stream.checkpoint.codec import (
 from streamkpca.stream.checkpoint.header import HeaderFields
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
-
-FORMAT: Final = "streamkpca stream"
-VERSION: Final = 1
 
 
 def write_checkpoint(

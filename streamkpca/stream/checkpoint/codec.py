@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,10 @@ _SNAPSHOT = {
     "eigenvalue_bounds": "q2",
     "explained_variance_ratio": "q",
 }
+FORMAT: Final = "streamkpca stream"
+# Raised when older releases could not read what is written.
+VERSION: Final = 1
+
 # Keys of the file for the fields of each part. They never change: a field that is renamed keeps its key.
 _CUSUM_KEYS = {
     "n_blocks": "n_blocks",
