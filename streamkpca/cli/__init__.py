@@ -1,1 +1,15 @@
-"""What the command line is made of; nothing here is part of the library's interface."""
+"""The command line. Nothing here is part of the library's interface.
+
+main : the command and its subcommands, each imported when it is asked for
+learn, query, manage, plot : the subcommands: demo and fit; score and transform; info, merge, export, ...; plot
+options : options that several commands share; those of the model come from the table in `stream.settings`
+pipeline : from tables to a model, or through a model to results
+models : models in files: read, checked, merged, exported, and saved while learning goes on
+results : rows of output, as CSV, JSON lines, Parquet or Arrow
+reports : what a model has learned and how rows scored, for people and as JSON
+pictures : figures of rows and models
+demo : a simulated plant, and how well its faults are found
+console : standard output and error, progress, errors of one line
+signals : Ctrl-C and SIGTERM
+tables : files of rows, read in chunks
+"""

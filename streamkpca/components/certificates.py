@@ -1,4 +1,7 @@
-"""Certificates from a random sample: how much of the stream is captured, and from which error on a row is novel."""
+"""Certificates from a random sample: how much of the stream is captured, and from which error on a row is novel.
+
+The bounds of the eigenvalues, which are certain, are in `spectrum`.
+"""
 
 import math
 

@@ -19,7 +19,8 @@ from streamkpca.dictionary.selection import (
     selection_sample_size,
 )
 from streamkpca.kernels import Kernel
-from streamkpca.stream.blocks import Block, PageCusum, SearchSchedule, mean_and_spread
+from streamkpca.stream.blocks import Block, SearchSchedule, mean_and_spread
+from streamkpca.stream.drift import PageCusum
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -14,8 +14,9 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.registry import parse_kernel
-from streamkpca.stream.blocks import PageCusum, RowBuffer, SearchSchedule
+from streamkpca.stream.blocks import RowBuffer, SearchSchedule
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
+from streamkpca.stream.drift import PageCusum
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
 from streamkpca.stream.summary import Summary
