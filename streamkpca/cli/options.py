@@ -142,7 +142,7 @@ def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
         default="none" if parameter.default is None else str(parameter.default),
         metavar="|".join([parameter.unit, *words]),
         callback=None if is_kernel else _reader(parameter),
-        shell_complete=_completed(list(KERNELS) if is_kernel else words),
+        shell_complete=_completed(sorted(KERNELS) if is_kernel else words),
     )
 
 

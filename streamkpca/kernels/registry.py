@@ -59,7 +59,7 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     """
     if isinstance(value, Kernel):
         return value
-    names = ", ".join(repr(name) for name in KERNELS)
+    names = ", ".join(repr(name) for name in sorted(KERNELS))
     if isinstance(value, str):
         if value not in KERNELS:
             raise ValueError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
@@ -198,5 +198,5 @@ def _help() -> str:
     """Say what can be written; kernels register after this module is imported."""
     return (
         "write a name such as rbf, or an expression such as 'RBF(gamma=0.5) + 0.1 * Linear()' of "
-        f"{', '.join(_CLASSES)} with numbers, +, *, **, .exp(), .on([0, 1]) and .in_units(range)"
+        f"{', '.join(sorted(_CLASSES))} with numbers, +, *, **, .exp(), .on([0, 1]) and .in_units(range)"
     )

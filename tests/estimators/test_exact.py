@@ -142,7 +142,7 @@ def test_the_caller_may_write_to_the_rows_later():
         ({"n_components": 0}, ValueError, "n_components must be at least 1, got 0"),
         ({"n_components": 1.5}, ValueError, "n_components, as a share"),
         ({"n_components": "all"}, TypeError, "n_components must be an integer"),
-        ({"kernel": "gauss"}, ValueError, "kernel must be a Kernel or one of 'linear'"),
+        ({"kernel": "gauss"}, ValueError, "kernel must be a Kernel or one of .*'linear'"),
         ({"kernel": RBF}, TypeError, r"got the class RBF; make one: RBF\(\)"),
         ({"kernel": np.dot}, TypeError, r"wrap it: kernels.Custom\(f\)"),
         ({"kernel": None}, TypeError, "kernel must be a Kernel or one of"),
