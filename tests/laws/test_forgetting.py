@@ -37,7 +37,9 @@ def test_a_half_life_is_weighting(data: st.DataObject, X: Array, case: KernelCas
         np.c_[exact.transform(X)[:, :3], np.zeros(len(X))],
         np.append(exact.eigenvalues_[:3], exact.eigenvalues_[3]),
         scale,
-        tolerance=1e-5,
+        # A row that is dropped as dependent lies up to the root of 1e-10 of its length outside the span. Its projection
+        # errs by that, and the axes tilt with it, more where eigenvalues are close to each other.
+        tolerance=1e-4,
     )
 
 
