@@ -146,7 +146,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         template = template_of(self, rows, counts)
         summary = _summary_of(template, parts, weights, names, n_streams=n_streams, split_every=split_every)
         whole = finish(self, template, summary.compute())
-        with self._cell.lock:
+        with self._cell.write_lock.held:
             self._cell.stream = whole._stream
         return self
 

@@ -100,7 +100,7 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
-        return self._fitted("atom_rows_").atom_rows
+        return self._fitted_snapshot("atom_rows_").atom_rows
 
     @property
     def weights_(self) -> Array:
@@ -113,7 +113,7 @@ class SnapshotEstimator(Estimator):
         >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
         array([0.375, 0.   ])
         """
-        return self._fitted("weights_").weights
+        return self._fitted_snapshot("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
@@ -126,7 +126,7 @@ class SnapshotEstimator(Estimator):
         >>> model.active_
         array([ True, False])
         """
-        return self._fitted("active_").weights > 0.0
+        return self._fitted_snapshot("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
@@ -139,7 +139,7 @@ class SnapshotEstimator(Estimator):
         >>> model.n_active_
         1
         """
-        return int(np.count_nonzero(self._fitted("n_active_").weights))
+        return int(np.count_nonzero(self._fitted_snapshot("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
@@ -154,7 +154,7 @@ class SnapshotEstimator(Estimator):
         >>> round(model.noise_variance_, 3)
         0.5
         """
-        return self._fitted("noise_variance_").noise_variance
+        return self._fitted_snapshot("noise_variance_").noise_variance
 
     @property
     def eigenvalue_bounds_(self) -> Array:
@@ -173,7 +173,7 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
         array([[2.667, 3.333]])
         """
-        return self._fitted("eigenvalue_bounds_").eigenvalue_bounds
+        return self._fitted_snapshot("eigenvalue_bounds_").eigenvalue_bounds
 
     @property
     def unexplained_energy_ratio_(self) -> float:
@@ -186,10 +186,10 @@ class SnapshotEstimator(Estimator):
         >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
         0.2
         """
-        return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
+        return self._fitted_snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
 
-    def _fitted(self, request: str) -> Snapshot:
-        return cast(Snapshot, super()._fitted(request))
+    def _fitted_snapshot(self, request: str) -> Snapshot:
+        return cast(Snapshot, self._fitted(request))
 
     def _checked_optimiser(self) -> Optimiser:
         """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""

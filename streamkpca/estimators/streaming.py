@@ -251,9 +251,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         del y
         where = "StreamingKernelPCA.partial_fit"
-        with self._cell.lock:
+        cell = self._cell
+        with cell.write_lock.held:
             settings = self._settings(where)
-            stream = self._cell.stream
+            stream = cell.stream
             width, names = (None, None) if stream is None else (stream.n_features, stream.names)
             rows = checked_rows(X, where, width, names, finite=not settings.skips_bad_rows)
             if stream is None:
@@ -268,7 +269,7 @@ class StreamingKernelPCA(SnapshotEstimator):
             )
             if settings.skips_bad_rows:
                 rows, weights, n_rejected = without_bad_rows(rows, weights)
-            self._cell.stream = stream.learned(rows, weights, settings, n_rejected=n_rejected)
+            cell.stream = stream.learned(rows, weights, settings, n_rejected=n_rejected)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -322,7 +323,7 @@ class StreamingKernelPCA(SnapshotEstimator):
                     f"{where}: each of the {len(rows)} rows of X contains NaN or infinity, or has a sample_weight of "
                     "0; repair some of them first"
                 )
-        with self._cell.lock:
+        with self._cell.write_lock.held:
             self._cell.stream = stream.fitted(rows, weights, settings, n_rejected=n_rejected)
         return self
 
@@ -354,7 +355,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         (1024.0, 1200.0)
         """
         settings = self._settings(f"{type(self).__name__}.refit")
-        with self._cell.lock:
+        with self._cell.write_lock.held:
             self._cell.stream = self._require_stream("refit").refitted(settings)
         return self
 
@@ -393,7 +394,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         factor = check_real(
             "factor", factor, least=0.0, most=1.0, open_below=True, where=f"{type(self).__name__}.forget"
         )
-        with self._cell.lock:
+        with self._cell.write_lock.held:
             if self._cell.stream is not None:
                 self._cell.stream = self._cell.stream.forgotten(factor)
         return self
@@ -440,7 +441,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> east.merge(west).eigenvalues_.round(3), exact.eigenvalues_.round(3)
         (array([2.667]), array([2.667]))
         """
-        with self._cell.lock:
+        with self._cell.write_lock.held:
             self._cell.stream = self._merged_with([other], f"{type(self).__name__}.merge")
         return self
 

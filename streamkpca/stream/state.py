@@ -2,7 +2,6 @@
 
 import copy
 import secrets
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -413,9 +412,4 @@ class StreamCell:
 
     def __init__(self) -> None:
         self.stream: Stream | None = None
-        self._write_lock = WriteLock()
-
-    @property
-    def lock(self) -> "threading.RLock":
-        """The lock, to be used as ``with cell.lock:``; a context manager in Python would leave a gap for interrupts."""
-        return self._write_lock.held
+        self.write_lock = WriteLock()

@@ -62,7 +62,7 @@ def is_free(model: StreamingKernelPCA) -> bool:
     found: list[bool] = []
 
     def attempt() -> None:
-        lock = model._cell.lock
+        lock = model._cell.write_lock.held
         found.append(lock.acquire(blocking=False))
         if found[0]:
             lock.release()
