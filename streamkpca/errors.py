@@ -82,7 +82,7 @@ class SparsityError(ValueError):
     >>> SparseKernelPCA(1, kernel="linear", noise_variance=100.0).fit([[0.0], [1.0]])
     Traceback (most recent call last):
         ...
-    streamkpca.errors.SparsityError: noise_variance=100 leaves no atom active: along none of them ...
+    streamkpca.errors.SparsityError: noise_variance=100 leaves no atom active: the largest ...
     """
 
 
@@ -107,9 +107,8 @@ def not_fitted(estimator: str, request: str) -> NotFittedError:
     If scikit-learn is loaded, the error is also an instance of its class of the same name, so that code written for
     scikit-learn catches it. scikit-learn is never imported for this.
     """
-    message = (
-        f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call 'fit' or 'partial_fit' first"
-    )
+    calls = "'fit' or 'partial_fit'" if estimator.startswith("Streaming") else "'fit'"
+    message = f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call {calls} first"
     peer = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if peer is None:
         return NotFittedError(message)

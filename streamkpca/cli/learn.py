@@ -276,6 +276,7 @@ def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict
     named = given_options(MODEL_PARAMETERS)
     if named:
         raise BadInput(
-            f"fit: the model in {path} keeps the parameters that it began with; leave out {', '.join(named)}"
+            f"fit: the model in {path} keeps the parameters that it began with; leave out {', '.join(named)}, or "
+            "start a new model without --resume"
         )
     return read_model(path)

@@ -107,6 +107,9 @@ def merge_models(paths: Sequence[str]) -> tuple[StreamingKernelPCA, dict[str, An
 
     The notes are the columns, and for each file the offset of the model that got further.
     """
+    for i, path in enumerate(paths):
+        if any(os.path.realpath(path) == os.path.realpath(earlier) for earlier in paths[:i]):
+            raise BadInput(f"{path}: the model is given twice, so its rows would count twice; give each model once")
     models = [read_fitted(path) for path in paths]
     named = [(path, names) for path, model in zip(paths, models, strict=True) if (names := learned_columns(model))]
     for path, names in named[1:]:

@@ -27,7 +27,7 @@ _EXIT_CODES = (
     ("0", "Done."),
     ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
     ("130, 143", "Stopped by Ctrl-C or SIGTERM at the end of a chunk; a second one stops at once."),
-    ("141", "The reader of standard output has left."),
+    ("141", "The reader of standard output closed the pipe."),
 )
 
 
@@ -147,9 +147,7 @@ def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
 
 
 model_options = grouped(*(_parameter_option(parameter) for parameter in MODEL_PARAMETERS.values()))
-json_option = option(
-    "--json", "as_json", is_flag=True, section=RESULTS, help="Print JSON for machines, and nothing else."
-)
+json_option = option("--json", "as_json", is_flag=True, section=RESULTS, help="Print JSON only, for other programs.")
 model_option = option("--model", required=True, type=FILE, metavar="FILE", section=MODEL, help="A saved model.")
 save_option = option(
     "--save",
@@ -215,7 +213,7 @@ table_options = grouped(
         "--delimiter",
         metavar="CHAR",
         section=INPUT,
-        help="CSV: character between fields.  [default: comma; tab for .tsv]",
+        help="CSV: character between fields.  [default: detected; tab for .tsv]",
     ),
     option(
         "--chunk-rows",

@@ -127,7 +127,7 @@ _labels_option = option(
     default=0.99,
     show_default=True,
     section=PICTURE,
-    help="Share of rows like those learned that raises no alarm.",
+    help="Share of rows like those learned that should raise no alarm.",
 )
 @_picture_options
 def novelty(

@@ -79,7 +79,7 @@ Array = npt.NDArray[np.float64]
     default=0.99,
     show_default=True,
     section=RESULTS,
-    help="Share of rows like those learned that raises no alarm.",
+    help="Share of rows like those learned that should raise no alarm.",
 )
 @option(
     "--top",
@@ -134,7 +134,9 @@ def score(
     else:
         named = given_options({"train_array", *MODEL_PARAMETERS})
         if named:
-            raise BadInput(f"score: {model} has its parameters already; leave out {', '.join(named)}")
+            raise BadInput(
+                f"score: {model} has its parameters already; leave out {', '.join(named)}, or learn with --train"
+            )
         watched = WatchedModel(str(model))
         learner = watched.model
         (target,) = open_tables([file], reading | {"labels": labels}, learned=learned_columns(learner))

@@ -165,8 +165,8 @@ def find_weights(
     squares = np.maximum(squared_norms(features), np.finfo(float).tiny)
     most = float(np.max(np.einsum("ij,jk,ik->i", features, covariance, features, optimize=True) / squares))
     raise SparsityError(
-        f"noise_variance={noise_variance:.4g} leaves no atom active: along none of them is there more variance than "
-        f"{most:.4g}; choose a smaller one, or 'auto'"
+        f"noise_variance={noise_variance:.4g} leaves no atom active: the largest variance along any atom is "
+        f"{most:.4g}; choose a smaller value, or 'auto'"
     )
 
 

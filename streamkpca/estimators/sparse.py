@@ -78,7 +78,7 @@ class SparseKernelPCA(SnapshotEstimator):
       the same likelihood. Use it to compare with the paper's fast rule.
     * "em", eq. (13) of [1]_: the paper's reference. Its steps get smaller and smaller, so it takes thousands of rounds
       of O(n^3) and ends a little below the others with still more rows active. Weights whose best value is zero are
-      dropped once they explain less than a hundredth of the noise along their row. Use it for small problems.
+      dropped once they explain less than a hundredth of the noise along their row. Use it for some dozens of rows.
 
     "fixed_point" and "em" stop when a round raises the mean log-likelihood by less than 1e-8 of it, "coordinate" when
     no single weight could gain 1e-10. An optimiser that uses up its rounds (10,000; "coordinate" 1,000) keeps the

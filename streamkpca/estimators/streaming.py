@@ -320,8 +320,8 @@ class StreamingKernelPCA(SnapshotEstimator):
             weights = as_sample_weight(kept, len(rows), where=where, all_zero=True)
             if not weights.any():
                 raise ValueError(
-                    f"{where}: each of the {len(rows)} rows of X contains NaN or infinity, or has a sample_weight of "
-                    "0; repair some of them first"
+                    f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
+                    "sample_weight of 0; pass at least one finite row of positive weight"
                 )
         with self._cell.write_lock.held:
             self._cell.stream = stream.fitted(rows, weights, settings, n_rejected=n_rejected)

@@ -118,7 +118,7 @@ PARAMETERS = (
         "half_life",
         None,
         partial(check_real, "half_life", least=0.0, open_below=True),
-        help="Rows after which a row counts half; none: never.",
+        help="Rows after which a row's weight has halved; none: never.",
         unit="ROWS",
         numbers=(float,),
         words=(None,),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -508,7 +509,8 @@ def test_json_output_is_one_object(files, model):
     assert [line["novelty"] for line in scored["scores"]["most_novel"]] == sorted(
         (line["novelty"] for line in scored["scores"]["most_novel"]), reverse=True
     )
-    merged = json.loads(run("merge", model, model.with_name("plant.npz"), "--out", files / "o.npz", "--json").stdout)
+    other = shutil.copy(model, files / "other.npz")
+    merged = json.loads(run("merge", model, other, "--out", files / "o.npz", "--json").stdout)
     assert merged["rows"] == 1200
 
 
@@ -589,6 +591,7 @@ def test_models_merge_with_the_kernel_that_a_refused_merge_names(files, X):
         (["fit", "x.npy", "--model", "-"], ["cannot go to standard output"]),
         (["info", "x.parquet"], ["x.parquet", "it is no checkpoint"]),
         (["score", "x.npy", "--model", "empty.npz"], ["this model has not learned any rows yet"]),
+        (["merge", "plant.npz", "plant.npz", "--out", "o.npz"], ["plant.npz: the model is given twice", "count twice"]),
         (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz", "is compressed; checkpoints are not"]),
         (["merge", "plant.npz"], ["--out"]),
         (["export", "plant.npz", "plant.txt"], [".onnx or .c"]),

@@ -116,7 +116,7 @@ def test_impossible_numbers_are_refused():
         find_weights(candidates, moments, settings_of(n_active=10))
     with pytest.raises(
         SparsityError,
-        match=r"noise_variance=50 leaves no atom active: along none of them is there more variance than .*choose",
+        match=r"noise_variance=50 leaves no atom active: the largest variance along any atom is .*choose",
     ):
         find_weights(candidates, moments, settings_of(noise_variance=50.0))
 

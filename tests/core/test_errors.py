@@ -10,9 +10,7 @@ from streamkpca.errors import not_fitted
 
 def test_the_message_names_the_request_and_the_remedy():
     error = not_fitted("KernelPCA", "transform")
-    assert str(error) == (
-        "transform needs a fitted KernelPCA, but this one has seen no rows yet; call 'fit' or 'partial_fit' first"
-    )
+    assert str(error) == ("transform needs a fitted KernelPCA, but this one has seen no rows yet; call 'fit' first")
 
 
 @pytest.mark.parametrize("kind", [NotFittedError, ValueError, AttributeError, PeerNotFittedError])

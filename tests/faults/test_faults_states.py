@@ -54,7 +54,8 @@ def refused_or_done(act: Callable[[], Any]) -> None:
         act()
     except ValueError as error:
         if not any(
-            word in str(error) for word in ("limit is", "expected", "cannot", "must", "zero for every", "repair some")
+            word in str(error)
+            for word in ("limit is", "expected", "cannot", "must", "zero for every", "pass at least one")
         ):
             raise
 
