@@ -396,14 +396,11 @@ def test_cold_start(tmp_path: Path) -> None:
     assert lines["import numpy"]["cpu"] < lines["import streamkpca"]["cpu"]
     assert lines["first answer, empty cache"]["compiled"] > 10
     assert lines["first answer, full cache"]["compiled"] == 0
-    assert starts["read-only install"]["compiled"] == [lines["first answer, empty cache"]["compiled"]]
     for start in starts.values():
         assert start["fine"]
         assert start["same_bits"] == start["processes"]
-    # The next process uses the repaired cache.
-    damaged, repaired = starts["code cut in half"]["compiled"]
-    assert damaged > 0
-    assert repaired == 0
+    # A process that starts later compiles nothing.
+    assert starts["started at once"]["compiled"][-1] == 0
 
 
 def test_cold_start_needs_a_repeat(tmp_path: Path) -> None:
