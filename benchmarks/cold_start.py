@@ -219,7 +219,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=11, help="turns, of which the median counts (default 11)")
     parser.add_argument("--processes", type=int, default=8, help="that start at once (default 8)")
     parser.add_argument(
-        "--tiny", action="store_true", help="one turn, two processes, loops not optimised, no damaged caches"
+        "--tiny", action="store_true", help="one turn, two processes, loops not optimised, no damaged cache"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
