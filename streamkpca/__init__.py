@@ -11,7 +11,7 @@ Functions
 ---------
 merge : one model of many that have learned from different rows.
 load : a model from a checkpoint, which `StreamingKernelPCA.save` wrote.
-Checkpointer : checkpoints every so many rows or seconds, and the newest readable one after a crash.
+Checkpointer : checkpoints at intervals of rows or seconds, and the newest readable one after a crash.
 warmup : all loops compiled ahead of time, for images.
 
 Modules
