@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,7 +212,7 @@ def test_alarms_are_counted(folder, X, expected):
         ["transform", "new.csv", "--model", "m.npz", "--save", "o.csv"],
         ["info", "m.npz"],
         ["info", "empty.npz"],
-        ["merge", "m.npz", "m.npz", "--out", "o.npz"],
+        ["merge", "m.npz", "n.npz", "--out", "o.npz"],
         ["export", "m.npz", "o.c"],
         ["completion", "fish"],
         ["warmup"],
@@ -220,6 +221,7 @@ def test_alarms_are_counted(folder, X, expected):
 )
 def test_every_command_prints_json(folder, args):
     StreamingKernelPCA(4).save("empty.npz")
+    shutil.copy("m.npz", "n.npz")
     result = run(*args, "--json")
     assert result.exit_code == 0, result.stderr
     (line,) = result.stdout.splitlines()

@@ -307,7 +307,7 @@ def test_the_optimiser_is_a_parameter_like_others():
         ({"optimiser": "newton"}, ValueError, r"SparseKernelPCA\.fit: optimiser must be one of 'coordinate', 'fixed_"),
         ({"optimiser": None}, TypeError, r"SparseKernelPCA\.fit: optimiser must be one of"),
         ({"noise_variance": 1e-30}, SparsityError, "noise_variance=1e-30 is below .*, the rounding error"),
-        ({"noise_variance": 50.0}, SparsityError, "noise_variance=50 leaves no atom active.*choose a smaller one"),
+        ({"noise_variance": 50.0}, SparsityError, "noise_variance=50 leaves no atom active.*choose a smaller value"),
         ({"n_active": 21}, SparsityError, "n_active=21 is more than the 20 candidates there are"),
         ({"n_active": 3, "noise_variance": 0.1}, ValueError, r"SparseKernelPCA\.fit: .*both decide"),
         (
