@@ -19,6 +19,7 @@ from scipy.linalg.blas import dtrmm, dtrsm
 from scipy.linalg.lapack import dtrtri
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
 # OpenBLAS as numpy and scipy bundle it, and as distributions build it; with 64-bit integers and without.
 _NAMES = [(prefix, suffix) for prefix in ("scipy_openblas", "openblas") for suffix in ("64_", "")]
@@ -143,8 +144,6 @@ def _reset_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_in_child)
 
-
-Positions = npt.NDArray[np.int64]
 
 # A row whose squared distance to the span is below this share of its own k(x, x) counts as dependent. A squared pivot p
 # is known to eps / p, relative, and so are later coordinates along its direction; dropping it gives up p of the row's

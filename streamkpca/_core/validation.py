@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
 
+Array = npt.NDArray[np.float64]
+Names = npt.NDArray[np.object_]
+
 # The largest number of rows, columns or atoms, in checkpoints too; int64 and float64 can hold it.
 _LARGEST_INTEGER = 2**60
 
@@ -97,9 +100,6 @@ def _shown(number: Any) -> str:
     # Python refuses to print integers of more than 4,300 digits, and a shorter text reads better anyway.
     return repr(number) if number < 10**30 else f"one of {int(number).bit_length()} bits"
 
-
-Array = npt.NDArray[np.float64]
-Names = npt.NDArray[np.object_]
 
 # Sums of squares of larger weights, or of weights below its inverse, would leave the range of float64.
 LARGEST_WEIGHT = 1e100

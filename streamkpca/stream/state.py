@@ -157,13 +157,10 @@ class Stream:
             return self
         stream = copy.copy(self)
         stream.n_rejected += n_rejected
+        if not isinstance(weights, np.ndarray):
+            weights = np.full(len(rows), weights)
         with one_blas_thread():
-            stream._take(
-                rows,
-                weights if isinstance(weights, np.ndarray) else np.full(len(rows), weights),
-                settings,
-                publish=True,
-            )
+            stream._take(rows, weights, settings, publish=True)
         return stream
 
     def fitted(self, rows: Array, weights: Array, settings: StreamSettings, *, n_rejected: int) -> "Stream":
