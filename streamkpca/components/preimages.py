@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
-from streamkpca.kernels.gradients import has_gradients, values_and_gradients
+from streamkpca.kernels.gradients import is_of_squared_distances, values_and_gradients
 from streamkpca.kernels.program import FeatureView
 
 Array = npt.NDArray[np.float64]
@@ -65,7 +65,7 @@ class PreImages:
         """
         guessed = self._ridge.predict(projections)
         program = self.kernel.program
-        if not (len(self.atoms) and self.kernel.is_stationary and has_gradients(program)):
+        if not (len(self.atoms) and self.kernel.is_stationary and is_of_squared_distances(program)):
             return guessed
         nearness = combinations @ program.gram(self.atoms)
         best = np.argmax(nearness, axis=1)

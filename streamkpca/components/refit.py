@@ -32,6 +32,7 @@ from streamkpca.components.weights import (
     second_moment_within,
     sparsity_path,
 )
+from streamkpca.dictionary.basis import origins_of
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
@@ -328,11 +329,13 @@ def refit(
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:
-    """Return weights and noise variance of the last refit, weights matched by the candidates' positions."""
+    """Return weights and noise variance of the last refit, weights matched by the rows that the candidates began as."""
     if previous is None or previous.noise_variance is None:
         return None
     weights = np.zeros(len(candidates.rows))
-    _, now, then = np.intersect1d(candidates.positions, previous.atom_rows, return_indices=True)
+    _, now, then = np.intersect1d(
+        origins_of(candidates.positions), origins_of(previous.atom_rows), return_indices=True
+    )
     weights[now] = previous.weights[then]
     return weights, previous.noise_variance
 

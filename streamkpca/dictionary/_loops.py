@@ -156,3 +156,32 @@ def insert_direction(atom: int, share: Array, inverse_pivot: float, precision: A
     for i in range(m):
         for j in range(m):
             precision[i, j] += change[i] * change[j]
+
+
+@jit
+def weigh_slopes(slopes: Array, coefficients: Array, weights: Array, sizes: Array) -> None:
+    """Multiply derivatives (n, m) by coefficients (n, m) and weights (n,), in place; add their sizes to `sizes` (m,)."""
+    for n in range(slopes.shape[0]):
+        weight = weights[n]
+        for i in range(slopes.shape[1]):
+            weighted = weight * coefficients[n, i] * slopes[n, i]
+            slopes[n, i] = weighted
+            sizes[i] += abs(weighted)
+
+
+@jit
+def weigh_coefficients(coefficients: Array, values: Array, weights: Array, sizes: Array) -> float:
+    """Multiply coefficients (n, m) by the roots of weights (n,), in place; return the weighted sum of B_ni k_ni.
+
+    The weighted sums of |B_ni k_ni| over the rows are added to `sizes` (m,).
+    """
+    total = 0.0
+    for n in range(values.shape[0]):
+        weight = weights[n]
+        root = np.sqrt(weight)
+        for i in range(values.shape[1]):
+            product = weight * coefficients[n, i] * values[n, i]
+            coefficients[n, i] *= root
+            total += product
+            sizes[i] += abs(product)
+    return total

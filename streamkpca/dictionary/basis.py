@@ -1,4 +1,4 @@
-"""The basis: rows of the stream kept as atoms, and the factor that makes them orthonormal in feature space."""
+"""The basis: the atoms, rows of the stream or points moved from there, and the factor that makes them orthonormal in feature space."""
 
 import warnings
 from dataclasses import dataclass
@@ -66,7 +66,8 @@ class AtomStats:
     Parameters
     ----------
     positions : ndarray of shape (m,) of int64
-        Positions in the stream.
+        Positions in the stream of the rows that the atoms are. The complement ``~position`` of an atom that has moved
+        tells the row that it began as.
     weights : ndarray of shape (m,)
         Present weights of the atoms' rows.
     weight_since_admission : ndarray of shape (m,)
@@ -81,6 +82,17 @@ class AtomStats:
     def none(cls) -> "AtomStats":
         """Return the stats of no atoms."""
         return cls(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+
+    @property
+    def origins(self) -> Positions:
+        """Positions of the rows that the atoms are, or began as; shape (m,)."""
+        return origins_of(self.positions)
+
+    def moved(self, kept: Positions, has_moved: npt.NDArray[np.bool_]) -> "AtomStats":
+        """Keep the atoms at some positions of the basis, and note which of them, (k,), are no rows any more."""
+        positions = self.positions[kept]
+        positions = np.where(has_moved & (positions >= 0), ~positions, positions)
+        return AtomStats(positions, self.weights[kept], self.weight_since_admission[kept])
 
     def without(self, atoms: Positions) -> "AtomStats":
         """Remove the atoms at some positions of the basis."""
@@ -105,6 +117,16 @@ class AtomStats:
     def advanced(self, weight: float) -> "AtomStats":
         """Add the weight of new rows, which all atoms have seen."""
         return AtomStats(self.positions, self.weights, self.weight_since_admission + weight)
+
+
+def origins_of(positions: Positions) -> Positions:
+    """Return the positions of the rows that atoms began as, given those of `AtomStats`."""
+    return np.where(positions < 0, ~positions, positions)
+
+
+def shifted(positions: Positions, count: int) -> Positions:
+    """Return the `positions` of `AtomStats` in a stream that has `count` more rows at its beginning."""
+    return np.where(positions < 0, positions - count, positions + count)
 
 
 class Basis:

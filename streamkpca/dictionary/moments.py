@@ -269,6 +269,21 @@ class Moments(RowSums):
         lost = float(np.trace(self.second)) - float(np.trace(rotated.second))
         return replace(rotated, losses=self.losses.removed(lost))
 
+    def reprojected(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
+        """Project what is recorded onto another span, O(m^2 m2).
+
+        `coordinates` (m, m2) are the projections of this basis' vectors onto the other one, and
+        `rounding_amplification` is the share of the energy that rounding in them may move.
+
+        Notes
+        -----
+        What was orthogonal to this span need not be so to the other one. What is lost now is.
+        """
+        projected = self.mapped(coordinates.T)
+        lost = float(np.trace(self.second)) - float(np.trace(projected.second))
+        losses = self.losses.span_grown().removed(lost).rounded(rounding_amplification * abs(self.energy))
+        return replace(projected, losses=losses)
+
     def decayed(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
         return replace(super().decayed(factor), losses=self.losses.decayed(factor))

@@ -9,6 +9,7 @@ from streamkpca._core.validation import Names
 from streamkpca.components.refit import Candidates, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.weights import Optimiser, SparsityPath
+from streamkpca.dictionary.basis import origins_of
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator
@@ -91,7 +92,7 @@ class SnapshotEstimator(Estimator):
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
-        """Positions of the atoms in the stream, counted from 0; shape (m,).
+        """Positions of the atoms in the stream, counted from 0; -1 for one that has moved and is no row; shape (m,).
 
         Examples
         --------
@@ -100,7 +101,21 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
-        return self._fitted_snapshot("atom_rows_").atom_rows
+        return np.maximum(self._fitted_snapshot("atom_rows_").atom_rows, -1)
+
+    @property
+    def atom_origins_(self) -> npt.NDArray[np.int64]:
+        """Positions of the rows that the atoms are, or were before they moved, counted from 0; shape (m,).
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> model = StreamingKernelPCA(1, kernel=RBF(1.0), max_atoms=1).fit([[0.0], [0.5], [5.0], [0.25]])
+        >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
+        (array([3]), array([-1]), array([[0.25]]))
+        """
+        return origins_of(self._fitted_snapshot("atom_origins_").atom_rows)
 
     @property
     def weights_(self) -> Array:

@@ -1,11 +1,12 @@
-"""Kernel PCA in the span of a few rows, chosen greedily from all."""
+"""Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.validation import (
     as_sample_weight,
     check_choice,
@@ -18,6 +19,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, Pursuit
 from streamkpca.dictionary.moments import Moments
+from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel, kernel_from
@@ -27,9 +29,13 @@ Array = npt.NDArray[np.float64]
 # Rows projected onto the basis at a time.
 _CHUNK = 512
 
+# Rows that decide where atoms move, for each atom: more of them changed the energy left unexplained by less than 1%.
+_ROWS_PER_ATOM, _LEAST_ROWS = 50, 10240
+_N_EVALUATIONS = 30
+
 
 class ApproximateKernelPCA(SnapshotEstimator):
-    """Kernel PCA in the span of a few rows, chosen greedily by the energy that they capture (APCA, AKPCA).
+    """Kernel PCA in the span of a few atoms: rows chosen greedily by the energy that they capture (APCA, AKPCA).
 
     Parameters
     ----------
@@ -37,6 +43,10 @@ class ApproximateKernelPCA(SnapshotEstimator):
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     max_atoms : int, default=100
         Maximum number of rows to choose.
+    atoms : {"moved", "rows"}, default="moved"
+        "moved": the chosen rows move to where they leave less unexplained, as in [2]_, by descent along the gradient;
+        that leaves a fifth to a quarter less. "rows": they stay rows of X. Kernels with functions of the caller have no
+        derivatives, and kernels that are not positive definite no least value: their atoms stay rows.
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters. Linear gives APCA.
     criterion : {"residual", "original"}, default="residual"
@@ -55,9 +65,11 @@ class ApproximateKernelPCA(SnapshotEstimator):
     Attributes
     ----------
     atoms_ : ndarray of shape (m, d)
-        The chosen rows, in the order of their choice.
+        The chosen rows, in the order of their choice, or where they moved.
     atom_rows_ : ndarray of shape (m,)
-        Their positions in X.
+        Their positions in X; -1 for an atom that has moved and is no row any more.
+    atom_origins_ : ndarray of shape (m,)
+        Positions of the rows that the atoms are, or were before they moved.
     singular_values_ : ndarray of shape (m,)
         Square root of the energy along the direction that each row added.
     n_atoms_ : int
@@ -82,6 +94,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
     .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006. There the criterion divides by the norm of
        the row itself (``criterion="original"``), and the directions are used directly; here the principal axes are
        found in their span.
+    .. [2] E. Snelson, Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 18, 2006.
 
     Examples
     --------
@@ -98,6 +111,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         n_components: int | float = 10,
         *,
         max_atoms: int = 100,
+        atoms: Literal["moved", "rows"] = "moved",
         kernel: Kernel | str = "rbf",
         criterion: Criterion = "residual",
         n_candidates: int | None = 1024,
@@ -107,6 +121,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
     ) -> None:
         self.n_components = n_components
         self.max_atoms = max_atoms
+        self.atoms = atoms
         self.kernel = kernel
         self.criterion = criterion
         self.n_candidates = n_candidates
@@ -166,6 +181,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             where=where,
         )
         max_atoms = check_integer("max_atoms", self.max_atoms, least=1, where=where)
+        check_choice("atoms", self.atoms, choices=("moved", "rows"), where=where)
         check_choice("criterion", self.criterion, choices=("residual", "original"), where=where)
         n_candidates = self.n_candidates
         if n_candidates is not None:
@@ -184,6 +200,11 @@ class ApproximateKernelPCA(SnapshotEstimator):
         basis = Basis(kernel, rows.shape[1])
         # One by one, so that each is tested against the rounding errors in the span of those before it.
         chosen = np.array([row for row in pursuit.atoms if len(basis.extend(rows[[row]]))], dtype=np.int64)
+        if self.atoms == "moved" and can_move(kernel):
+            sample = _some(rows, weights, max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS), random)
+            with one_blas_thread():
+                basis, kept, has_moved = moved_basis(basis, *sample, n_evaluations=_N_EVALUATIONS)
+            chosen = np.where(has_moved, ~chosen[kept], chosen[kept])
         moments = Moments.zero(basis.size)
         for start in range(0, len(rows), _CHUNK):
             block = basis.project(rows[start : start + _CHUNK])
@@ -213,3 +234,11 @@ class ApproximateKernelPCA(SnapshotEstimator):
         if learned is None:
             raise not_fitted("ApproximateKernelPCA", "singular_values_")
         return np.sqrt(np.maximum(np.diagonal(learned[1].second), 0.0))
+
+
+def _some(rows: Array, weights: Array, count: int, random: np.random.Generator) -> tuple[Array, Array]:
+    """Return all rows and weights, or if there are more than `count`, that many drawn at random."""
+    if len(rows) <= count:
+        return rows, weights
+    drawn = np.sort(random.choice(len(rows), count, replace=False))
+    return rows[drawn], weights[drawn]

@@ -94,9 +94,11 @@ class StreamingKernelPCA(SnapshotEstimator):
     Attributes
     ----------
     atoms_ : ndarray of shape (m, d)
-        The rows of the stream that span the basis.
+        The rows of the stream, or points moved from there, that span the basis.
     atom_rows_ : ndarray of shape (m,)
-        Their positions in the stream, counted from 0.
+        Their positions in the stream, counted from 0; -1 for an atom that has moved and is no row any more.
+    atom_origins_ : ndarray of shape (m,)
+        Positions of the rows that the atoms are, or were before they moved.
     weights_ : ndarray of shape (m,)
         Tipping's maximum-likelihood weight of each atom, many of them zero; all 1 without a likelihood.
     active_ : ndarray of shape (m,) of bool
@@ -179,6 +181,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         *,
         kernel: Kernel | str = "rbf",
         max_atoms: int | None = 256,
+        atoms: Literal["moved", "rows"] = "moved",
         tolerance: float = 1e-3,
         noise_variance: float | Literal["auto"] | None = "auto",
         n_active: int | None = None,
@@ -195,6 +198,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         self.n_components = n_components
         self.kernel = kernel
         self.max_atoms = max_atoms
+        self.atoms = atoms
         self.tolerance = tolerance
         self.noise_variance = noise_variance
         self.n_active = n_active

@@ -190,6 +190,104 @@ def run_program(
 
 
 @jit
+def differentiate(
+    codes: Any, operands: Any, constants: Any, depth: Any, bases: Any, which: Any, values: Any, slopes: Any
+) -> None:
+    """Evaluate a kernel program without row scalings, and its derivative by one base matrix.
+
+    Notation: codes, operands (s,), constants (s, 2) and depth as in `run_program`; bases (b, n, m), the base matrices;
+    which, the number of the one to differentiate by; values and slopes (n, m), output.
+
+    Notes
+    -----
+    Each row of the stack has a row of derivatives beside it. Where a square root is 0, as at a cusp, its derivative
+    counts as 0, the mean of both sides. Infinite derivatives become the nearest finite number, and NaN becomes 0.
+    """
+    n, m = values.shape
+    stack = np.empty((depth + 2, TILE))
+    bits = stack.view(np.int64)
+    along = np.empty((depth + 2, TILE))
+    for i in range(n):
+        for start in range(0, m, TILE):
+            size = min(TILE, m - start)
+            top = -1
+            for step in range(codes.size):
+                code, operand = codes[step], operands[step]
+                a, b = constants[step, 0], constants[step, 1]
+                if code == LOAD:
+                    top += 1
+                    source = bases[operand, i, start : start + size]
+                    slope = 1.0 if operand == which else 0.0
+                    for j in range(size):
+                        stack[top, j] = source[j]
+                        along[top, j] = slope
+                elif code == AFFINE:
+                    for j in range(size):
+                        stack[top, j] = a * stack[top, j] + b
+                        along[top, j] *= a
+                elif code == EXP:
+                    exponentiate(stack, bits, top, depth, size)
+                    for j in range(size):
+                        along[top, j] *= stack[top, j]
+                elif code == ADD:
+                    top -= 1
+                    for j in range(size):
+                        stack[top, j] += stack[top + 1, j]
+                        along[top, j] += along[top + 1, j]
+                elif code == MULTIPLY:
+                    top -= 1
+                    for j in range(size):
+                        along[top, j] = along[top, j] * stack[top + 1, j] + stack[top, j] * along[top + 1, j]
+                        stack[top, j] *= stack[top + 1, j]
+                elif code == POWER:
+                    for j in range(size):
+                        along[top, j] *= operand * stack[top, j] ** (operand - 1)
+                    _raise_to(stack, top, depth, operand, size)
+                elif code == COPY:
+                    for j in range(size):
+                        stack[top + 1, j] = stack[top, j]
+                        along[top + 1, j] = along[top, j]
+                    top += 1
+                elif code == SWAP:
+                    for j in range(size):
+                        stack[top, j], stack[top - 1, j] = stack[top - 1, j], stack[top, j]
+                        along[top, j], along[top - 1, j] = along[top - 1, j], along[top, j]
+                elif code == MINIMUM:
+                    for j in range(size):
+                        along[top, j] = 0.0 if stack[top, j] >= a else along[top, j]
+                        stack[top, j] = a if stack[top, j] > a else stack[top, j]
+                elif code == SQRT:
+                    for j in range(size):
+                        stack[top, j] = math.sqrt(stack[top, j])
+                        along[top, j] *= 0.5 / stack[top, j] if stack[top, j] > 0.0 else 0.0
+                elif code == LOG1P:
+                    for j in range(size):
+                        along[top, j] /= 1.0 + stack[top, j]
+                        stack[top, j] = math.log1p(stack[top, j])
+                elif code == TANH:
+                    for j in range(size):
+                        stack[top, j] = math.tanh(stack[top, j])
+                        along[top, j] *= 1.0 - stack[top, j] * stack[top, j]
+            value, slopes_of_row = values[i, start : start + size], slopes[i, start : start + size]
+            for j in range(size):
+                value[j] = stack[0, j]
+                slope = along[0, j]
+                slope = slope if slope == slope else 0.0
+                slopes_of_row[j] = min(max(slope, -_LARGEST), _LARGEST)
+
+
+@jit
+def add_signs(X: Any, Y: Any, weights: Any, sums: Any) -> None:
+    """Add sum_n w_ni sign(y_ik - x_nk) to `sums` (m, d), for X (n, d), Y (m, d) and weights (n, m)."""
+    for i in range(Y.shape[0]):
+        for n in range(X.shape[0]):
+            weight = weights[n, i]
+            for k in range(Y.shape[1]):
+                y, x = Y[i, k], X[n, k]
+                sums[i, k] += weight if y > x else (-weight if y < x else 0.0)
+
+
+@jit
 def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, width: Any) -> None:
     """Copy a tile of `count` rows of a matrix to one row of the stack."""
     for t in range(count):

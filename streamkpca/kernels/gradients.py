@@ -1,26 +1,18 @@
-"""Gradients: derivatives of kernel values by the squared distances that they are functions of."""
-
-import math
-from collections.abc import Callable
+"""Gradients: derivatives of kernel values by the base matrices that they are functions of, and of these by rows."""
 
 import numpy as np
 
-from streamkpca.kernels.program import Arithmetic, Array, Base, Program
-
-# A value and its derivative by each squared distance; None where it does not depend on it.
-_Dual = tuple[Array, list[Array | None]]
-
-# A function, and its derivative from the argument and the value.
-_FUNCTIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array, Array], Array]]] = {
-    "exp": (np.exp, lambda x, value: value),
-    "log1p": (np.log1p, lambda x, value: 1.0 / (1.0 + x)),
-    "sqrt": (np.sqrt, lambda x, value: 0.5 / np.maximum(value, math.sqrt(np.finfo(np.float64).tiny))),
-    "tanh": (np.tanh, lambda x, value: 1.0 - value * value),
-}
+from streamkpca.kernels import _loops as loops
+from streamkpca.kernels.program import Array, Base, PairwiseMatrix, Program, unit_rows
 
 
 def has_gradients(program: Program) -> bool:
-    """Say whether a kernel is a smooth function of squared distances alone."""
+    """Say whether a kernel is a function of inner products, cosines and distances, without functions of the caller."""
+    return not program.scalings and all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
+
+
+def is_of_squared_distances(program: Program) -> bool:
+    """Say whether a kernel is a function of squared distances alone."""
     return not program.scalings and all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
 
 
@@ -32,56 +24,66 @@ def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, l
     Notes
     -----
     Forward differentiation: the program runs on values that carry their derivatives along. O(n m) for each step and
-    base matrix. Where a kernel has a cusp at distance 0, as Matern of smoothness 1/2 has, the derivative there is large
-    but finite.
+    base matrix. At the cusp of a kernel, as Matern of smoothness 1/2 has one at distance 0, the derivative counts as 0.
     """
-    distances = [_squared_distances(matrix.view.of(X), matrix.view.of(Y)) for matrix in program.base_matrices]
-    bases: list[_Dual] = [
-        (values, [np.ones_like(values) if other is values else None for other in distances]) for values in distances
-    ]
-    with np.errstate(all="ignore"):
-        value, gradients = program.evaluate(bases, _DualArithmetic())
-    return value, [np.zeros_like(value) if part is None else np.nan_to_num(part) for part in gradients]
+    bases = program.base_values(X, Y)
+    values = np.empty((len(X), len(Y)))
+    gradients = np.empty(bases.shape)
+    for p in range(len(bases)):
+        loops.differentiate(
+            program.codes, program.operands, program.constants, program.depth, bases, p, values, gradients[p]
+        )
+    return values, list(gradients)
 
 
-class _DualArithmetic(Arithmetic[_Dual]):
-    """Steps on values with their derivatives."""
+def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:
+    """Differentiate sum_ni w_ni t(x_n, y_i), with t the entries of a base matrix, by the rows y_i.
 
-    def affine(self, x: _Dual, a: float, b: float) -> _Dual:
-        return a * x[0] + b, _scaled(x[1], a)
-
-    def minimum(self, x: _Dual, most: float) -> _Dual:
-        return np.minimum(x[0], most), _scaled(x[1], (x[0] < most).astype(np.float64))
-
-    def add(self, x: _Dual, y: _Dual) -> _Dual:
-        return x[0] + y[0], [_sum(*parts) for parts in zip(x[1], y[1], strict=True)]
-
-    def multiply(self, x: _Dual, y: _Dual) -> _Dual:
-        parts = zip(_scaled(x[1], y[0]), _scaled(y[1], x[0]), strict=True)
-        return x[0] * y[0], [_sum(left, right) for left, right in parts]
-
-    def power(self, x: _Dual, exponent: int) -> _Dual:
-        return x[0] ** float(exponent), _scaled(x[1], exponent * x[0] ** float(exponent - 1))
-
-    def apply(self, function: str, x: _Dual) -> _Dual:
-        evaluate, derivative = _FUNCTIONS[function]
-        value = evaluate(x[0])
-        return value, _scaled(x[1], derivative(x[0], value))
-
-
-def _scaled(gradients: list[Array | None], factor: Array | float) -> list[Array | None]:
-    return [None if part is None else factor * part for part in gradients]
-
-
-def _sum(first: Array | None, second: Array | None) -> Array | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
+    X (n, d), Y (m, d) and `weights` (n, m) give (m, d). At the cusps of L1 distances, which have no derivative, it is
+    the mean of both sides. O(n m d).
+    """
+    x, y = matrix.view.of(X), matrix.view.of(Y)
+    if matrix.base is Base.SQUARED:
+        # Differences from a common point, as all digits would cancel far from the origin.
+        centre = y.mean(axis=0)
+        by_view = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
+    elif matrix.base is Base.ABSOLUTE:
+        by_view = np.zeros(y.shape)
+        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_view)
+    elif matrix.base is Base.COSINE:
+        unit = unit_rows(y)
+        by_view = weights.T @ unit_rows(x)
+        by_view -= unit * np.einsum("ij,ij->i", unit, by_view)[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
+        by_view /= np.where(lengths > 0.0, lengths, np.inf)
+    else:
+        by_view = weights.T @ x
+    if matrix.view.divisors is not None:
+        by_view = by_view / matrix.view.divisors
+    if matrix.view.columns is None:
+        return by_view
+    gradient = np.zeros(Y.shape)
+    gradient[:, matrix.view.columns] = by_view
+    return gradient
 
 
-def _squared_distances(X: Array, Y: Array) -> Array:
-    centre = Y.mean(axis=0)
-    X, Y = X - centre, Y - centre
-    squares = np.einsum("ij,ij->i", X, X)[:, None] + np.einsum("ij,ij->i", Y, Y) - 2.0 * (X @ Y.T)
-    distances: Array = np.maximum(squares, 0.0)
-    return distances
+def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
+    """Estimate |d phi(y_i) / d y_if|^2 / k(y_i, y_i) for rows Y (m, d), given the size (m,) of |k' / k| near each.
+
+    k' is the derivative by the base matrix. For a squared distance, this is -2 k' / k at distance 0.
+    """
+    y = matrix.view.of(Y)
+    if matrix.base is Base.SQUARED:
+        steepness = 2.0 * steepness
+    elif matrix.base is Base.ABSOLUTE:
+        steepness = steepness**2
+    elif matrix.base is Base.COSINE:
+        steepness = steepness / np.maximum(np.einsum("ij,ij->i", y, y), np.finfo(np.float64).tiny)
+    by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
+    if matrix.view.divisors is not None:
+        by_view /= matrix.view.divisors**2
+    if matrix.view.columns is None:
+        return by_view
+    curvature = np.zeros(Y.shape)
+    curvature[:, matrix.view.columns] = by_view
+    return curvature

@@ -441,6 +441,14 @@ class Program:
         diagonal: Array = values[0, 0]
         return diagonal
 
+    def base_values(self, X: Array, Y: Array) -> Array:
+        """Evaluate all base matrices for all pairs of rows (n, d) and (m, d); shape (b, n, m)."""
+        values = np.empty((len(self.base_matrices), len(X), len(Y)))
+        for matrix, target in zip(self.base_matrices, values, strict=True):
+            centre = matrix.centre(Y, n_rows=len(X))
+            matrix.fill(matrix.side(X, centre), matrix.side(Y, centre), target, 0, 0)
+        return values
+
     def evaluate(self, bases: Sequence[Value], arithmetic: Arithmetic[Value]) -> Value:
         """Run the steps on values of any type, one for each base matrix; the program must have no row scalings."""
         stack: list[Value] = []

@@ -80,6 +80,11 @@ PARAMETERS = (
         unit="N",
         words=(None,),
     ),
+    _choice(
+        "atoms",
+        ("moved", "rows"),
+        help="Whether atoms move from their rows to where they explain more, or stay rows.",
+    ),
     Parameter(
         "tolerance",
         1e-3,
@@ -181,6 +186,7 @@ class StreamSettings:
     random_state: int | None
     refit: RefitSettings
     dtype: str = "float64"
+    moves_atoms: bool = False
 
     def refit_interval(self, n_atoms: int) -> float:
         """Return how many rows may come between two refits.
@@ -216,6 +222,7 @@ class StreamSettings:
             skips_bad_rows=value["on_bad_rows"] == "skip",
             random_state=value["random_state"],
             dtype=value["dtype"],
+            moves_atoms=value["atoms"] == "moved",
             refit=RefitSettings.checked(
                 n_components=value["n_components"],
                 center=value["center"],

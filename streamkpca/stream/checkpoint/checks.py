@@ -115,8 +115,8 @@ def require_not_negative(name: str, numbers: Array) -> None:
 
 
 def require_positions(name: str, positions: Positions, n_rows: int) -> None:
-    """Check that positions are distinct and within the stream."""
-    inside = len(positions) == 0 or (positions.min() >= 0 and positions.max() < n_rows)
+    """Check that positions are distinct and, like the complements of those of moved atoms, within the stream."""
+    inside = len(positions) == 0 or (positions.min() >= -n_rows and positions.max() < n_rows)
     require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
     require(len(np.unique(positions)) == len(positions), f"{name}.positions: one occurs twice")
 
