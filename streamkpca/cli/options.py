@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from streamkpca.cli.results import FORMATS
 from streamkpca.kernels.registry import KERNELS
-from streamkpca.stream.settings import PARAMETERS, Parameter
+from streamkpca.stream.parameters import PARAMETERS, Parameter
 
 Decorated = Callable[..., Any]
 
