@@ -8,9 +8,8 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -57,31 +56,11 @@ class Ordered(click.Group):
         return list(self.commands)
 
 
-class OneLineErrors(click.Group):
+class OneLineErrors(Ordered):
     """A group of commands whose every failure is one line on standard error and an exit code.
-
-    `modules` names the module and the function of each command; it is imported when the command is asked for.
 
     0 done, 2 wrong use or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 the reader of standard output has left.
     """
-
-    def __init__(self, *args: Any, modules: Mapping[str, str], **extra: Any) -> None:
-        super().__init__(*args, **extra)
-        self._modules = modules
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands' names in the order in which they are given."""
-        del ctx
-        return list(self._modules)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of this name."""
-        del ctx
-        if cmd_name not in self._modules:
-            return None
-        module, _, function = self._modules[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"streamkpca.cli.{module}"), function)
-        return command
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run the command and exit."""
