@@ -45,6 +45,8 @@ def _interval(context: click.Context, parameter: click.Parameter, value: str | N
         ("streamkpca demo --rows 20000 --seed 7 --json", "Another plant, shorter, for machines."),
     ],
     output="what was learned, and how well faults were found.",
+    opening="simulating {rows:,} rows of a plant with 24 sensors; the first run also compiles loops, about ten seconds",
+    progress="what is simulated, and progress, on terminals as a bar and elsewhere as a line every five seconds",
 )
 @option("--rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows to simulate.")
 @option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Another seed, another plant.")

@@ -24,6 +24,7 @@ INTERRUPTED = 128 + signal.SIGINT
 READER_LEFT = 141
 
 _NO_EDGE = 100_000
+_SECONDS_BETWEEN_LINES = 5.0
 
 Report = Callable[[int, int, int], None]
 
@@ -107,12 +108,14 @@ class OneLineErrors(Ordered):
 
 
 @contextmanager
-def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Iterator[Report]:
+def show_progress(what: str, total: int | None, *, quiet: bool = False, lines: bool = False) -> Iterator[Report]:
     """Show a progress bar on standard error if that is a terminal, and yield the function that moves it.
 
-    It takes the position reached, out of `total` if that is known, the rows done and the atoms held.
+    It takes the position reached, out of `total` if that is known, the rows done and the atoms held. With `lines`,
+    standard error that is no terminal gets a line every five seconds instead.
     """
     console = Console(stderr=True)
+    has_bar = console.is_terminal and not console.is_dumb_terminal and not quiet
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -120,17 +123,23 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
         console=console,
-        disable=quiet or not console.is_terminal or console.is_dumb_terminal,
+        disable=not has_bar,
         transient=True,
         # Otherwise it writes standard output to its own terminal, even where that was redirected to a file.
         redirect_stdout=False,
     )
-    start = time.perf_counter()
+    start = last_line = time.perf_counter()
     task = bar.add_task(what, total=total, detail="")
 
     def report(position: int, n_rows: int, n_atoms: int) -> None:
-        rate = n_rows / max(time.perf_counter() - start, 1e-9)
-        bar.update(task, completed=position, detail=f"{n_rows:,} rows  {rate:,.0f} rows/s  {n_atoms} atoms")
+        nonlocal last_line
+        now = time.perf_counter()
+        facts = [f"{n_rows:,} rows", f"{n_rows / max(now - start, 1e-9):,.0f} rows/s", f"{n_atoms} atoms"]
+        bar.update(task, completed=position, detail="  ".join(facts))
+        if lines and not has_bar and not quiet and now - last_line >= _SECONDS_BETWEEN_LINES:
+            last_line = now
+            share = [] if total is None else [f"{position / total:.0%}"]
+            click.echo(f"streamkpca: {what}: {', '.join(share + facts)}", err=True)
 
     with bar:
         yield report

@@ -49,7 +49,7 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
     with signals.installed(), one_line(), ResultWriter(table_file) as writer:
         try:
-            with show_progress("learning", rows) as report:
+            with show_progress("learning", rows, lines=True) as report:
                 for block in simulate_plant(rows, seed=seed):
                     with signals.deferred():
                         projections, novelty = watch.take(block)

@@ -23,7 +23,6 @@ INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", 
 FILE = click.Path(allow_dash=True)
 
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER)
-_STANDARD_ERROR = "Standard error: progress, on terminals; warnings and errors, one line each."
 _EXIT_CODES = (
     ("0", "Done."),
     ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
@@ -51,15 +50,27 @@ class Command(click.Command):
     """A command whose help is a manual page: options in sections, examples, streams and exit codes.
 
     `does` names the module and the function that does the work. It is imported when the command runs: help, completion
-    and usage errors need neither numba nor scipy. `examples` are pairs of a command line and what it does; `output`
-    tells what goes to standard output.
+    and usage errors need neither numba nor scipy. `opening` is printed on standard error before that, with the options
+    filled in. `examples` are pairs of a command line and what it does; `output` tells what goes to standard output,
+    `progress` what goes to standard error meanwhile.
     """
 
-    def __init__(self, *args: Any, does: str, examples: Sequence[tuple[str, str]], output: str, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        does: str,
+        examples: Sequence[tuple[str, str]],
+        output: str,
+        opening: str = "",
+        progress: str = "progress, on terminals",
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
         self.does = does
         self.examples = examples
         self.output = output
+        self.opening = opening
+        self.progress = progress
 
     @property
     def function(self) -> Callable[..., None]:
@@ -70,6 +81,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Do the work with the options given."""
+        if self.opening:
+            click.echo(f"streamkpca: {self.opening.format(**ctx.params)}", err=True)
         self.function(**ctx.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,7 +107,9 @@ class Command(click.Command):
                 formatter.write_text(meaning)
                 formatter.dedent()
         with formatter.section("Standard output and error"):
-            formatter.write_text(f"Standard output: {self.output} {_STANDARD_ERROR}")
+            formatter.write_text(
+                f"Standard output: {self.output} Standard error: {self.progress}; warnings and errors, one line each."
+            )
         with formatter.section("Exit codes"):
             formatter.write_dl(_EXIT_CODES)
 

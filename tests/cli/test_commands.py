@@ -1,16 +1,18 @@
-"""Commands as users see them: help and errors without compiled loops, functions that take the options."""
+"""Commands as users see them: help and errors without compiled loops, functions that take the options, progress."""
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 
 import click
+import numpy as np
 import pytest
-from commands import refused, run
+from commands import SMALL, refused, run
 
 from streamkpca.cli.main import cli
-from streamkpca.cli.options import MODEL_PARAMETERS
+from streamkpca.cli.options import MODEL_PARAMETERS, Command
 from streamkpca.kernels.registry import KERNELS
 
 LIGHT = """
@@ -134,3 +136,35 @@ def test_the_kernels_that_shells_complete_are_those_that_there_are():
 
 def test_a_parameter_is_refused_before_a_file_is_opened(tmp_path):
     refused(run("fit", tmp_path / "absent.csv", "--half-life", "-3"), "fit: half_life must be", "got -3")
+
+
+def test_the_demo_says_what_it_does_before_it_loads_anything(monkeypatch):
+    def function(command):
+        click.echo("loads", err=True)
+        return lambda **options: click.echo("works", err=True)
+
+    monkeypatch.setattr(Command, "function", property(function))
+    first, *later = run("demo", "--rows", "1234").stderr.splitlines()
+    assert first.startswith("streamkpca: simulating 1,234 rows of a plant with 24 sensors; the first run also compiles")
+    assert later == ["loads", "works"]
+    assert run("fit", "x.csv").stderr.splitlines() == ["loads", "works"]
+
+
+def test_the_demo_tells_its_progress_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
+    monkeypatch.setattr("streamkpca.cli.console._SECONDS_BETWEEN_LINES", 0.0)
+    done = run("demo", "--rows", "1600", "--out", tmp_path, "--json")
+    _, *lines = done.stderr.splitlines()
+    pattern = r"streamkpca: learning: (62|100)%, 1,[06]00 rows, [\d,]+ rows/s, \d+ atoms"
+    assert len(lines) == 2
+    assert all(re.fullmatch(pattern, line) for line in lines)
+    (answer,) = done.stdout.splitlines()
+    assert json.loads(answer)["model"]["rows"] == 1600
+
+
+def test_other_commands_tell_no_progress_where_there_is_no_terminal(tmp_path, monkeypatch):
+    monkeypatch.setattr("streamkpca.cli.console._SECONDS_BETWEEN_LINES", 1e9)
+    assert len(run("demo", "--rows", "1600", "--out", tmp_path).stderr.splitlines()) == 1
+    monkeypatch.setattr("streamkpca.cli.console._SECONDS_BETWEEN_LINES", 0.0)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(300, 3)))
+    done = run("fit", tmp_path / "x.npy", *SMALL)
+    assert (done.exit_code, done.stderr) == (0, "")
