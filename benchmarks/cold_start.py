@@ -32,7 +32,7 @@ from common import surroundings, write_figures
 import streamkpca
 
 MOST_IMPORT_RATIO, MOST_SECONDS = 1.2, 1.0
-LIBRARIES, PACKAGE, ANSWER = "import numba, scipy.linalg", "import streamkpca", "first answer, full cache"
+LIBRARIES, PACKAGE, ANSWER = "import numba, scipy.linalg", "from streamkpca import *", "first answer, full cache"
 AGAIN = "second answer, same process"
 
 _CLOCK = """

@@ -19,23 +19,29 @@ Modules
 kernels : kernel values and their algebra.
 """
 
-from streamkpca import kernels
+from importlib import import_module
+from threading import RLock
+from typing import TYPE_CHECKING
+
 from streamkpca._version import __version__
-from streamkpca.components.weights import SparsityPath
-from streamkpca.errors import (
-    CheckpointError,
-    CheckpointWarning,
-    IndefiniteKernelWarning,
-    NotFittedError,
-    SparsityError,
-    SparsityWarning,
-)
-from streamkpca.estimators.approximate import ApproximateKernelPCA
-from streamkpca.estimators.checkpointer import Checkpointer, load
-from streamkpca.estimators.exact import KernelPCA
-from streamkpca.estimators.sparse import SparseKernelPCA
-from streamkpca.estimators.streaming import StreamingKernelPCA, merge
-from streamkpca.estimators.warmup import warmup
+
+if TYPE_CHECKING:
+    from streamkpca import kernels
+    from streamkpca.components.weights import SparsityPath
+    from streamkpca.errors import (
+        CheckpointError,
+        CheckpointWarning,
+        IndefiniteKernelWarning,
+        NotFittedError,
+        SparsityError,
+        SparsityWarning,
+    )
+    from streamkpca.estimators.approximate import ApproximateKernelPCA
+    from streamkpca.estimators.checkpointer import Checkpointer, load
+    from streamkpca.estimators.exact import KernelPCA
+    from streamkpca.estimators.sparse import SparseKernelPCA
+    from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+    from streamkpca.estimators.warmup import warmup
 
 __all__ = [
     "ApproximateKernelPCA",
@@ -56,3 +62,43 @@ __all__ = [
     "merge",
     "warmup",
 ]
+
+# The modules that hold the names above; a test compares them with the imports for type checkers.
+_HOMES = {
+    "ApproximateKernelPCA": "estimators.approximate",
+    "CheckpointError": "errors",
+    "CheckpointWarning": "errors",
+    "Checkpointer": "estimators.checkpointer",
+    "IndefiniteKernelWarning": "errors",
+    "KernelPCA": "estimators.exact",
+    "NotFittedError": "errors",
+    "SparseKernelPCA": "estimators.sparse",
+    "SparsityError": "errors",
+    "SparsityPath": "components.weights",
+    "SparsityWarning": "errors",
+    "StreamingKernelPCA": "estimators.streaming",
+    "load": "estimators.checkpointer",
+    "merge": "estimators.streaming",
+    "warmup": "estimators.warmup",
+}
+# The parts of the package that they are made of, which are attributes too.
+_PARTS = {"_core", "components", "dictionary", "errors", "estimators", "kernels", "stream"}
+_LOADING = RLock()
+
+# Type checkers would take any name for an attribute of a module with `__getattr__`.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import all names when the first is asked for: numba alone takes longer to load than help of the command."""
+        if name not in _HOMES and name not in _PARTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Threads that import one package from different ends at once get a half-made module, or a deadlock error.
+        with _LOADING:
+            for public, home in _HOMES.items():
+                globals()[public] = getattr(import_module(f"streamkpca.{home}"), public)
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    """List all names, imported or not."""
+    return sorted((globals().keys() | _HOMES.keys() | _PARTS) - {"RLock", "TYPE_CHECKING", "import_module"})

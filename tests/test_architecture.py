@@ -121,13 +121,76 @@ def answers_of(code):
     return ast.literal_eval(answer.stdout)
 
 
-def test_importing_the_package_loads_nothing_that_it_does_not_need():
-    loaded = set(answers_of("import sys, streamkpca; print(sorted(sys.modules))"))
+def test_importing_the_package_loads_no_library():
+    loaded = set(answers_of("import sys, streamkpca; dir(streamkpca); print(sorted(sys.modules))"))
+    assert {name.partition(".")[0] for name in loaded}.isdisjoint({"numpy", "numba", "scipy"} | OPTIONAL)
+
+
+def test_using_all_names_loads_nothing_that_they_do_not_need():
+    loaded = set(answers_of("import sys; from streamkpca import *; print(sorted(sys.modules))"))
+    assert {"numpy", "numba", "scipy"} <= loaded
     assert {name.partition(".")[0] for name in loaded}.isdisjoint(OPTIONAL)
     # It takes a quarter as long to load as numba and scipy.linalg together; see benchmarks/cold_start.py.
     assert "scipy.optimize" not in loaded
     for package in ("cli", "export", "plots", "adapters"):
         assert f"streamkpca.{package}" not in loaded
+
+
+def test_names_are_found_where_type_checkers_find_them():
+    (guarded,) = (
+        node
+        for node in TREES["__init__"].body
+        if isinstance(node, ast.If) and node.body and not node.orelse and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    typed = {alias.name: node.module for node in guarded.body for alias in node.names}
+    homes = {name: f"streamkpca.{module}" for name, module in streamkpca._HOMES.items()}
+    assert typed == homes | {"kernels": "streamkpca"}
+    assert {*homes, "kernels", "__version__"} == set(streamkpca.__all__)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "streamkpca.StreamingKernelPCA(3).n_components == 3",
+        "streamkpca.kernels.RBF(2.0).gamma == 2.0",
+        "streamkpca.estimators.exact.KernelPCA is streamkpca.KernelPCA",
+        "inspect.ismodule(streamkpca.stream.checkpoint.codec)",
+        "streamkpca.errors.SparsityError is streamkpca.SparsityError",
+        "set(streamkpca.__all__) <= set(dir(streamkpca))",
+        "'StreamingKernelPCA' in dict(inspect.getmembers(streamkpca))",
+        "pickle.loads(pickle.dumps(streamkpca.merge)) is streamkpca.merge",
+        "not hasattr(streamkpca, 'plots') and not hasattr(streamkpca, 'nonsense')",
+    ],
+)
+def test_a_package_just_imported_has_its_names(expression):
+    assert answers_of(f"import inspect, pickle, streamkpca; print({expression})") is True
+
+
+THREADS = """
+import threading, streamkpca
+names, found = streamkpca.__all__ * 3, []
+together = threading.Barrier(len(names))
+def ask(name):
+    together.wait()
+    found.append(getattr(streamkpca, name))
+threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(found) == len(names))
+"""
+
+
+def test_threads_may_ask_for_the_first_names_at_once():
+    assert answers_of(THREADS) is True
+
+
+def test_names_that_there_are_not_are_refused_as_python_does():
+    with pytest.raises(AttributeError, match=r"^module 'streamkpca' has no attribute 'KernelPca'$"):
+        streamkpca.KernelPca  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'KernelPca'"):
+        from streamkpca import KernelPca  # noqa: F401
 
 
 def test_all_names_what_can_be_had():

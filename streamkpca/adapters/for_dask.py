@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.validation import as_rows, as_sample_weight, check_integer
+from streamkpca._core.parameters import check_integer
+from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.adapters.partitions import (
     NamedRows,
     finish,

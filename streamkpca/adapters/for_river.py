@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
-from streamkpca.stream.settings import PARAMETERS, StreamSettings
+from streamkpca.stream.parameters import PARAMETERS
+from streamkpca.stream.settings import StreamSettings
 
 try:
     from river import base

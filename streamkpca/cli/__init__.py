@@ -1,8 +1,9 @@
 """The command line. Nothing here is part of the library's interface.
 
-main : the command and its subcommands, each imported when it is asked for
-learn, query, manage, plot : the subcommands: demo and fit; score and transform; info, merge, export, ...; plot
-options : options that several commands share; those of the model come from the table in `stream.settings`
+main : the command and its subcommands
+commands, plot_commands : the subcommands as users see them: arguments, options, help
+learn, query, manage, plot, completion : their work, imported when it is to be done
+options : options that several commands share; those of the model come from the table in `stream.parameters`
 pipeline : from tables to a model, or through a model to results
 models : models in files: read, checked, merged, exported, and saved while learning goes on
 results : rows of output, as CSV, JSON lines, Parquet or Arrow

@@ -8,9 +8,8 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, NoReturn
 
 import click
@@ -25,6 +24,7 @@ INTERRUPTED = 128 + signal.SIGINT
 READER_LEFT = 141
 
 _NO_EDGE = 100_000
+_SECONDS_BETWEEN_LINES = 5.0
 
 Report = Callable[[int, int, int], None]
 
@@ -57,31 +57,11 @@ class Ordered(click.Group):
         return list(self.commands)
 
 
-class OneLineErrors(click.Group):
+class OneLineErrors(Ordered):
     """A group of commands whose every failure is one line on standard error and an exit code.
-
-    `modules` names the module and the function of each command; it is imported when the command is asked for.
 
     0 done, 2 wrong use or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 the reader of standard output has left.
     """
-
-    def __init__(self, *args: Any, modules: Mapping[str, str], **extra: Any) -> None:
-        super().__init__(*args, **extra)
-        self._modules = modules
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands' names in the order in which they are given."""
-        del ctx
-        return list(self._modules)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of this name."""
-        del ctx
-        if cmd_name not in self._modules:
-            return None
-        module, _, function = self._modules[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"streamkpca.cli.{module}"), function)
-        return command
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run the command and exit."""
@@ -128,12 +108,14 @@ class OneLineErrors(click.Group):
 
 
 @contextmanager
-def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Iterator[Report]:
+def show_progress(what: str, total: int | None, *, quiet: bool = False, lines: bool = False) -> Iterator[Report]:
     """Show a progress bar on standard error if that is a terminal, and yield the function that moves it.
 
-    It takes the position reached, out of `total` if that is known, the rows done and the atoms held.
+    It takes the position reached, out of `total` if that is known, the rows done and the atoms held. With `lines`,
+    standard error that is no terminal gets a line every five seconds instead.
     """
     console = Console(stderr=True)
+    has_bar = console.is_terminal and not console.is_dumb_terminal and not quiet
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -141,17 +123,23 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False) -> Itera
         TextColumn("{task.fields[detail]}"),
         TimeElapsedColumn(),
         console=console,
-        disable=quiet or not console.is_terminal or console.is_dumb_terminal,
+        disable=not has_bar,
         transient=True,
         # Otherwise it writes standard output to its own terminal, even where that was redirected to a file.
         redirect_stdout=False,
     )
-    start = time.perf_counter()
+    start = last_line = time.perf_counter()
     task = bar.add_task(what, total=total, detail="")
 
     def report(position: int, n_rows: int, n_atoms: int) -> None:
-        rate = n_rows / max(time.perf_counter() - start, 1e-9)
-        bar.update(task, completed=position, detail=f"{n_rows:,} rows  {rate:,.0f} rows/s  {n_atoms} atoms")
+        nonlocal last_line
+        now = time.perf_counter()
+        facts = [f"{n_rows:,} rows", f"{n_rows / max(now - start, 1e-9):,.0f} rows/s", f"{n_atoms} atoms"]
+        bar.update(task, completed=position, detail="  ".join(facts))
+        if lines and not has_bar and not quiet and now - last_line >= _SECONDS_BETWEEN_LINES:
+            last_line = now
+            share = [] if total is None else [f"{position / total:.0%}"]
+            click.echo(f"streamkpca: {what}: {', '.join(share + facts)}", err=True)
 
     with bar:
         yield report

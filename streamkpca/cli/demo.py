@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import plots
-from streamkpca._core.validation import check_integer
+from streamkpca._core.parameters import check_integer
 from streamkpca.cli.reports import auroc, average_precision
 from streamkpca.estimators.streaming import StreamingKernelPCA
 

@@ -1,6 +1,5 @@
-"""The commands that learn: demo, fit."""
+"""The work of the commands that learn: demo, fit."""
 
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,29 +8,8 @@ from typing import Any
 import click
 
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
-from streamkpca.cli.models import (
-    Autosave,
-    SaveInterval,
-    check_columns,
-    check_writable,
-    learned_columns,
-    n_learned,
-    read_model,
-)
-from streamkpca.cli.options import (
-    FILE,
-    MODEL,
-    MODEL_PARAMETERS,
-    Command,
-    follow_option,
-    format_option,
-    given_options,
-    json_option,
-    model_options,
-    option,
-    save_option,
-    table_options,
-)
+from streamkpca.cli.models import Autosave, check_columns, check_writable, learned_columns, n_learned, read_model
+from streamkpca.cli.options import MODEL_PARAMETERS, SaveInterval, given_options
 from streamkpca.cli.pipeline import (
     learn,
     make_model,
@@ -51,35 +29,10 @@ from streamkpca.estimators.streaming import StreamingKernelPCA
 
 # A follower is likely to be killed rather than stopped in the end.
 _FOLLOW_SECONDS = 60.0
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-@click.command(
-    cls=Command,
-    short_help="Learn a simulated plant, and find its faults.",
-    examples=[
-        ("streamkpca demo", "A picture and a table of 200,000 rows in ./streamkpca-demo."),
-        ("streamkpca demo --rows 20000 --seed 7 --json", "Another plant, shorter, for machines."),
-    ],
-    output="what was learned, and how well faults were found.",
-)
-@option("--rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows to simulate.")
-@option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Another seed, another plant.")
-@option(
-    "--out",
-    default="streamkpca-demo",
-    show_default=True,
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Folder for projections and picture.",
-)
-@json_option
 def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
-    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults.
-
-    The plant has 24 sensors, one row every ten minutes, a slow drift and labelled faults. Every row is scored before it
-    is learned. None of this is real data.
-    """
+    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults."""
     from streamkpca.cli.demo import N_SENSORS, Watch, simulate_plant
 
     folder = Path(out)
@@ -96,7 +49,7 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
     with signals.installed(), one_line(), ResultWriter(table_file) as writer:
         try:
-            with show_progress("learning", rows) as report:
+            with show_progress("learning", rows, lines=True) as report:
                 for block in simulate_plant(rows, seed=seed):
                     with signals.deferred():
                         projections, novelty = watch.take(block)
@@ -119,60 +72,6 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
         signals.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
 
 
-def _interval(context: click.Context, parameter: click.Parameter, value: str | None) -> SaveInterval:
-    if value is None:
-        return SaveInterval()
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
-    number = float(found[1]) if found else 0.0
-    if not found or number <= 0.0 or (not found[2] and number != int(number)):
-        raise click.BadParameter(
-            f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", context, parameter
-        )
-    return SaveInterval(seconds=number * _SECONDS[found[2]]) if found[2] else SaveInterval(rows=int(number))
-
-
-@click.command(
-    cls=Command,
-    short_help="Learn the rows of files or of a pipe.",
-    examples=[
-        ("streamkpca fit readings.csv --drop time --model plant.npz", "Learn a file, and save the model."),
-        ("collect | streamkpca fit - --model plant.npz --resume", "Continue with rows from a pipe."),
-        (
-            "streamkpca fit log.csv --follow --model plant.npz --resume --time when",
-            "Follow a log; a kill does no harm.",
-        ),
-        (
-            "streamkpca fit wide.parquet --n-active 40 --dtype float32 --model plant.npz",
-            "Few kernels, half the memory.",
-        ),
-        ("streamkpca fit new.csv --half-life 50000 --save out.csv", "Forget slowly; project all rows."),
-    ],
-    output="what was learned, or the results with --save -.",
-)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@option("--model", type=FILE, metavar="FILE", section=MODEL, help="Save the model here.")
-@option("--resume", is_flag=True, section=MODEL, help="Continue the model in --model, if that file exists.")
-@option(
-    "--save-every",
-    "interval",
-    callback=_interval,
-    metavar="ROWS|TIME",
-    section=MODEL,
-    help="Also save the model while it learns, by rows (5000) or by time (30s, 5m, 1h).  "
-    "[default: only at the end; 1m with --follow]",
-)
-@option(
-    "--from-start",
-    is_flag=True,
-    section=MODEL,
-    help="With --resume: learn files from their beginning, even if the model has learned from them before.",
-)
-@follow_option
-@table_options
-@model_options
-@save_option
-@format_option
-@json_option
 def fit(
     files: tuple[str, ...],
     model: str | None,
@@ -186,21 +85,7 @@ def fit(
     from_start: bool,
     **options: Any,
 ) -> None:
-    """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input).
-
-    Files are read in chunks, never whole. The size of the chunks does not change what is learned.
-
-    --model saves what was learned, also after Ctrl-C or SIGTERM; with --resume a later run continues there. Each save
-    replaces the whole file at once, so other processes may read it meanwhile. The file also records up to where each
-    FILE was learned: a FILE that has grown is learned from there on, each row once, even after a kill. Rows of standard
-    input are learned as they come.
-
-    The file keeps the names of the columns too: later commands choose the same columns by name, in any order.
-
-    --save writes row, novelty and projections of every row. Files are read a second time for that, and the final
-    model projects all rows. Standard input cannot be read again: its rows are projected as soon as they are learned,
-    by the model of that moment, in full chunks of --chunk-rows.
-    """
+    """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input)."""
     form = results_form(save, form, as_json=as_json)
     learner, signals = _learner(model, resume, files, options), SignalGuard()
     learned = learned_columns(learner) if n_learned(learner) else None

@@ -3,20 +3,9 @@
 import click
 
 from streamkpca._version import __version__
+from streamkpca.cli.commands import completion, demo, export, fit, info, merge, score, transform, warm_up
 from streamkpca.cli.console import OneLineErrors
-
-_COMMANDS = {
-    "demo": "learn:demo",
-    "fit": "learn:fit",
-    "score": "query:score",
-    "transform": "query:transform",
-    "plot": "plot:plot",
-    "info": "manage:info",
-    "merge": "manage:merge",
-    "export": "manage:export",
-    "warmup": "manage:warm_up",
-    "completion": "manage:completion",
-}
+from streamkpca.cli.plot_commands import plot
 
 # The control character keeps click from joining the lines.
 _HELP = """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
@@ -46,10 +35,13 @@ the reader of standard output closed the pipe.
 
 @click.group(
     cls=OneLineErrors,
-    modules=_COMMANDS,
     help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__)
 def cli() -> None:
     """Learn streams of numbers by sparse kernel PCA."""
+
+
+for _command in (demo, fit, score, transform, plot, info, merge, export, warm_up, completion):
+    cli.add_command(_command)

@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from streamkpca._core.files import TEMPORARY, write_durably
 from streamkpca.cli.console import BadInput, one_line, print_warning
+from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
 from streamkpca.cli.tables import Chunk, Table
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
@@ -162,13 +163,6 @@ def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: st
 NOTES: Final = "command"
 # Length of all offsets as text: a model that learns a file a day must not grow for ever.
 _MOST_LETTERS = 2**19
-
-
-class SaveInterval(NamedTuple):
-    """How often a model is saved while it learns, in rows or in seconds."""
-
-    rows: int | None = None
-    seconds: float | None = None
 
 
 class Autosave:

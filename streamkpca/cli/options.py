@@ -1,16 +1,17 @@
-"""Options that several commands share, and help that lists them in named sections."""
+"""Commands whose help lists options in named sections, and the options that several commands share."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
+from streamkpca.cli.console import one_line
 from streamkpca.cli.results import FORMATS
-from streamkpca.kernels.registry import KERNELS
-from streamkpca.stream.settings import PARAMETERS, Parameter
+from streamkpca.stream.parameters import PARAMETERS, Parameter
 
 Decorated = Callable[..., Any]
 
@@ -22,13 +23,19 @@ INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", 
 FILE = click.Path(allow_dash=True)
 
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER)
-_STANDARD_ERROR = "Standard error: progress, on terminals; warnings and errors, one line each."
 _EXIT_CODES = (
     ("0", "Done."),
     ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
     ("130, 143", "Stopped by Ctrl-C or SIGTERM at the end of a chunk; a second one stops at once."),
     ("141", "The reader of standard output closed the pipe."),
 )
+
+
+class SaveInterval(NamedTuple):
+    """How often a model is saved while it learns, in rows or in seconds."""
+
+    rows: int | None = None
+    seconds: float | None = None
 
 
 class SectionOption(click.Option):
@@ -42,13 +49,41 @@ class SectionOption(click.Option):
 class Command(click.Command):
     """A command whose help is a manual page: options in sections, examples, streams and exit codes.
 
-    `examples` are pairs of a command line and what it does; `output` tells what goes to standard output.
+    `does` names the module and the function that does the work. It is imported when the command runs: help, completion
+    and usage errors need neither numba nor scipy. `opening` is printed on standard error before that, with the options
+    filled in. `examples` are pairs of a command line and what it does; `output` tells what goes to standard output,
+    `progress` what goes to standard error meanwhile.
     """
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]], output: str, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        does: str,
+        examples: Sequence[tuple[str, str]],
+        output: str,
+        opening: str = "",
+        progress: str = "progress, on terminals",
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
+        self.does = does
         self.examples = examples
         self.output = output
+        self.opening = opening
+        self.progress = progress
+
+    @property
+    def function(self) -> Callable[..., None]:
+        """The function that does the work, imported now; it takes all options by name."""
+        module, _, name = self.does.partition(":")
+        function: Callable[..., None] = getattr(import_module(f"streamkpca.cli.{module}"), name)
+        return function
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Do the work with the options given."""
+        if self.opening:
+            click.echo(f"streamkpca: {self.opening.format(**ctx.params)}", err=True)
+        self.function(**ctx.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
@@ -72,11 +107,14 @@ class Command(click.Command):
                 formatter.write_text(meaning)
                 formatter.dedent()
         with formatter.section("Standard output and error"):
-            formatter.write_text(f"Standard output: {self.output} {_STANDARD_ERROR}")
+            formatter.write_text(
+                f"Standard output: {self.output} Standard error: {self.progress}; warnings and errors, one line each."
+            )
         with formatter.section("Exit codes"):
             formatter.write_dl(_EXIT_CODES)
 
 
+command = partial(click.command, cls=Command)
 option = partial(click.option, cls=SectionOption)
 
 
@@ -108,16 +146,20 @@ def _completed(words: Sequence[str]) -> Callable[..., list[CompletionItem]]:
 def _reader(parameter: Parameter) -> Callable[..., Any]:
     """Make the callback that reads a number, or one of the parameter's words; `none` stands for None."""
     words = _written_words(parameter)
-    kind = "a whole number" if parameter.numbers == (int,) else "a number"
-    expected = " or ".join(filter(None, [", ".join([kind, *map(repr, words[:-1])]), *map(repr, words[-1:])]))
+    what = "a whole number" if parameter.numbers == (int,) else "a number"
+    expected = " or ".join(filter(None, [", ".join([what, *map(repr, words[:-1])]), *map(repr, words[-1:])]))
 
     def read(context: click.Context, option: click.Parameter, text: str) -> Any:
         if text.lower() in words:
             return None if text.lower() == "none" else text.lower()
-        for number in parameter.numbers:
+        for kind in parameter.numbers:
             with suppress(ValueError):
-                return number(text)
-        raise click.BadParameter(f"expected {expected} but got {text!r}.", context, option)
+                number = kind(text)
+                break
+        else:
+            raise click.BadParameter(f"expected {expected} but got {text!r}.", context, option)
+        with one_line():
+            return parameter.checked(number, where=str(context.info_name))
 
     return read
 
@@ -142,7 +184,7 @@ def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
         default="none" if parameter.default is None else str(parameter.default),
         metavar="|".join([parameter.unit, *words]),
         callback=None if is_kernel else _reader(parameter),
-        shell_complete=_completed(sorted(KERNELS) if is_kernel else words),
+        shell_complete=_completed([*words, *parameter.usual]),
     )
 
 

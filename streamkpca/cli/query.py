@@ -1,4 +1,4 @@
-"""The commands that apply a model to rows: score, transform."""
+"""The work of the commands that apply a model to rows: score, transform."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,23 +10,7 @@ import numpy.typing as npt
 
 from streamkpca.cli.console import BadInput, one_line, print_json
 from streamkpca.cli.models import WatchedModel, check_columns, learned_columns, n_learned, read_fitted
-from streamkpca.cli.options import (
-    FILE,
-    INPUT,
-    MODEL,
-    MODEL_PARAMETERS,
-    RESULTS,
-    Command,
-    follow_option,
-    format_option,
-    given_options,
-    json_option,
-    model_option,
-    model_options,
-    option,
-    save_option,
-    table_options,
-)
+from streamkpca.cli.options import MODEL_PARAMETERS, given_options
 from streamkpca.cli.pipeline import (
     learn,
     make_model,
@@ -48,54 +32,6 @@ from streamkpca.estimators.streaming import StreamingKernelPCA
 Array = npt.NDArray[np.float64]
 
 
-@click.command(
-    cls=Command,
-    short_help="Measure how novel rows are.",
-    examples=[
-        ("streamkpca score today.csv --model plant.npz", "The most novel rows, and how many are alarms."),
-        (
-            "streamkpca score new.csv --train old.csv --labels fault",
-            "Learn first; measure how well novelty finds faults.",
-        ),
-        ("streamkpca score today.csv --model plant.npz --save scores.csv", "A line for every row."),
-        ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms, as they come."),
-    ],
-    output="what was found, or the results with --save -.",
-)
-@click.argument("file", metavar="FILE", type=FILE)
-@option("--train", type=FILE, metavar="FILE", section=MODEL, help="Rows to learn first.")
-@option("--model", type=FILE, metavar="FILE", section=MODEL, help="A saved model instead.")
-@option("--train-array", metavar="NAME", section=INPUT, help="Array of an npz --train file.  [default: as --array]")
-@option(
-    "--labels",
-    metavar="COLUMN",
-    section=INPUT,
-    help="Column (or npz array) that is not 0 in the anomalous rows of FILE.",
-)
-@option(
-    "--quantile",
-    type=float,
-    metavar="SHARE",
-    default=0.99,
-    show_default=True,
-    section=RESULTS,
-    help="Share of rows like those learned that should raise no alarm.",
-)
-@option(
-    "--top",
-    default=10,
-    show_default=True,
-    metavar="N",
-    type=click.IntRange(min=0),
-    section=RESULTS,
-    help="Most novel rows to show.",
-)
-@follow_option
-@table_options
-@model_options
-@save_option
-@format_option
-@json_option
 def score(
     file: str,
     train: str | None,
@@ -111,19 +47,7 @@ def score(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Learn --train, or read a saved --model, then measure how novel each row of FILE is (- for standard input).
-
-    The novelty of a row is its reconstruction error: the squared distance, in feature space, to the span of the
-    atoms. Rows above a threshold are alarms; the share --quantile of rows like those learned stays below it.
-
-    With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
-    whenever its file is replaced, as by fit --follow, unless --save writes its projections.
-
-    The model finds its columns by name if FILE has names.
-
-    With --labels, the area under the ROC curve and the average precision are reported; for that the scores of all rows
-    are kept, 9 bytes a row.
-    """
+    """Learn --train, or read a saved --model, then measure how novel each row of FILE is (- for standard input)."""
     if (train is None) == (model is None):
         raise BadInput("score: give either --train FILE to learn first, or --model FILE learned before (see --help)")
     form, signals = results_form(save, form, as_json=as_json), SignalGuard()
@@ -184,23 +108,6 @@ def score(
         signals.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
 
 
-@click.command(
-    cls=Command,
-    short_help="Project rows.",
-    examples=[
-        ("streamkpca transform today.csv --model plant.npz | head", "CSV on standard output."),
-        ("streamkpca transform day-*.npz --model plant.npz --save all.parquet", "Many files, one file of results."),
-        ("streamkpca transform log.jsonl --model plant.npz --follow --json", "A JSON object for every new row."),
-    ],
-    output="the results, or with --save the path of their file.",
-)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@model_option
-@follow_option
-@table_options
-@save_option
-@format_option
-@json_option
 def transform(
     files: tuple[str, ...],
     model: str,
@@ -211,10 +118,7 @@ def transform(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Project the rows of FILE... with a saved model: write row, novelty and projections of each.
-
-    The model finds its columns by name if a file has names.
-    """
+    """Project the rows of FILE... with a saved model: write row, novelty and projections of each."""
     target = save or "-"
     form, signals = results_form(target, form, as_json=as_json), SignalGuard()
     learner = read_fitted(model)

@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
-from streamkpca._core.validation import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
+from streamkpca._core.parameters import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_n_components,
+    check_noise_variance,
+    is_real,
+)
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
@@ -79,13 +86,9 @@ class RefitSettings:
                     f"{where}: noise_variance={noise_variance!r} and n_active={n_active!r} both decide how many atoms "
                     "stay active; set one of them and leave the other at its default"
                 )
-        if isinstance(noise_variance, str):
-            if noise_variance != "auto":
-                raise ValueError(
-                    f"{where}: noise_variance must be a positive number, 'auto' or None, got {noise_variance!r}"
-                )
-        elif noise_variance is not None:
-            noise_variance = check_real("noise_variance", noise_variance, least=0.0, open_below=True, where=where)
+        is_word = noise_variance is None or (isinstance(noise_variance, str) and noise_variance == "auto")
+        if not is_word:
+            noise_variance = check_noise_variance(noise_variance, where=where)
         check_choice("axes", axes, choices=("ritz", "likelihood"), where=where)
         check_choice("optimiser", optimiser, choices=OPTIMISERS, where=where)
         if axes == "likelihood" and noise_variance is None and n_active is None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import independent_span
-from streamkpca._core.validation import check_real
+from streamkpca._core.parameters import check_real
 from streamkpca.components.ascent import Ascent, coordinate_ascent
 from streamkpca.components.likelihood import (
     Array,

@@ -7,15 +7,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.validation import (
-    Names,
-    as_rows,
-    as_sample_weight,
-    check_choice,
-    check_integer,
-    checked_rows,
-    is_plain,
-)
+from streamkpca._core.parameters import check_choice, check_integer
+from streamkpca._core.validation import Names, as_rows, as_sample_weight, checked_rows, is_plain
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._params import (
     KINDS,

@@ -7,14 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca._core.validation import (
-    as_sample_weight,
-    check_choice,
-    check_integer,
-    check_real,
-    checked_rows,
-    feature_names,
-)
+from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca._core.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, Pursuit

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkpca._core.files import TEMPORARY
-from streamkpca._core.validation import check_integer, check_real
+from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.errors import CheckpointError, CheckpointWarning
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel

@@ -9,14 +9,8 @@ from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
-from streamkpca._core.validation import (
-    Names,
-    as_sample_weight,
-    check_flag,
-    check_n_components,
-    checked_rows,
-    feature_names,
-)
+from streamkpca._core.parameters import check_flag, check_n_components
+from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
 from streamkpca.components.preimages import PreImages
 from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes

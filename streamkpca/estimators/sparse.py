@@ -5,7 +5,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.validation import as_sample_weight, check_choice, checked_rows, feature_names
+from streamkpca._core.parameters import check_choice
+from streamkpca._core.validation import as_sample_weight, checked_rows, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis

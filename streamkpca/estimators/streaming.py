@@ -11,15 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import write_durably
+from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import (
-    Names,
-    as_sample_weight,
-    check_real,
-    checked_rows,
-    feature_names,
-    without_bad_rows,
-)
+from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names, without_bad_rows
 from streamkpca.components.certificates import captured_energy, novelty_threshold
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca._core.validation import check_choice, check_real
+from streamkpca._core.parameters import check_choice, check_real
 from streamkpca._version import __version__
 from streamkpca.export.c_kernel import WIDTH, KernelCalls, Source, write_kernel
 from streamkpca.export.model import Formula, formula_of

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
-from streamkpca._core.validation import check_choice
+from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.validation import as_rows, as_sample_weight, check_integer, check_real, is_real
+from streamkpca._core.parameters import check_integer, check_real, is_real
+from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import (
     Array,

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
-from streamkpca._core.validation import check_integer, check_real
+from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.program import Array, Base, FeatureView, ProgramBuilder

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.validation import check_choice, check_integer, check_real, is_real
+from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 
 Array = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.validation import check_choice, check_real
+from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.program import Base, FeatureView, ProgramBuilder

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.validation import as_rows, check_integer
+from streamkpca._core.parameters import check_integer
+from streamkpca._core.validation import as_rows
 from streamkpca.plots.canvas import (
     FAINT,
     INK,

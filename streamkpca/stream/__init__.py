@@ -1,5 +1,6 @@
 """The state of a stream, from the rows of a call to a summary and published axes.
 
+parameters : the table of a model's parameters
 settings : parameters, checked
 blocks : pending rows, blocks compared with the atoms and prepared ahead, and when to search them for atoms
 drift : a test of whether the stream is explained worse than before

@@ -1,19 +1,18 @@
-"""The parameters of a model in one table, and the settings that a stream works with once they are checked."""
+"""The settings that a stream works with: the parameters of its model, checked."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
-from streamkpca._core.validation import check_choice, check_flag, check_integer, check_n_components, check_real
 from streamkpca.components.refit import RefitSettings
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
+from streamkpca.stream.parameters import PARAMETERS
 
 # A refit of m atoms takes as long as recording 10 m rows, or 1,300 rows where m is small.
 _ROWS_PER_ATOM, _FEW_ATOMS = 128, 128
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class Parameter:
     """A parameter of `StreamingKernelPCA`; the estimator, River's classes and the command read it here.
 
@@ -172,6 +171,8 @@ PARAMETERS = (
 
 
 @dataclass(frozen=True)
+=======
+>>>>>>> 897eaf11481f62ef19f2494a5650917dd283d54c
 class StreamSettings:
     """The checked parameters of a stream; where `refit_every` is None, the interval grows with the atoms."""
 

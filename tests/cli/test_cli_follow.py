@@ -15,7 +15,8 @@ from pyarrow import csv, parquet
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.models import _MOST_LETTERS, Autosave, SaveInterval
+from streamkpca.cli.models import _MOST_LETTERS, Autosave
+from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF

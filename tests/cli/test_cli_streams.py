@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import click
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,7 +22,8 @@ import streamkpca
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.console import BadInput, print_json
 from streamkpca.cli.main import cli
-from streamkpca.cli.models import Autosave, SaveInterval
+from streamkpca.cli.models import Autosave
+from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels.registry import KERNELS, parse_kernel
 
@@ -516,28 +516,3 @@ def test_bash_completes_with_the_script(folder):
     found, registered = done.stdout.splitlines()
     assert found == "novelty"
     assert "_streamkpca_completion" in registered
-
-
-def every_command(command=cli, path=()):
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from every_command(command.get_command(context, name), (*path, name))
-    else:
-        yield path, command
-
-
-@pytest.mark.parametrize(("path", "command"), [pytest.param(*one, id=" ".join(one[0])) for one in every_command()])
-def test_every_help_is_a_manual_page(path, command):
-    result = run(*path, "--help")
-    assert result.exit_code == 0
-    for part in ("Usage:", "Results:", "Examples:", "Standard output and error:", "Exit codes:"):
-        assert part in result.stdout
-    # Examples can be typed: each names this command and options that there are.
-    options = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
-    assert command.examples
-    lines = [line for line, _ in command.examples if f"streamkpca {' '.join(path)}" in line]
-    assert lines
-    for line in lines:
-        words = line.partition(f"streamkpca {' '.join(path)}")[2].partition("|")[0].split()
-        assert {word for word in words if word.startswith("--")} <= options

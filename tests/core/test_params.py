@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.validation import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
+from streamkpca._core.parameters import check_choice, check_flag, check_integer, check_n_components, check_real, is_real
 
 WHERE = "Model.method"
 REALS = st.floats(allow_nan=False, allow_infinity=False)

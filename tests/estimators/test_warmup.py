@@ -24,7 +24,6 @@ print(found.ready, found.compiled, found.folder)
 """
 # Other sizes, kernels, parameters and data than the warm-up has.
 USE = """
-import sys
 import numpy as np
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, merge
 from streamkpca.kernels import Matern, Polynomial
@@ -43,7 +42,8 @@ for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :
     for model in (SparseKernelPCA(2), ApproximateKernelPCA(2, max_atoms=20), KernelPCA(2)):
         model.fit(X[:200]).transform(X[:1])
         model.score_samples(X[:1])
-found = sys.modules["streamkpca.estimators.warmup"].warmth()
+from streamkpca.estimators.warmup import warmth
+found = warmth()
 print(found.ready, found.compiled, found.folder)
 """
 
@@ -115,7 +115,7 @@ def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
     # A file in the place of the folder stops even root.
     blocked = tmp_path / "file"
     blocked.write_text("")
-    code = "import sys, streamkpca; print(0, 0, sys.modules['streamkpca.estimators.warmup'].cache_folder())"
+    code = "from streamkpca.estimators.warmup import cache_folder; print(0, 0, cache_folder())"
     assert not run(code, blocked)[2].is_relative_to(blocked)
     assert run(code, tmp_path / "good")[2].is_relative_to(tmp_path / "good")
 

@@ -4,7 +4,8 @@ import pytest
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.settings import PARAMETERS, StreamSettings
+from streamkpca.stream.parameters import PARAMETERS
+from streamkpca.stream.settings import StreamSettings
 
 DEFAULTS = {
     "n_components": 3,

@@ -1,0 +1,184 @@
+"""The parameters of a model in one table, which help and completion of the command read without the compiled loops."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamkpca._core.parameters import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_n_components,
+    check_noise_variance,
+    check_real,
+)
+
+if TYPE_CHECKING:
+    from streamkpca.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of `StreamingKernelPCA`; the estimator, River's classes and the command read it here.
+
+    `check(value, where=...)` returns the checked value. `words` are values beside numbers. The command reads text as
+    one of `numbers`, or offers `choices`; `unit` and `help` appear in its help, and shells complete `usual` values.
+    `can_change`: within a stream. `concerns_axes`: it decides the axes and nothing else.
+    """
+
+    name: str
+    default: Any
+    check: Callable[..., Any]
+    help: str
+    unit: str = ""
+    numbers: tuple[type[int] | type[float], ...] = (int,)
+    words: tuple[str | None, ...] = ()
+    choices: tuple[str, ...] = ()
+    usual: tuple[str, ...] = ()
+    can_change: bool = True
+    concerns_axes: bool = False
+
+    def checked(self, value: Any, where: str) -> Any:
+        """Return the value that a model works with, or refuse it with an error that begins with `where`."""
+        is_word = (value is None or isinstance(value, str)) and value in self.words
+        return value if is_word else self.check(value, where=where)
+
+
+def _check_kernel(value: Any, *, where: str) -> "Kernel":
+    """Check a kernel with the module of all kernels; reading this table must not load their compiled loops."""
+    from streamkpca.kernels import kernel_from
+
+    return kernel_from(value, where=where)
+
+
+def _choice(
+    name: str, choices: tuple[str, ...], *, help: str, can_change: bool = True, concerns_axes: bool = False
+) -> Parameter:
+    """Make a parameter that is one of some words, the first by default."""
+    check = partial(check_choice, name, choices=choices)
+    return Parameter(name, choices[0], check, help, choices=choices, can_change=can_change, concerns_axes=concerns_axes)
+
+
+# In the order of the estimator's signature.
+PARAMETERS = (
+    Parameter(
+        "n_components",
+        10,
+        check_n_components,
+        help="Principal components; a share such as 0.95: as many as explain that share of the variance.",
+        unit="N|SHARE",
+        numbers=(int, float),
+        concerns_axes=True,
+    ),
+    Parameter(
+        "kernel",
+        "rbf",
+        _check_kernel,
+        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()', 'RBF().in_units(std)'.",
+        unit="KERNEL",
+        usual=(
+            "cosine",
+            "laplacian",
+            "linear",
+            "matern",
+            "poly",
+            "polynomial",
+            "rational_quadratic",
+            "rbf",
+            "sigmoid",
+        ),
+        can_change=False,
+    ),
+    Parameter(
+        "max_atoms",
+        256,
+        partial(check_integer, "max_atoms", least=1),
+        help="Most rows kept as atoms; none: as many as the tolerance needs.",
+        unit="N",
+        words=(None,),
+    ),
+    Parameter(
+        "tolerance",
+        1e-3,
+        partial(check_real, "tolerance", least=0.0, most=1.0, open_above=True),
+        help="Share of the energy that may stay unexplained.",
+        unit="SHARE",
+        numbers=(float,),
+    ),
+    Parameter(
+        "noise_variance",
+        "auto",
+        check_noise_variance,
+        help="Sparsity of the projections: the larger, the fewer atoms they use; none: all atoms.",
+        unit="NUMBER",
+        numbers=(float,),
+        words=("auto", None),
+        concerns_axes=True,
+    ),
+    Parameter(
+        "n_active",
+        None,
+        partial(check_integer, "n_active", least=1),
+        help="Atoms that projections use, instead of a noise variance.",
+        unit="N",
+        words=(None,),
+        concerns_axes=True,
+    ),
+    _choice(
+        "axes",
+        ("ritz", "likelihood"),
+        help="The best axes in the span of the active atoms (ritz), or those of the likelihood's model.",
+        concerns_axes=True,
+    ),
+    Parameter("center", True, partial(check_flag, "center"), help="Subtract the mean in feature space."),
+    Parameter(
+        "half_life",
+        None,
+        partial(check_real, "half_life", least=0.0, open_below=True),
+        help="Rows after which a row's weight has halved; none: never.",
+        unit="ROWS",
+        numbers=(float,),
+        words=(None,),
+    ),
+    Parameter(
+        "block_size",
+        512,
+        partial(check_integer, "block_size", least=2),
+        help="Rows learned at a time.",
+        unit="ROWS",
+        can_change=False,
+    ),
+    Parameter(
+        "refit_every",
+        "auto",
+        partial(check_integer, "refit_every", least=1),
+        help="Rows between two refits; auto: 128 for each atom, at least 16384.",
+        unit="ROWS",
+        words=("auto",),
+    ),
+    Parameter(
+        "reservoir_size",
+        512,
+        partial(check_integer, "reservoir_size", least=0),
+        help="Rows of the random sample from which the threshold of alarms comes; 0: no sample.",
+        unit="ROWS",
+        can_change=False,
+    ),
+    _choice("on_bad_rows", ("raise", "skip"), help="Rows with NaN or infinity: refuse them, or leave them out."),
+    Parameter(
+        "random_state",
+        0,
+        partial(check_integer, "random_state", least=0, most=None),
+        help="Seed of that sample; none: a new one each time.",
+        unit="SEED",
+        words=(None,),
+        can_change=False,
+    ),
+    _choice(
+        "dtype",
+        ("float64", "float32"),
+        help="Precision in which rows are kept; float32 halves the memory that they take.",
+        can_change=False,
+    ),
+)
