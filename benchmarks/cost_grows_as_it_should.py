@@ -93,12 +93,13 @@ def settled(m: int, d: int, q: int, n_searches: int) -> tuple[StreamingKernelPCA
     model = StreamingKernelPCA(q, max_atoms=m, noise_variance=None, tolerance=0.0, refit_every=10**12)
     while model._stream is None or model._stream.summary.basis.size < m:
         model.partial_fit(sheet.draw(BLOCK))
-    blocks = [sheet.draw(BLOCK) for _ in range(n_searches)]
-    search = float(np.median([seconds_of(lambda rows=rows: model.partial_fit(rows)) for rows in blocks]))
-    stream = model._stream
-    stream.summary.schedule = replace(
-        stream.summary.schedule, interval=RAREST, countdown=RAREST - 1, n_blocks=RAREST**2
-    )
+    searches = []
+    for _ in range(n_searches):
+        rows = sheet.draw(BLOCK)
+        model._stream.summary.schedule = replace(model._stream.summary.schedule, countdown=0)
+        searches.append(seconds_of(lambda rows=rows: model.partial_fit(rows)))
+    search, stream = float(np.median(searches)), model._stream
+    stream.summary.schedule = replace(stream.summary.schedule, countdown=RAREST - 1, usual_residual=np.inf)
     stream.n_rows_at_refit = 10**12
     return model, sheet, search
 

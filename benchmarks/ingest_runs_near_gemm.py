@@ -40,7 +40,7 @@ from streamkpca.kernels import RBF
 
 BLOCK, N_BLOCKS = 512, 64
 # Blocks of a stream of ten million rows, and the distance between its searches.
-OLD_BLOCKS = 10_000_000 // BLOCK
+OLD_BLOCKS, SEARCH_INTERVAL = 10_000_000 // BLOCK, 1024
 LEAST_SHARE = {(256, 32): 0.75, (512, 64): 1.0}
 LEAST_GAIN, LEAST_SPEEDUP = 10.0, 1.5
 SIZES = [(64, 8), (128, 32), (256, 32), (512, 64), (1024, 128), (256, 784)]
@@ -49,10 +49,9 @@ SIZES = [(64, 8), (128, 32), (256, 32), (512, 64), (1024, 128), (256, 784)]
 def settled(model: StreamingKernelPCA) -> None:
     """Make the stream as old as one of ten million rows, with its next search as late as possible."""
     summary = model._stream.summary
-    schedule = replace(summary.schedule, n_blocks=OLD_BLOCKS).searched(found=False, mean_residual=np.inf, spread=1.0)
-    for _ in range(8):
-        schedule = schedule.searched(found=False, mean_residual=np.inf, spread=1.0)
-    summary.schedule = schedule
+    summary.schedule = replace(
+        summary.schedule, countdown=SEARCH_INTERVAL - 1, usual_residual=np.inf, n_blocks=OLD_BLOCKS
+    )
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -133,8 +132,8 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
 
     middle = {name: float(np.median(values)) for name, values in taken.items()}
     a_row = middle["one"] / len(rows)
-    search_interval, interval = 1024, 128 * max(m, 128)
-    search = (middle["searched"] - a_row * BLOCK) / (search_interval * BLOCK)
+    interval = 128 * max(m, 128)
+    search = (middle["searched"] - a_row * BLOCK) / (SEARCH_INTERVAL * BLOCK)
     figures = {
         "atoms": m,
         "features": n_features,

@@ -218,7 +218,7 @@ def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
     bare, unsearched, seconds = model._stream.summary.copy(), copy.deepcopy(model), [0.0, 0.0, 0.0]
     # The search is never due here: this measures learning without it.
     unsearched._stream.summary.schedule = replace(
-        unsearched._stream.summary.schedule, interval=4 * n_blocks, countdown=4 * n_blocks - 1
+        unsearched._stream.summary.schedule, countdown=4 * n_blocks, usual_residual=np.inf
     )
     weights = np.ones(512)
     for _ in range(n_blocks):

@@ -17,10 +17,9 @@ Array = npt.NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
 
 DEPENDENT = 1e-10
-YOUTH, LONGEST_INTERVAL, PATIENCE, CHANGED = 8192, 1024, 4, 512
-MOST_ROUNDS = 10
-WORTHWHILE, WORTH_ANOTHER_ROUND = 0.001, 0.003
-MOST_PRESCREENED = 64
+PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 1024, 1.05
+MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
+MOST_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 1024, 2048, 128
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
@@ -58,17 +57,18 @@ def gain(column: Array, j: int, weights: Array) -> float:
     return float(sum(a * r**2 / column[j] for a, r in zip(weights, column, strict=True)))
 
 
-def cautious_gain(column: Array, j: int, weights: Array, total_weight: float) -> float:
-    """Energy per unit of weight of the stream that row j of a block would explain.
+def cautious_gain(products: Array, pivot: float, weights: Array, share: float) -> float:
+    """Energy per unit of weight of the stream that a row would explain.
 
-    The other rows represent the stream, less one standard error of their mean; the row itself counts with its share.
+    The other rows, of these residual inner products with it, represent the stream, less one standard error of their
+    mean; the row itself counts with its share.
     """
-    x, a = np.delete(column**2 / column[j], j), np.delete(weights, j)
-    if not a.any():
+    if not weights.any():
         return -np.inf
-    mean = np.average(x, weights=a)
-    deviation = np.sqrt(np.average((x - mean) ** 2, weights=a))
-    return float(mean - deviation * np.sqrt((a**2).sum()) / a.sum() + weights[j] * column[j] / total_weight)
+    x = products**2 / pivot
+    mean = np.average(x, weights=weights)
+    deviation = np.sqrt(np.average((x - mean) ** 2, weights=weights))
+    return float(mean - deviation * np.sqrt((weights**2).sum()) / weights.sum() + share * pivot)
 
 
 @dataclass
@@ -129,12 +129,13 @@ class NaiveStream:
     def start_anew(self) -> None:
         """Reset the search schedule and the detection of drift."""
         self.reset_schedule()
+        self.n_rows_searched = 0
         self.shares: list[float] = []
         self.level = self.variance = self.cusum_up = self.cusum_down = 0.0
 
     def reset_schedule(self) -> None:
         """Search as often as at the beginning."""
-        self.interval, self.countdown, self.usual_residual, self.spread, self.n_blocks = 1, 0, np.inf, 0.0, 0
+        self.countdown, self.usual_residual, self.spread, self.n_blocks = 0, np.inf, 0.0, 0
 
     # The stream
 
@@ -220,9 +221,7 @@ class NaiveStream:
             if max(self.cusum_up, self.cusum_down) >= SIGNAL:
                 if self.cusum_up >= SIGNAL:
                     self.n_drifts += 1
-                    n_blocks = min(self.n_blocks, CHANGED)
                     self.reset_schedule()
-                    self.n_blocks = n_blocks
                 self.shares, self.cusum_up, self.cusum_down = [], 0.0, 0.0
                 self.level = self.variance = 0.0
                 value = share
@@ -250,36 +249,28 @@ class NaiveStream:
         if self.max_atoms is None:
             self.become(self.atoms, self.search_by_tolerance(block))
             return
-        a = self.weights[block]
+        a, energy = self.weights[block], np.diagonal(self.kernel(self.rows[block], self.rows[block]))
         residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
         mean = np.average(residual, weights=a)
-        spread = np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean if mean > 0.0 else 1.0
-        error = self.standard_error(mean, a, np.diagonal(self.kernel(self.rows[block], self.rows[block])))
-        if 2 * self.countdown > self.interval or (self.countdown > 0 and mean - 3.0 * error <= self.usual_residual):
+        self.n_blocks += 1
+        if self.countdown > 0 and mean - 2.0 * self.standard_error(mean, a, energy) <= UNUSUAL * self.usual_residual:
             self.countdown -= 1
             self.n_put_off += 1
-            self.n_blocks += 1
             return
-        worth = 0.0
-        for _ in range(MOST_ROUNDS):
-            if self.is_explained(block):
-                break
-            full = len(self.atoms) == self.max_atoms
-            if full:
-                stayed, joined, profit = self.swap(block)
-            else:
-                stayed, joined, profit = self.atoms, self.fill(block, self.max_atoms), np.inf
-            if not joined and stayed == self.atoms:
-                break
-            self.become(stayed, joined)
-            worth += profit
-            if profit <= WORTH_ANOTHER_ROUND * mean:
-                break
-        longest = min(self.n_blocks**2 // YOUTH, LONGEST_INTERVAL)
-        interval = self.interval // 2 if worth > WORTHWHILE * mean else min(2 * self.interval, longest)
-        self.interval = max(interval, longest // PATIENCE, 1)
-        self.countdown = self.interval - 1
-        self.usual_residual, self.spread, self.n_blocks = float(mean), float(spread), self.n_blocks + 1
+        n_atoms = len(self.atoms)
+        if n_atoms < self.max_atoms:
+            self.become(self.atoms, self.fill(block, self.max_atoms))
+        has_room = n_atoms < len(self.atoms) < self.max_atoms
+        if len(self.atoms) == self.max_atoms:
+            self.swap(block, mean)
+        self.countdown = 0 if has_room else min(int(PAUSE * self.n_blocks), LONGEST_PAUSE)
+        self.spread = float(np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean) if mean > 0.0 else 0.0
+        sample, normalised = self.selection_sample(SCREENING_ROWS)
+        in_block = a @ np.diagonal(self.residual_gram(self.atoms, block)) / a.sum()
+        self.usual_residual = max(
+            float(in_block), float(normalised @ np.maximum(self.residuals(self.atoms, sample), 0.0))
+        )
+        self.n_rows_searched = block.stop
 
     def is_explained(self, block: range) -> bool:
         """Return whether a block leaves nothing to explain."""
@@ -310,7 +301,9 @@ class NaiveStream:
             atoms = self.atoms + joined
             R, a, total_weight = self.residual_gram(atoms, block), self.weights[block], self.weights.sum()
             gains = {
-                row: cautious_gain(R[:, j], j, a, total_weight) if atoms else gain(R[:, j], j, a)
+                row: cautious_gain(np.delete(R[:, j], j), R[j, j], np.delete(a, j), a[j] / total_weight)
+                if atoms
+                else gain(R[:, j], j, a)
                 for j, row in self.candidates(R, block, joined)
             }
             best = max(gains, key=lambda row: gains[row], default=None)
@@ -321,28 +314,45 @@ class NaiveStream:
             joined.append(best)
         return joined
 
-    def swap(self, block: range) -> tuple[list[int], list[int], float]:
-        """Choose rows that replace atoms, each time the pair that gains most, judged by the sample."""
-        R, total_weight = self.residual_gram(self.atoms, block), self.weights.sum()
-        gains = {
-            row: cautious_gain(R[:, j], j, self.weights[block], total_weight)
-            for j, row in self.candidates(R, block, [])
-        }
-        waiting = [row for row in sorted(gains, key=lambda row: -gains[row])[:MOST_PRESCREENED] if gains[row] > 0.0]
-        atoms, recorded, total_profit = list(self.atoms), self.recorded, 0.0
-        while waiting:
-            offers = {row: self.offer(atoms, recorded, row, block) for row in waiting}
-            best = max(waiting, key=lambda row: offers[row][0])
-            profit, rival = offers[best]
-            if profit <= 0.0:
+    def swap(self, block: range, mean: float) -> None:
+        """Let rows sampled since the last search replace atoms, each time the pair that gains most."""
+        candidates = [row for row in self.selection_sample()[0] if row >= self.n_rows_searched][:MOST_CANDIDATES]
+        for _ in range(MOST_ROUNDS):
+            gains = {row: self.sampled_gain(row) for row in candidates if row not in self.atoms}
+            candidates = [row for row in sorted(gains, key=lambda row: -gains[row]) if gains[row] > 0.0]
+            waiting, candidates = candidates[:MOST_JUDGED], candidates[: 4 * MOST_JUDGED]
+            atoms, recorded, total_profit = list(self.atoms), self.recorded, 0.0
+            while waiting:
+                offers = {row: self.offer(atoms, recorded, row, block) for row in waiting}
+                best = max(waiting, key=lambda row: offers[row][0])
+                profit, rival = offers[best]
+                if profit <= 0.0:
+                    break
+                rest = [atom for atom in atoms if atom != rival]
+                recorded = np.pad(self.reprojected(recorded, atoms, rest), ((0, 0), (0, 1)))
+                atoms = [*rest, best]
+                waiting.remove(best)
+                total_profit += profit
+            if atoms == self.atoms:
                 break
-            rest = [atom for atom in atoms if atom != rival]
-            recorded = np.pad(self.reprojected(recorded, atoms, rest), ((0, 0), (0, 1)))
-            atoms = [*rest, best]
-            waiting.remove(best)
-            total_profit += profit
-        stayed = [atom for atom in self.atoms if atom in atoms]
-        return stayed, [atom for atom in atoms if atom not in self.atoms], total_profit
+            self.become([atom for atom in self.atoms if atom in atoms], [row for row in atoms if row not in self.atoms])
+            if total_profit <= WORTH_ANOTHER_ROUND * mean:
+                break
+
+    def sampled_gain(self, row: int) -> float:
+        """Cautious gain of a row, as a part of the sample shows it."""
+        (sample, normalised), atoms = self.selection_sample(SCREENING_ROWS), np.array(self.atoms, dtype=int)
+        own, others = np.array([row]), np.array(sample)
+        cross = self.gram(own, atoms) @ np.linalg.solve(
+            self.gram(atoms, atoms), self.gram(atoms, np.append(others, row))
+        )
+        products = (self.gram(own, np.append(others, row)) - cross)[0]
+        pivot, energy = products[-1], self.gram(own, own)[0, 0]
+        if self.weights[row] == 0.0 or pivot <= DEPENDENT * energy:
+            return -np.inf
+        is_other = others != row
+        share = self.weights[row] / self.weights.sum()
+        return cautious_gain(products[:-1][is_other], pivot, normalised[is_other], share)
 
     def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
         """Return what the stream gains if a row replaces the cheapest atom, and that atom."""
@@ -370,12 +380,13 @@ class NaiveStream:
         rival = min(atoms, key=lambda atom: costs[atom])
         return float(win - costs[rival] - NEGLIGIBLE), rival
 
-    def selection_sample(self) -> tuple[list[int], Array]:
-        """Return the first rows to arrive and their normalised weights."""
+    def selection_sample(self, most: int = MOST_SAMPLED_ROWS) -> tuple[list[int], Array]:
+        """Return the first rows to arrive, at most so many, and their normalised weights."""
         running = np.flatnonzero(self.weights > 0.0)
         size = MOST_SAMPLED_ROWS
         if self.max_atoms is not None:
             size = min(max(SAMPLED_ROWS_PER_ATOM * self.max_atoms, LEAST_SAMPLED_ROWS), MOST_SAMPLED_ROWS)
+        size = min(size, most)
         first = running[np.argsort(self.arrival[running], kind="stable")][:size]
         a = self.weights[first]
         if len(first) == size:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from streamkpca._core.reservoir import Reservoir, arrival_times
+from streamkpca._core.reservoir import Draws, Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import ResidualGram, SwapSearch
@@ -51,14 +51,8 @@ class Scene:
 
     def swap_search(self, rows=None):
         chosen = np.arange(len(self.rows)) if rows is None else np.array(rows)
-        candidates = self.basis.project(self.rows[chosen])
+        positions = self.start + chosen
+        candidates = Draws(self.rows[chosen], positions, self.weights[chosen], np.zeros(len(chosen)))
         return SwapSearch(
-            self.basis,
-            self.atom_stats,
-            self.moments,
-            self.selection_sample,
-            candidates,
-            self.start + chosen,
-            self.weights[chosen],
-            self.total_weight,
+            self.basis, self.atom_stats, self.moments, self.selection_sample, candidates, self.total_weight
         )

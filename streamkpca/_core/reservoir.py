@@ -49,9 +49,18 @@ class Draws:
     weights: Array
     keys: Array
 
+    @property
+    def double_rows(self) -> Array:
+        """The rows in double precision; shape (k, d)."""
+        return self.rows.astype(np.float64, copy=False)
+
     def decayed(self, factor: float) -> "Draws":
         """Multiply the weights of all rows by `factor`."""
         return replace(self, weights=self.weights * factor, keys=self.keys - math.log(factor))
+
+    def at(self, chosen: npt.NDArray[Any] | slice) -> "Draws":
+        """Return the rows at some places, or those that a mask selects."""
+        return Draws(self.rows[chosen], self.positions[chosen], self.weights[chosen], self.keys[chosen])
 
     def first(self, count: int, others: "tuple[Draws, ...]") -> "Draws":
         """Return the first `count` to arrive among these rows and others, in the order of arrival."""
@@ -190,6 +199,14 @@ class Reservoir:
         if not self.unsorted_draws and len(self.sorted_draws.keys) <= self.size:
             return self
         return replace(self, sorted_draws=self.sorted_draws.first(self.size, self.unsorted_draws), unsorted_draws=())
+
+    def first(self, count: int) -> Self:
+        """Return the sample of at most `count` rows that the same draws give."""
+        return replace(self, size=min(count, self.size), sorted_draws=self._drawn.at(slice(count)), unsorted_draws=())
+
+    def since(self, start: int) -> Draws:
+        """Return the rows from position `start` of the stream on, in the order of the draws."""
+        return self._drawn.at(self.positions >= start)
 
     def inclusion_weights(self) -> Array:
         """Return the weight that each row stands for in estimates of sums over the stream, shape (k,).

@@ -6,14 +6,13 @@ the stream.
 All searches return a `Choice` and change nothing; the summary applies it.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import LEAST_PIVOT
-from streamkpca._core.reservoir import Reservoir
+from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.dictionary._loops import add_column, add_rank_one, insert_direction, remove_direction, subtract_outer
 from streamkpca.dictionary.basis import AtomStats, Basis, Projected, reveals_indefinite_kernel, rounding_error
 from streamkpca.dictionary.moments import Moments, gram_of
@@ -26,6 +25,10 @@ _NEGLIGIBLE = 1e-12
 
 # Sampled rows projected at a time, which limits the memory used beside the sums.
 _SAMPLED_ROWS_AT_ONCE = 1024
+
+# Sums over the sample are taken over kernel values if rounding in these moves no more than this share of the square of
+# the candidates' mean residual.
+_LEAST_ACCURACY = 1e-6
 
 # Sampled rows for each atom of the budget. A choice among many rows fits a small sample better than the stream: with 20
 # sampled rows for each of 200 atoms, the unexplained energy of server metrics was 1.04 times that of batch greedy; with
@@ -52,15 +55,13 @@ class SwapSearch:
         The m atoms.
     stats : AtomStats
     moments : Moments
-        Moments of the stream before the candidates' block.
+        Moments of the stream before the present block.
     sample : Reservoir
-        A sample of the stream, the candidates' block included.
-    candidates : Projected
-        The s candidates, projected onto the basis.
-    positions, weights : ndarray of shape (s,)
-        Positions of the candidates in the stream, and their weights.
+        A sample of the stream, the present block included.
+    candidates : Draws
+        The s candidates, rows of the sample.
     total_weight : float
-        Weight of the stream, the candidates' block included.
+        Weight of the stream, the present block included.
 
     Notes
     -----
@@ -89,31 +90,29 @@ class SwapSearch:
         stats: AtomStats,
         moments: Moments,
         sample: Reservoir,
-        candidates: Projected,
-        positions: Positions,
-        weights: Array,
+        candidates: Draws,
         total_weight: float,
     ) -> None:
+        seen = basis.project(candidates.double_rows)
         # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
-        unit = self._unit = float(np.abs(candidates.energy).max()) or 1.0
+        unit = self._unit = float(np.abs(seen.energy).max()) or 1.0
         inverse = basis.inverse
         self._n_atoms = basis.size
-        self._sums = sample_gram(basis, sample, candidates, unit)
-        own_gram = basis.kernel.program.gram(candidates.rows)
-        self._gram = (own_gram - candidates.coordinates @ candidates.coordinates.T) / unit
-        self._coefficients = candidates.coordinates @ inverse
-        self._energy = candidates.energy / unit
+        self._sums = sample_gram(basis, sample, seen, unit)
+        self._gram = (basis.kernel.program.gram(seen.rows) - seen.coordinates @ seen.coordinates.T) / unit
+        self._coefficients = seen.coordinates @ inverse
+        self._energy = seen.energy / unit
         self._precision = basis.precision * unit
         self._recorded = inverse.T @ moments.second @ inverse
 
         self._normalised_weights = normalised_weights_of(sample, stats.positions)
-        self._candidate_normalised_weights = normalised_weights_of(sample, positions)
+        self._candidate_normalised_weights = normalised_weights_of(sample, candidates.positions)
         self._shares = stats.weights / total_weight
-        self._candidate_shares = weights / total_weight
+        self._candidate_shares = candidates.weights / total_weight
         # The moments count for an atom only if they record more rows of average weight for it than the sample has.
         rows_seen = stats.weight_since_admission * moments.total_weight / max(moments.total_squared_weight, 1e-300)
         self._weight_since_admission = np.where(rows_seen > len(sample), stats.weight_since_admission, np.inf)
-        self._free = np.ones(len(positions), dtype=bool)
+        self._free = np.ones(len(seen.rows), dtype=bool)
 
     def best(self) -> tuple[int, int, float]:
         """Find the swap that gains most.
@@ -190,30 +189,42 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
 
     V are the coefficients of the sampled rows' projections over the m atoms, R their residual inner products with the s
     candidates, in multiples of `unit`.
+
+    Notes
+    -----
+    With D = L^-1, the columns of [V R] are combinations of those of [k(X, Z) k(X, P)] / unit, X the sampled rows and P
+    the candidates: V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit. So sums over kernel values are
+    enough, and no sampled row is projected, unless that would lose too many digits.
     """
     m, size = basis.size, basis.size + len(candidates.rows)
+    residual = float(candidates.residual.mean()) / unit if size > m else 0.0
+    project = not basis.is_well_conditioned or basis.rounding_amplification > _LEAST_ACCURACY * residual**2
     program, weights = basis.kernel.program, sample.normalised_weights()
     sums = np.zeros((size, size))
     # The arrays are made once for all parts. Where the allocator returns memory at once, as it does in dask's workers,
     # new pages for each part made a young stream take a quarter more time.
     n_most = min(len(sample), _SAMPLED_ROWS_AT_ONCE)
-    all_seen, all_spanned = np.empty((n_most, size)), np.empty((n_most, size - m))
+    all_seen, compared = np.empty((n_most, size)), np.concatenate([basis.atoms, candidates.rows])
     for start in range(0, len(sample), _SAMPLED_ROWS_AT_ONCE):
         part = slice(start, start + _SAMPLED_ROWS_AT_ONCE)
-        sampled = basis.project(sample.part(part))
-        seen, spanned = all_seen[: len(sampled.rows)], all_spanned[: len(sampled.rows)]
-        np.divide(sampled.coordinates, np.sqrt(unit), out=seen[:, :m])
-        cross = program.matrix(sampled.rows, candidates.rows)
-        cross -= np.matmul(sampled.coordinates, candidates.coordinates.T, out=spanned)
-        np.divide(cross, unit, out=seen[:, m:])
+        rows = sample.part(part)
+        seen = all_seen[: len(rows)]
+        if project:
+            sampled = basis.project(rows)
+            seen[:, :m] = sampled.coordinates * np.sqrt(unit)
+            seen[:, m:] = program.matrix(rows, candidates.rows)
+            seen[:, m:] -= sampled.coordinates @ candidates.coordinates.T
+        else:
+            seen[:] = program.matrix(rows, compared)
         # In place, since a scaled copy would be another array of this size.
-        seen *= np.sqrt(weights[part])[:, None]
+        seen *= (np.sqrt(weights[part]) / unit)[:, None]
         sums += gram_of(seen)
-    # V = C L^-1 turns sums over C into sums over V.
-    inverse = basis.inverse * np.sqrt(unit)
-    sums[:m] = inverse.T @ sums[:m]
-    sums[:, :m] = sums[:, :m] @ inverse
-    return sums
+    # V = C D turns sums over C into sums over V.
+    change = np.eye(size)
+    change[:m, :m] = np.sqrt(unit) * basis.inverse if project else unit * basis.precision
+    if not project:
+        change[:m, m:] = -basis.inverse.T @ candidates.coordinates.T
+    return change.T @ sums @ change
 
 
 def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
@@ -305,15 +316,10 @@ class ResidualGram:
         error is sqrt(var(x) sum a_i^2) / sum a_i, which is sd / sqrt(B - 1) for equal weights.
         """
         independent, relative = self._candidates()
-        others = self._weights.sum() - self._weights
-        squared_others = self._weights @ self._weights - self._weights**2
-        independent &= others > 0.0
-        others = np.where(independent, others, 1.0)
-        mean = (self._squares / relative - self._weights * relative) / others
-        square = (self._fourths / relative**2 - self._weights * relative**2) / others
-        error = np.sqrt(np.maximum(square - mean**2, 0.0) * np.maximum(squared_others, 0.0)) / others
-        share = self._weights * relative / total_weight
-        return np.where(independent, (mean - error + share) * self._unit, -np.inf)
+        gains = _cautious_gains(
+            self._squares, self._fourths, relative, self._weights, self._weights, self._weights / total_weight
+        )
+        return np.where(independent, gains * self._unit, -np.inf)
 
     def best(self, gains: Array) -> tuple[int, float]:
         """Find the row of the largest gain that is independent beyond rounding; the gain is -inf if no row is left.
@@ -326,17 +332,6 @@ class ResidualGram:
                 return row, float(gains[row])
             self._free[row] = False
             gains[row] = -np.inf
-
-    def leading(self, gains: Array, count: int) -> Positions:
-        """Find up to `count` independent rows of the largest positive gains, largest first; overwrites `gains`."""
-        rows: list[int] = []
-        while len(rows) < count:
-            row, gain = self.best(gains)
-            if gain <= 0.0:
-                break
-            rows.append(row)
-            gains[row] = -np.inf
-        return np.array(rows, dtype=np.int64)
 
     def admit(self, row: int, atom: int) -> None:
         """Admit a row as the atom at an unused position: its direction joins the span."""
@@ -365,8 +360,28 @@ class ResidualGram:
         return independent, np.where(independent, self.residual / self._unit, 1.0)
 
 
-# The largest number of rows of a block that the sample judges in one search.
-_MOST_PRESCREENED = 64
+def _cautious_gains(squares: Array, fourths: Array, pivots: Array, weights: Array, own: Array, shares: Array) -> Array:
+    """Return the mean gains of candidates less one standard error; -inf if no other row weighs anything; shape (s,).
+
+    `squares` and `fourths` are sums of powers of residual inner products with rows of weights a, `pivots` those with
+    themselves, `own` the candidates' own weights among the rows, and `shares` their shares of the stream.
+    """
+    others = weights.sum() - own
+    squared_others = np.maximum(weights @ weights - own**2, 0.0)
+    judged = others > 0.0
+    others = np.where(judged, others, 1.0)
+    mean = (squares / pivots - own * pivots) / others
+    square = (fourths / pivots**2 - own * pivots**2) / others
+    error = np.sqrt(np.maximum(square - mean**2, 0.0) * squared_others) / others
+    return np.where(judged, mean - error + shares * pivots, -np.inf)
+
+
+# Candidates of a search, sampled rows that screen them, and how many of them the whole sample then judges. With 1,024
+# rows to screen them, worse ones were judged.
+_MOST_CANDIDATES = 1024
+SCREENING_ROWS = 2048
+_MOST_JUDGED = 128
+_CANDIDATES_AT_ONCE = 256
 
 # Losses that differ by less than this share of k(x, x) are equal.
 _TIE = 1e-12
@@ -381,16 +396,16 @@ class Choice:
     Parameters
     ----------
     admitted : ndarray of int64
-        Positions in the block of the rows that become atoms, in the order of their choice.
+        Positions, among the rows searched, of those that become atoms, in the order of their choice.
     removed : ndarray of int64
         Positions of the atoms to remove, ascending.
     profit : float
-        What swaps gain, in energy per unit of weight; infinite if the budget was not used up.
+        What swaps gain, in energy per unit of weight.
     """
 
     admitted: Positions
     removed: Positions
-    profit: float = math.inf
+    profit: float = 0.0
 
     def __bool__(self) -> bool:
         """Return whether anything changes."""
@@ -447,46 +462,69 @@ def choose_below_budget(
     return Choice(np.array(admitted, dtype=np.int64), _NO_POSITIONS)
 
 
-def choose_swaps(
-    basis: Basis,
-    stats: AtomStats,
-    moments: Moments,
-    sample: Reservoir,
-    block: Projected,
-    weights: Array,
-    *,
-    start: int,
-) -> Choice:
-    """Choose rows of a block that replace atoms.
+def candidates_in(sample: Reservoir, start: int) -> Draws:
+    """Return the candidates of a search among the sampled rows from position `start` of the stream on."""
+    return sample.since(start).at(slice(_MOST_CANDIDATES))
 
-    `moments` are those of the stream before the block, `sample` is a sample of the stream that includes it, `weights`
-    (B,) are the row weights, and `start` is the block's position in the stream.
+
+def choose_swaps(
+    basis: Basis, stats: AtomStats, moments: Moments, sample: Reservoir, candidates: Draws, total_weight: float
+) -> tuple[Choice, Draws]:
+    """Choose candidates that replace atoms; return them, and the candidates worth another search, best first.
+
+    `moments` are those of the stream before the present block, `sample` is a sample of the stream that includes the
+    block, `candidates` are rows of it, and `total_weight` is the weight of the stream including the block.
 
     Notes
     -----
-    Rows are prescreened by what they explain of the rest of the block; the sample judges the best of them.
+    Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
     """
-    total_weight = moments.total_weight + float(weights.sum())
-    residual = ResidualGram(basis, block, weights, basis.size)
-    prescreened = residual.leading(residual.cautious_gains(total_weight), _MOST_PRESCREENED)
-    if not len(prescreened):
-        return Choice(prescreened, prescreened)
-    candidates = Projected(block.rows[prescreened], block.energy[prescreened], block.coordinates[prescreened])
-    search = SwapSearch(
-        basis, stats, moments, sample, candidates, start + prescreened, weights[prescreened], total_weight
-    )
+    leading = _screened(basis, stats, sample.first(SCREENING_ROWS), candidates, total_weight)
+    judged = leading[:_MOST_JUDGED]
     swaps: dict[int, int] = {}
     total_profit = 0.0
-    for _ in prescreened:
-        candidate, atom, profit = search.best()
-        if profit <= 0.0:
-            break
-        total_profit += profit
-        search.apply(candidate, atom)
-        # A candidate admitted and swapped out within one search is not recorded.
-        swaps.pop(atom, None)
-        swaps[atom] = candidate
-    return Choice(prescreened[list(swaps.values())], np.array(sorted(swaps), dtype=np.int64), total_profit)
+    if len(judged):
+        search = SwapSearch(basis, stats, moments, sample, candidates.at(judged), total_weight)
+        for _ in judged:
+            candidate, atom, profit = search.best()
+            if profit <= 0.0:
+                break
+            total_profit += profit
+            search.apply(candidate, atom)
+            # A candidate admitted and swapped out within one search is not recorded.
+            swaps.pop(atom, None)
+            swaps[atom] = candidate
+    choice = Choice(judged[list(swaps.values())], np.array(sorted(swaps), dtype=np.int64), total_profit)
+    return choice, candidates.at(leading[: 4 * _MOST_JUDGED])
+
+
+def _screened(basis: Basis, stats: AtomStats, sample: Reservoir, candidates: Draws, total_weight: float) -> Positions:
+    """Find the independent candidates whose cautious gains are positive, in descending order."""
+    seen, sampled = basis.project(candidates.double_rows), basis.project(sample.rows)
+    unit = float(np.abs(seen.energy).max(initial=0.0)) or 1.0
+    rounding = rounding_error(seen.energy, seen.coordinates @ basis.inverse, basis.energy)
+    least = np.maximum(rounding, np.maximum(LEAST_PIVOT * np.abs(seen.energy), _LEAST_SHARE * unit))
+    independent = (seen.residual > least) & ~np.isin(candidates.positions, stats.positions)
+    pivots = np.where(independent, seen.residual / unit, 1.0)
+    weights, own = sample.normalised_weights(), normalised_weights_of(sample, candidates.positions)
+    squares, fourths = np.empty((2, len(pivots)))
+    # A part of the candidates at a time, so that the passes over their inner products stay in the cache.
+    for start in range(0, len(pivots), _CANDIDATES_AT_ONCE):
+        part = slice(start, start + _CANDIDATES_AT_ONCE)
+        products = basis.kernel.program.matrix(seen.rows[part], sampled.rows)
+        products -= seen.coordinates[part] @ sampled.coordinates.T
+        products /= unit
+        if not basis.kernel.is_positive_definite:
+            residual, energy = sampled.residual / unit, np.abs(sampled.energy) / unit
+            independent[part] &= ~reveals_indefinite_kernel(residual, products, pivots[part], energy, unit=unit)
+        products *= products
+        squares[part] = products @ weights
+        products *= products
+        fourths[part] = products @ weights
+    gains = _cautious_gains(squares, fourths, pivots, weights, own, candidates.weights / total_weight)
+    gains[~independent] = -np.inf
+    order = np.argsort(-gains, kind="stable")
+    return order[gains[order] > 0.0]
 
 
 def choose_to_shrink(

@@ -8,10 +8,12 @@ import numpy.typing as npt
 
 from streamkpca._core.linalg import solve_factor
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca.dictionary.basis import AtomStats, Basis, Projected
+from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.dictionary.selection import (
+    SCREENING_ROWS,
     Choice,
+    candidates_in,
     choose_below_budget,
     choose_by_tolerance,
     choose_swaps,
@@ -36,11 +38,9 @@ _LEAST_WEIGHT = 1e-200
 # smallest numbers and lose their digits long before moments do.
 _LEAST_PENDING_WEIGHT = 1e-50
 
-# A block is searched again while that gains much, as in the first blocks after a drift.
+# A search goes on while a round of swaps gains this share of the mean residual, as in the first blocks after a drift.
 _MOST_ROUNDS = 10
-# Shares of the mean residual that swaps must gain for a search to count as successful, and to be repeated.
-_WORTHWHILE = 0.001
-_WORTH_ANOTHER_ROUND = 0.003
+_WORTH_ANOTHER_ROUND = 0.03
 
 # Maximum number of blocks prepared ahead if no schedule tells when the atoms will change.
 _MOST_PREFETCHED = 16
@@ -192,7 +192,7 @@ class Summary:
         times = arrival_times(self.seed, self.n_rows, rows, 2)
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         if self._is_worth_searching(block, max_atoms, tolerance):
-            self._search(block, max_atoms, tolerance)
+            block = self._search(block, max_atoms, tolerance)
         self._record(block, times[0])
 
     def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
@@ -227,7 +227,7 @@ class Summary:
             choice = choose_to_shrink(
                 self.basis, self.atom_stats, self.selection_sample, max_atoms, total_weight=self.total_weight
             )
-            self._change(choice, self.basis.atoms[:0], np.empty(0))
+            self._change(choice, self.basis.atoms[:0], self.atom_stats.positions[:0], np.empty(0))
 
     def recount(self) -> None:
         """Forget the moments but keep the atoms: the second pass records every row in the final basis."""
@@ -319,52 +319,65 @@ class Summary:
         self.schedule = self.schedule.skipped()
         return False
 
-    def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
-        """Search for atoms among the rows of a block."""
+    def _search(self, block: Block, max_atoms: int | None, tolerance: float) -> Block:
+        """Search for atoms; return the block compared with the atoms found."""
         self._solve_pending_sums()
         # Sorted once and kept, as a sorted copy for each query would need memory for both.
         self.selection_sample = self.selection_sample.sorted()
-        weights, projected = block.weights, block.projected()
+        n_atoms = self.basis.size
+        if max_atoms is None or n_atoms < max_atoms:
+            self._fill(block, max_atoms, tolerance)
+        has_room = n_atoms < self.basis.size != max_atoms
+        if self.basis.size == max_atoms:
+            self._swap(block)
+        searched = block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
+        if max_atoms is not None:
+            # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
+            _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
+            usual = max(searched.mean_residual, self._sampled_residual())
+            self.schedule = self.schedule.searched(self.n_rows + len(block.rows), usual, spread, again=has_room)
+        return searched
+
+    def _fill(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
+        """Admit rows of the block, until it is explained or the budget is used up."""
+        projected, weights = block.projected(), block.weights
         if max_atoms is None:
-            self._change(choose_by_tolerance(self.basis, projected, weights, tolerance), block.rows, weights)
-            return
-        mean_residual, spread = mean_and_spread(np.maximum(projected.residual, 0.0), weights)
-        profit = 0.0
+            choice = choose_by_tolerance(self.basis, projected, weights, tolerance)
+        else:
+            total_weight = self.total_weight + block.sums.total_weight
+            choice = choose_below_budget(
+                self.basis,
+                projected,
+                weights,
+                max_atoms=max_atoms,
+                tolerance=tolerance,
+                total_weight=total_weight,
+                mean_energy=(self.moments_base.energy + block.sums.energy) / total_weight,
+            )
+        self._change(choice, block.rows, self.n_rows + np.arange(len(weights)), weights)
+
+    def _swap(self, block: Block) -> None:
+        """Let rows sampled since the last search replace atoms."""
+        total_weight = self.total_weight + block.sums.total_weight
+        candidates = candidates_in(self.selection_sample, self.schedule.n_rows_searched)
         for _ in range(_MOST_ROUNDS):
-            choice = self._choose(projected, weights, max_atoms, tolerance)
+            choice, promising = choose_swaps(
+                self.basis, self.atom_stats, self.moments_base, self.selection_sample, candidates, total_weight
+            )
             if not choice:
                 break
-            self._change(choice, block.rows, weights)
-            profit += choice.profit
-            if choice.profit <= _WORTH_ANOTHER_ROUND * mean_residual:
+            self._change(choice, candidates.double_rows, candidates.positions, candidates.weights)
+            if choice.profit <= _WORTH_ANOTHER_ROUND * block.mean_residual:
                 break
-            projected = self.basis.project(block.rows)
-            if _is_explained(
-                float(weights @ np.maximum(projected.residual, 0.0)), block.sums.energy, weights, tolerance
-            ):
-                break
-        found = profit > _WORTHWHILE * mean_residual
-        self.schedule = self.schedule.searched(found=found, mean_residual=mean_residual, spread=spread)
+            candidates = promising
 
-    def _choose(self, projected: Projected, weights: Array, max_atoms: int, tolerance: float) -> Choice:
-        moments = self.moments_base
-        if self.basis.size == max_atoms:
-            return choose_swaps(
-                self.basis, self.atom_stats, moments, self.selection_sample, projected, weights, start=self.n_rows
-            )
-        total_weight = moments.total_weight + float(weights.sum())
-        return choose_below_budget(
-            self.basis,
-            projected,
-            weights,
-            max_atoms=max_atoms,
-            tolerance=tolerance,
-            total_weight=total_weight,
-            mean_energy=(moments.energy + float(weights @ projected.energy)) / total_weight,
-        )
+    def _sampled_residual(self) -> float:
+        """Return the mean residual of a part of the selection sample, O(m (d + m))."""
+        sample = self.selection_sample.first(SCREENING_ROWS)
+        return float(sample.normalised_weights() @ np.maximum(self.basis.project(sample.rows).residual, 0.0))
 
-    def _change(self, choice: Choice, rows: Array, weights: Array) -> None:
-        """Apply a choice; atoms are removed first, so that the budget always holds."""
+    def _change(self, choice: Choice, rows: Array, positions: Positions, weights: Array) -> None:
+        """Apply a choice among rows; atoms are removed first, so that the budget always holds."""
         self._solve_pending_sums()
         if len(choice.removed):
             self.moments_base = self.moments_base.rotated(self.basis.remove(choice.removed))
@@ -372,7 +385,7 @@ class Summary:
         if len(choice.admitted):
             accepted = choice.admitted[self.basis.extend(rows[choice.admitted])]
             self.moments_base = self.moments_base.grown(len(accepted))
-            self.atom_stats = self.atom_stats.joined(self.n_rows + accepted, weights[accepted], np.zeros(len(accepted)))
+            self.atom_stats = self.atom_stats.joined(positions[accepted], weights[accepted], np.zeros(len(accepted)))
 
 
 def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:

@@ -110,3 +110,19 @@ def test_decay_keeps_the_order():
     np.testing.assert_array_equal(decayed.positions, reservoir.positions)
     np.testing.assert_allclose(decayed.weights, 1e-3)
     np.testing.assert_allclose(decayed.inclusion_weights(), 1e-3 * reservoir.inclusion_weights())
+
+
+def test_a_part_of_a_sample_is_the_sample_that_the_same_draws_give():
+    rng = np.random.default_rng(0)
+    large, small = Reservoir.empty(40, 2), Reservoir.empty(10, 2)
+    for start in range(0, 100, 5):
+        rows, weights = rng.normal(size=(5, 2)), rng.uniform(0.1, 2.0, 5)
+        times = arrival_times(0, start, rows, 1)[0]
+        large, small = (sample.add(rows, weights, start, times) for sample in (large, small))
+        part = large.first(10)
+        assert len(part) == len(small)
+        np.testing.assert_array_equal(part.positions, small.positions)
+        np.testing.assert_array_equal(part.normalised_weights(), small.normalised_weights())
+    later = large.since(50)
+    assert later.positions.tolist() == [position for position in large.positions if position >= 50]
+    np.testing.assert_array_equal(later.rows, large.rows[large.positions >= 50])

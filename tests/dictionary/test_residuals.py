@@ -103,15 +103,6 @@ def test_gains_scale_with_the_kernel(scale):
     np.testing.assert_allclose(ours / scale, theirs, rtol=1e-6)
 
 
-def test_the_leading_rows_come_in_order_and_have_positive_gains():
-    scene = Scene(5, 2, 9)
-    residual = scene.residual()
-    gains = residual.cautious_gains(scene.total_weight)
-    expected = [row for row in np.argsort(-gains) if gains[row] > 0.0][:4]
-    assert residual.leading(gains.copy(), 4).tolist() == expected
-    assert residual.leading(np.full(9, -1.0), 4).tolist() == []
-
-
 def test_residuals_whose_squares_underflow_gain_nothing():
     rows = np.array([[1.0, 0.0], [0.5, 1.0], [1e-160, 1e-160]])
     basis = Basis(Linear(), 2)

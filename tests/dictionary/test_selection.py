@@ -7,14 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, residual_gram
 
+from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import (
     Choice,
+    candidates_in,
     choose_below_budget,
     choose_by_tolerance,
     choose_swaps,
     choose_to_shrink,
+    sample_gram,
 )
 from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
 
@@ -90,15 +93,12 @@ def fill(scene, max_atoms, tolerance=1e-3):
 
 
 def swap(scene):
-    return choose_swaps(
-        scene.basis,
-        scene.atom_stats,
-        scene.moments,
-        scene.selection_sample,
-        scene.block,
-        scene.weights,
-        start=scene.start,
+    """Choose swaps; admitted rows are given by their positions in the block."""
+    candidates = candidates_in(scene.selection_sample, scene.start)
+    choice, _ = choose_swaps(
+        scene.basis, scene.atom_stats, scene.moments, scene.selection_sample, candidates, scene.total_weight
     )
+    return Choice(candidates.positions[choice.admitted] - scene.start, choice.removed, choice.profit)
 
 
 def test_the_first_atom_may_explain_nothing_but_itself():
@@ -204,3 +204,46 @@ def test_positive_definite_kernels_cause_no_warning(kernel, budget):
                         mean_energy=1.0,
                     )
                 basis.extend(part[choice.admitted])
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(2, 12))
+def test_candidates_are_screened_by_their_cautious_gains(seed, m, b):
+    scene = Scene(seed, m, b)
+    scene.rows[0] = scene.atoms[0]
+    scene.selection_sample = scene.selection_sample.first(24)
+    candidates = candidates_in(scene.selection_sample, scene.start)
+    sample, a = scene.selection_sample, scene.selection_sample.normalised_weights()
+    expected = []
+    for row, position, weight in zip(candidates.rows, candidates.positions, candidates.weights, strict=True):
+        R = residual_gram(np.vstack([row, sample.rows]), scene.atoms)
+        others = sample.positions != position
+        x = R[0, 1:][others] ** 2 / R[0, 0]
+        mean = np.average(x, weights=a[others])
+        variance = np.average((x - mean) ** 2, weights=a[others])
+        error = np.sqrt(variance * (a[others] @ a[others])) / a[others].sum()
+        expected.append(mean - error + weight * R[0, 0] / scene.total_weight if R[0, 0] > 1e-10 else -np.inf)
+    _, promising = choose_swaps(scene.basis, scene.atom_stats, scene.moments, sample, candidates, scene.total_weight)
+    order = [row for row in np.argsort(-np.array(expected)) if expected[row] > 0.0]
+    assert promising.positions.tolist() == candidates.positions[order].tolist()
+
+
+def test_atoms_are_no_candidates():
+    scene = Scene(0, 3, 8)
+    candidates = candidates_in(scene.selection_sample, 30)
+    assert set(scene.atom_stats.positions) < set(candidates.positions)
+    choice, promising = choose_swaps(
+        scene.basis, scene.atom_stats, scene.moments, scene.selection_sample, candidates, scene.total_weight
+    )
+    assert not set(scene.atom_stats.positions) & set(promising.positions)
+    assert not set(scene.atom_stats.positions) & set(candidates.positions[choice.admitted])
+
+
+@pytest.mark.parametrize("atoms", [1, 6])
+def test_sums_over_kernel_values_equal_sums_over_projections(monkeypatch, atoms):
+    scene = Scene(2, atoms, 5)
+    arguments = scene.basis, scene.selection_sample, scene.block, 1.0
+    by_values = sample_gram(*arguments)
+    monkeypatch.setattr(selection, "_LEAST_ACCURACY", 0.0)
+    by_projections = sample_gram(*arguments)
+    np.testing.assert_allclose(by_values, by_projections, rtol=0, atol=1e-9 * np.abs(by_projections).max())
+    assert not np.array_equal(by_values, by_projections)

@@ -249,7 +249,7 @@ def test_pickles_and_checkpoints_agree() -> None:
     assert copy.deepcopy(model).to_bytes() == model.to_bytes()
 
 
-@pytest.mark.parametrize("version", [1])
+@pytest.mark.parametrize("version", [1, 2])
 def test_every_version_of_the_format_is_read(version: int) -> None:
     model = load(Path(__file__).parents[1] / "checkpoints" / f"version-{version}.npz")
     probe = np.array(model.extra_["probe"])

@@ -172,7 +172,7 @@ def test_damage_is_found_by_the_checksum(checkpoint):
 
 
 def test_numbers_of_a_dataclass_come_back_infinity_included():
-    for value in (SearchSchedule(), SearchSchedule(3, 2, 0.5, 0.1, 7), ProjectionLoss(1.0, -1e-20, 3.0)):
+    for value in (SearchSchedule(), SearchSchedule(2, 0.5, 0.1, 7, 90), ProjectionLoss(1.0, -1e-20, 3.0)):
         keys = {field.name: f"key of {field.name}" for field in fields(value)}
         text = json.dumps(numbers_in(value, keys), allow_nan=False)
         assert HeaderFields(json.loads(text), "x").numbers_of(type(value), keys) == value
@@ -249,7 +249,7 @@ def unpublished(header: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 BROKEN = [
     (entry("format", "else"), "not a checkpoint of a stream"),
-    (entry("version", 2), "its format has version 2, and this release reads up to 1; install a later streamkpca"),
+    (entry("version", 3), "its format has version 3, and this release reads up to 2; install a later streamkpca"),
     (entry("version", 0), "header.version is 0"),
     (entry("parameters.max_atoms", -1), "its parameters are refused: .*max_atoms must be at least 1"),
     (entry("parameters.strange", 1), "its parameters are refused"),
@@ -270,7 +270,8 @@ BROKEN = [
     (entry("stream.summary.settled.total_weight", -1.0), "a total weight is negative"),
     (entry("stream.summary.settled.total_weight", 0.0), "squared weights exceed"),
     (entry("stream.summary.trend.variance", -1.0), "trend: the variance or a sum is negative"),
-    (entry("stream.summary.pace.wait", 10**6), "not within the interval"),
+    (entry("stream.summary.pace.wait", 10**6), "pace: the next search is too far away"),
+    (entry("stream.summary.pace.searched", 10**6), "pace: a search is later than the last row"),
     (entry("stream.summary.jury.size", 3), "rows but has room for 3"),
     (entry("stream.scheduled.total_weight", None), "should be a number"),
     (entry("stream.scheduled.noise_variance", -0.5), "noise_variance is -0.5"),

@@ -47,7 +47,7 @@ _SNAPSHOT = {
 }
 FORMAT: Final = "streamkpca stream"
 # Raised when older releases could not read what is written.
-VERSION: Final = 1
+VERSION: Final = 2
 
 # Keys of the file for the fields of each part. They never change: a field that is renamed keeps its key.
 _CUSUM_KEYS = {
@@ -59,11 +59,11 @@ _CUSUM_KEYS = {
     "signalled": "signalled",
 }
 _SCHEDULE_KEYS = {
-    "interval": "pause",
     "countdown": "wait",
     "usual_residual": "usual_residual",
     "spread": "spread",
     "n_blocks": "age",
+    "n_rows_searched": "searched",
 }
 _LOSS_KEYS = {
     "orthogonal_arrival": "fresh_arrival",
@@ -239,7 +239,11 @@ def _restored_summary(
             RowSums, _SUM_KEYS, first=arrays["recent.first"], second=arrays["recent.second"]
         )
     summary.trend = header.part("trend").numbers_of(PageCusum, _CUSUM_KEYS)
-    summary.schedule = header.part("pace").numbers_of(SearchSchedule, _SCHEDULE_KEYS)
+    pace = header.part("pace")
+    if "searched" not in pace:
+        # Files of version 1 do not tell: candidates were the rows of single blocks.
+        pace = pace.with_value("searched", summary.n_rows)
+    summary.schedule = pace.numbers_of(SearchSchedule, _SCHEDULE_KEYS)
     summary.last_drift = header.optional_integer("last_drift")
     for field, name in _SAMPLE_KEYS.items():
         drawn = Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys")))

@@ -33,6 +33,10 @@ class HeaderFields:
             raise CheckpointError(f"{self._where} lacks {name!r}")
         return self._values[name]
 
+    def with_value(self, name: str, value: Any) -> "HeaderFields":
+        """Return the object with one more entry."""
+        return HeaderFields({**self._values, name: value}, self._where)
+
     def part(self, name: str) -> "HeaderFields":
         """Return a nested object."""
         return HeaderFields(self.value(name), f"{self._where}.{name}")
