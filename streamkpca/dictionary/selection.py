@@ -74,8 +74,8 @@ class SwapSearch:
     So an atom that resembles the candidate costs little to lose. Like a search among all rows, this judges all pairs,
     and both sides of a pair by the same rows.
 
-    When the sample judges a candidate or an atom, its own row is left out, because its share of the sample says nothing
-    about its share of the stream. That share is known, a / N, and is used instead. An atom that has seen more rows than
+    When the sample judges a candidate or an atom, its own row is left out, because it says nothing about later rows,
+    unless it weighs more than others: then it counts as so many rows. An atom that has seen more rows than
     the sample has is worth at least what the moments record: a rare pattern that keeps coming back may have no row in
     the sample.
 
@@ -105,10 +105,10 @@ class SwapSearch:
         self._precision = basis.precision * unit
         self._recorded = inverse.T @ moments.second @ inverse
 
-        self._normalised_weights = normalised_weights_of(sample, stats.positions)
+        self._normalised_weights = normalised_weights_of(sample, stats.origins)
         self._candidate_normalised_weights = normalised_weights_of(sample, candidates.positions)
-        self._shares = stats.weights / total_weight
-        self._candidate_shares = candidates.weights / total_weight
+        self._shares = _repeated(stats.weights, sample) / total_weight
+        self._candidate_shares = _repeated(candidates.weights, sample) / total_weight
         # The moments count for an atom only if they record more rows of average weight for it than the sample has.
         rows_seen = stats.weight_since_admission * moments.total_weight / max(moments.total_squared_weight, 1e-300)
         self._weight_since_admission = np.where(rows_seen > len(sample), stats.weight_since_admission, np.inf)
@@ -225,6 +225,15 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     if not project:
         change[:m, m:] = -basis.inverse.T @ candidates.coordinates.T
     return change.T @ sums @ change
+
+
+def _repeated(weights: Array, sample: Reservoir) -> Array:
+    """Return by how much the weights of rows exceed that of a usual row of the stream.
+
+    A row says nothing about later rows by being there once; it does by being there many times, as its weight tells.
+    """
+    repeated: Array = np.maximum(weights - sample.weights.mean(), 0.0)
+    return repeated
 
 
 def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
@@ -521,7 +530,8 @@ def _screened(basis: Basis, stats: AtomStats, sample: Reservoir, candidates: Dra
         squares[part] = products @ weights
         products *= products
         fourths[part] = products @ weights
-    gains = _cautious_gains(squares, fourths, pivots, weights, own, candidates.weights / total_weight)
+    shares = _repeated(candidates.weights, sample) / total_weight
+    gains = _cautious_gains(squares, fourths, pivots, weights, own, shares)
     gains[~independent] = -np.inf
     order = np.argsort(-gains, kind="stable")
     return order[gains[order] > 0.0]
@@ -542,14 +552,14 @@ def choose_to_shrink(
     no_candidates = basis.project(basis.atoms[:0])
     precision, recorded = basis.precision.copy(), sample_gram(basis, sample, no_candidates, 1.0)
     # An atom's own row counts with its share of the stream, which is known, instead of its share of the sample.
-    own = stats.weights / total_weight - normalised_weights_of(sample, stats.positions)
+    own = stats.weights / total_weight - normalised_weights_of(sample, stats.origins)
     rounding = _TIE * float(np.abs(basis.energy).max())
     left = np.arange(basis.size)
     while len(left) > max_atoms:
         loss = (np.diagonal(recorded)[left] + own[left]) / np.diagonal(precision)[left]
         # Ties go to the latest atom, so that rounding cannot decide.
         tied = left[loss <= loss.min() + rounding]
-        weakest = int(tied[np.argmax(stats.positions[tied])])
+        weakest = int(tied[np.argmax(stats.origins[tied])])
         remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
         left = left[left != weakest]
     return Choice(_NO_POSITIONS, np.setdiff1d(np.arange(basis.size), left))

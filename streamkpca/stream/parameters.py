@@ -98,6 +98,11 @@ PARAMETERS = (
         unit="N",
         words=(None,),
     ),
+    _choice(
+        "atoms",
+        ("moved", "rows"),
+        help="Whether atoms move from their rows to where they explain more, or stay rows.",
+    ),
     Parameter(
         "tolerance",
         1e-3,

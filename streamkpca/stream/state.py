@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamkpca._core.concurrency import WriteLock
 from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
-from streamkpca._core.reservoir import Reservoir
+from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, refit
 from streamkpca.components.snapshot import Snapshot
@@ -22,7 +22,7 @@ from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.summary import LEAST_TOTAL_WEIGHT, Summary, clamp_decay
+from streamkpca.stream.summary import LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
 
@@ -164,22 +164,51 @@ class Stream:
         return stream
 
     def fitted(self, rows: Array, weights: Array, settings: StreamSettings, *, n_rejected: int) -> "Stream":
-        """Return the stream after two passes over its first rows: the first chooses atoms, the second records."""
+        """Return the stream after two passes over its first rows: the first chooses atoms, the second records.
+
+        With a budget of atoms, a sample of all rows chooses them, as a short stream does that comes in random order.
+        """
         stream = copy.copy(self)
         stream.n_rejected = n_rejected
         with one_blas_thread():
             stream._check_range(rows, weights)
-            stream._take(rows, weights, settings, publish=False)
-            if stream.pending.n_rows:
-                stream._advance(settings, stream.pending.rows, stream.pending.weights)
-                stream.pending = RowBuffer.empty(stream.n_features, stream.dtype)
-            assert stream.summary is not None
-            stream.summary.recount()
+            if settings.max_atoms is None:
+                stream._take_all(rows, weights, settings)
+            else:
+                stream._choose_from_sample(rows, weights, settings)
+            summary = stream.summary
+            assert summary is not None
+            summary.recount()
+            sample, stats = summary.selection_sample, summary.atom_stats
             for start in range(0, len(rows), settings.block_size):
                 block = slice(start, start + settings.block_size)
-                stream.summary.record(rows[block], weights[block], half_life=settings.half_life)
+                summary.record(rows[block], weights[block], half_life=settings.half_life)
+            # The first pass has aged these already.
+            summary.selection_sample = sample
+            summary.atom_stats = replace(summary.atom_stats, weights=stats.weights)
             stream._publish_now(settings)
         return stream
+
+    def _choose_from_sample(self, rows: Array, weights: Array, settings: StreamSettings) -> None:
+        """Make a summary without moments, of atoms that a sample of the rows chooses."""
+        size, half_life = settings.block_size, settings.half_life
+        blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
+        first = next(block for block in blocks if weights[block].any())
+        summary = self._own_summary(settings, rows[first], weights[first])
+        sample, aged = summary.selection_sample, decayed_weights(weights, half_life)[1]
+        if not aged.any():
+            aged = weights
+        for block in blocks:
+            times = arrival_times(self.seed, block.start, rows[block], 2)[1]
+            sample = sample.add(rows[block], aged[block], block.start, times)
+        sample = sample.sorted()
+        chooser = Stream(settings, self.n_features, None)
+        chooser.summary = Summary(
+            summary.basis.kernel, self.n_features, max_atoms=settings.max_atoms, seed=self.seed, dtype=self.dtype
+        )
+        chooser._take_all(sample.rows, sample.inclusion_weights(), replace(settings, half_life=None))
+        summary.choose_from(sample, chooser.summary)
+        self.summary = summary
 
     def refitted(self, settings: StreamSettings) -> "Stream":
         """Return the stream with axes of all rows published, outside the schedule of refits and without changing it."""
@@ -218,6 +247,13 @@ class Stream:
                 if publish and self._refit_is_due(settings):
                     self._publish_now(settings)
         self.pending = self.pending.joined(*cutter.block(cutter.n_blocks), self.block_size)
+
+    def _take_all(self, rows: Array, weights: Array, settings: StreamSettings) -> None:
+        """Advance the summary by all rows, the last block being shorter; publish nothing."""
+        self._take(rows, weights, settings, publish=False)
+        if self.pending.n_rows:
+            self._advance(settings, self.pending.rows, self.pending.weights)
+            self.pending = RowBuffer.empty(self.n_features, self.dtype)
 
     def _merge(self, other: Self, settings: StreamSettings, other_settings: StreamSettings) -> None:
         """Add another stream, including its pending rows."""
@@ -273,6 +309,7 @@ class Stream:
                 max_atoms=settings.max_atoms,
                 tolerance=settings.tolerance,
                 half_life=settings.half_life,
+                moves_atoms=settings.moves_atoms,
                 block=block,
             )
         return summary
