@@ -336,9 +336,7 @@ def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array,
     if previous is None or previous.noise_variance is None:
         return None
     weights = np.zeros(len(candidates.rows))
-    _, now, then = np.intersect1d(
-        origins_of(candidates.positions), origins_of(previous.atom_rows), return_indices=True
-    )
+    _, now, then = np.intersect1d(origins_of(candidates.positions), origins_of(previous.atom_rows), return_indices=True)
     weights[now] = previous.weights[then]
     return weights, previous.noise_variance
 

@@ -1,4 +1,4 @@
-"""The basis: the atoms, rows of the stream or points moved from there, and the factor that makes them orthonormal in feature space."""
+"""The basis: atoms, which are rows of the stream or points moved from there, and the factor that orthonormalises them."""
 
 import warnings
 from dataclasses import dataclass

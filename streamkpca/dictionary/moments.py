@@ -273,9 +273,7 @@ class Moments(RowSums):
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
         # The totals stay as they are: added up in another order they would differ in the last digits.
         totals = self.total_weight, self.total_squared_weight, self.energy, self.largest_energy
-        return Moments.zero(len(sums.first)).recorded(
-            RowSums(*totals, sums.first, sums.second), rounding_amplification
-        )
+        return Moments.zero(len(sums.first)).recorded(RowSums(*totals, sums.first, sums.second), rounding_amplification)
 
     def reprojected(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Project what is recorded onto another span, O(m^2 m2).

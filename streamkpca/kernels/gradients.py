@@ -61,7 +61,7 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
     if matrix.view.divisors is not None:
         by_view = by_view / matrix.view.divisors
     if matrix.view.columns is None:
-        return by_view
+        return np.asarray(by_view)
     gradient = np.zeros(Y.shape)
     gradient[:, matrix.view.columns] = by_view
     return gradient

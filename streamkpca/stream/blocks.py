@@ -313,9 +313,9 @@ class SearchSchedule:
         is_unusual = block.mean_residual - 2.0 * self.standard_error(block) > _UNUSUAL * self.usual_residual
         return is_unusual and n_paused >= pace.least * (self.n_blocks - n_paused)
 
-    def reset_after_drift(self) -> Self:
-        """Return the schedule after a drift: search at once, then as in a new stream."""
-        return type(self)(n_rows_searched=self.n_rows_searched)
+    def reset_after_drift(self, n_blocks: int) -> Self:
+        """Return the schedule after a drift: search at once, then as in a stream of at most `n_blocks` blocks."""
+        return type(self)(n_blocks=min(self.n_blocks, n_blocks), n_rows_searched=self.n_rows_searched)
 
     def skipped(self, block: Block, n_rows: int) -> Self:
         """Return the schedule after a block that was not searched and follows on `n_rows` rows."""
@@ -324,9 +324,7 @@ class SearchSchedule:
             usual = min(usual, block.mean_residual)
         return replace(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
 
-    def searched(
-        self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False
-    ) -> Self:
+    def searched(self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False) -> Self:
         """Return the schedule after a search, at row `n_rows`; `again` has the next block searched too."""
         n_blocks = self.n_blocks + 1
         pause = 0 if again else min(int(pace.usual * n_blocks), _LONGEST_PAUSE)
