@@ -260,10 +260,10 @@ class NaiveStream:
         n_atoms = len(self.atoms)
         if n_atoms < self.max_atoms:
             self.become(self.atoms, self.fill(block, self.max_atoms))
-        has_room = n_atoms < len(self.atoms) < self.max_atoms
+        fills = n_atoms < len(self.atoms) < self.max_atoms
         if len(self.atoms) == self.max_atoms:
             self.swap(block, mean)
-        self.countdown = 0 if has_room else min(int(PAUSE * self.n_blocks), LONGEST_PAUSE)
+        self.countdown = 0 if fills else min(int(PAUSE * self.n_blocks), LONGEST_PAUSE)
         self.spread = float(np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean) if mean > 0.0 else 0.0
         sample, normalised = self.selection_sample(SCREENING_ROWS)
         in_block = a @ np.diagonal(self.residual_gram(self.atoms, block)) / a.sum()

@@ -381,8 +381,8 @@ def _cautious_gains(squares: Array, fourths: Array, pivots: Array, weights: Arra
     return np.where(judged, mean - error + shares * pivots, -np.inf)
 
 
-# Candidates of a search, sampled rows that screen them, and how many of them the whole sample then judges. With half the
-# rows to screen them, streams of a curved sheet were explained worse by another percent.
+# Candidates of a search, sampled rows that screen them, and how many of them the whole sample then judges. With half as
+# many rows to screen them, the unexplained energy of a curved sheet was larger by another percent.
 _MOST_CANDIDATES = 2048
 SCREENING_ROWS = 1024
 _MOST_JUDGED = 128
@@ -509,7 +509,8 @@ def _screened(basis: Basis, stats: AtomStats, sample: Reservoir, candidates: Dra
     unit = float(np.abs(seen.energy).max(initial=0.0)) or 1.0
     rounding = rounding_error(seen.energy, seen.coordinates @ basis.inverse, basis.energy)
     least = np.maximum(rounding, np.maximum(LEAST_PIVOT * np.abs(seen.energy), _LEAST_SHARE * unit))
-    independent = (seen.residual > least) & ~np.isin(candidates.positions, stats.positions)
+    independent = (seen.residual > least) & (candidates.weights > 0.0)
+    independent &= ~np.isin(candidates.positions, stats.positions)
     pivots = np.where(independent, seen.residual / unit, 1.0)
     weights, own = sample.normalised_weights(), normalised_weights_of(sample, candidates.positions)
     squares, fourths = np.empty((2, len(pivots)))

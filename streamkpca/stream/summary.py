@@ -172,13 +172,14 @@ class Summary:
         half_life: float | None = None,
         block: Block | None = None,
     ) -> None:
-        """Choose atoms among the rows (B, d) of a block, then record it; `max_atoms` is at least the present number.
+        """Search for atoms if that is due, then record a block (B, d); `max_atoms` is at least the present number.
 
         `block` is what `prepare_block` made of the same rows, possibly before the atoms changed.
 
         Notes
         -----
-        O(B m (d + m)), and O((B^2 + n m)(d + m)) more if the block is searched, with n rows in the selection sample.
+        O(B m (d + m)), and O(n m (d + m)) more for a search with n rows in the selection sample; O(B^2 (d + m)) while
+        the budget is not used up.
         """
         self._decay(weights, half_life)
         if not weights.any():
@@ -327,7 +328,6 @@ class Summary:
         n_atoms = self.basis.size
         if max_atoms is None or n_atoms < max_atoms:
             self._fill(block, max_atoms, tolerance)
-        has_room = n_atoms < self.basis.size != max_atoms
         if self.basis.size == max_atoms:
             self._swap(block)
         searched = block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
@@ -335,7 +335,9 @@ class Summary:
             # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
             _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
             usual = max(searched.mean_residual, self._sampled_residual())
-            self.schedule = self.schedule.searched(self.n_rows + len(block.rows), usual, spread, again=has_room)
+            # While blocks fill the budget, each is searched.
+            fills = n_atoms < self.basis.size < max_atoms
+            self.schedule = self.schedule.searched(self.n_rows + len(block.rows), usual, spread, again=fills)
         return searched
 
     def _fill(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
