@@ -213,16 +213,15 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     for start in range(0, len(sample), _SAMPLED_ROWS_AT_ONCE):
         part = slice(start, start + _SAMPLED_ROWS_AT_ONCE)
         rows = sample.part(part)
-        seen = all_seen[: len(rows)]
+        seen, scale = all_seen[: len(rows)], (np.sqrt(weights[part]) / unit)[:, None]
         if project:
             sampled = basis.project(rows)
             seen[:, :m] = sampled.coordinates * np.sqrt(unit)
             seen[:, m:] = program.matrix(rows, candidates.rows)
             seen[:, m:] -= sampled.coordinates @ candidates.coordinates.T
+            seen *= scale
         else:
-            seen[:] = program.matrix(rows, compared)
-        # In place, since a scaled copy would be another array of this size.
-        seen *= (np.sqrt(weights[part]) / unit)[:, None]
+            np.multiply(program.matrix(rows, compared), scale, out=seen)
         sums += gram_of(seen)
     # V = C D turns sums over C into sums over V.
     change = np.eye(size)
