@@ -19,7 +19,7 @@ Function = Callable[[Array, Array], Array]
 DEPENDENT = 1e-10
 PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 1024, 1.05
 MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
-MOST_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 1024, 2048, 128
+MOST_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 1024, 128
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
@@ -260,10 +260,10 @@ class NaiveStream:
         n_atoms = len(self.atoms)
         if n_atoms < self.max_atoms:
             self.become(self.atoms, self.fill(block, self.max_atoms))
-        has_room = n_atoms < len(self.atoms) < self.max_atoms
+        fills = n_atoms < len(self.atoms) < self.max_atoms
         if len(self.atoms) == self.max_atoms:
             self.swap(block, mean)
-        self.countdown = 0 if has_room else min(int(PAUSE * self.n_blocks), LONGEST_PAUSE)
+        self.countdown = 0 if fills else min(int(PAUSE * self.n_blocks), LONGEST_PAUSE)
         self.spread = float(np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean) if mean > 0.0 else 0.0
         sample, normalised = self.selection_sample(SCREENING_ROWS)
         in_block = a @ np.diagonal(self.residual_gram(self.atoms, block)) / a.sum()

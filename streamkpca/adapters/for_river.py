@@ -228,6 +228,8 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         A kernel of `streamkpca.kernels`, or the name of one. Scale the features first: `preprocessing.StandardScaler`.
     max_atoms : int or None
         Largest number of rows kept as atoms; None for no limit.
+    atoms : {"moved", "rows"}
+        Whether atoms move from their rows to where they explain more of the stream.
     tolerance : float
         Share of the energy sum k(x, x) that may stay outside the span of the atoms.
     noise_variance : float, "auto" or None
@@ -286,6 +288,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         *,
         kernel: Kernel | str = "rbf",
         max_atoms: int | None = 256,
+        atoms: Literal["moved", "rows"] = "moved",
         tolerance: float = 1e-3,
         noise_variance: float | Literal["auto"] | None = "auto",
         n_active: int | None = None,
@@ -302,6 +305,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         self.n_components = n_components
         self.kernel = kernel
         self.max_atoms = max_atoms
+        self.atoms = atoms
         self.tolerance = tolerance
         self.noise_variance = noise_variance
         self.n_active = n_active
@@ -412,6 +416,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         A kernel of `streamkpca.kernels`, or the name of one. Scale the features first: `preprocessing.StandardScaler`.
     max_atoms : int or None
         Largest number of rows kept as atoms; None for no limit.
+    atoms : {"moved", "rows"}
+        Whether atoms move from their rows to where they explain more of the stream.
     tolerance : float
         Share of the energy sum k(x, x) that may stay outside the span of the atoms.
     center : bool
@@ -439,7 +445,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
     that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
 
-    River's ``mutate`` changes `max_atoms`, `tolerance`, `center`, `half_life`, `refit_every` and `on_bad_rows` in the
+    River's ``mutate`` changes `max_atoms`, `atoms`, `tolerance`, `center`, `half_life`, `refit_every` and `on_bad_rows` in the
     middle of a stream.
 
     See Also
@@ -466,6 +472,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         *,
         kernel: Kernel | str = "rbf",
         max_atoms: int | None = 256,
+        atoms: Literal["moved", "rows"] = "moved",
         tolerance: float = 1e-3,
         center: bool = True,
         half_life: float | None = None,
@@ -479,6 +486,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         self.n_components = n_components
         self.kernel = kernel
         self.max_atoms = max_atoms
+        self.atoms = atoms
         self.tolerance = tolerance
         self.center = center
         self.half_life = half_life

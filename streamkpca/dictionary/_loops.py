@@ -160,7 +160,7 @@ def insert_direction(atom: int, share: Array, inverse_pivot: float, precision: A
 
 @jit
 def weigh_slopes(slopes: Array, coefficients: Array, weights: Array, sizes: Array) -> None:
-    """Multiply derivatives (n, m) by coefficients (n, m) and weights (n,), in place; add their sizes to `sizes` (m,)."""
+    """Multiply derivatives (n, m) by coefficients (n, m) and weights (n,), in place; add sizes to `sizes` (m,)."""
     for n in range(slopes.shape[0]):
         weight = weights[n]
         for i in range(slopes.shape[1]):
@@ -185,3 +185,65 @@ def weigh_coefficients(coefficients: Array, values: Array, weights: Array, sizes
             total += product
             sizes[i] += abs(product)
     return total
+
+
+@jit
+def best_swap(
+    sums: Array,
+    pivots: Array,
+    coefficients: Array,
+    precision: Array,
+    own: Array,
+    shares: Array,
+    recorded: Array,
+    own_gains: Array,
+    rounding: float,
+    found: npt.NDArray[np.int64],
+) -> float:
+    """Find the swap of a candidate c for an atom j that gains most; return its profit, minus infinity without any.
+
+    Notation:
+        sums (m + s, m + s): inner products over the sample of coefficients V and residual products R.
+        pivots (s,): R_cc; zero for candidates that may not be admitted.
+        v = coefficients (s, m): coefficients of the candidates' projections over the atoms.
+        precision (m,): P_jj.
+        own (m,): normalised weights of the atoms' own rows in the sample.
+        shares (m,): what the atoms' rows weigh in the stream.
+        recorded (m,): loss that the moments record for an atom; it falls in proportion to the loss in the sample.
+        own_gains (s,): what a candidate's own row gains per R_cc, beyond its part in the sample.
+        rounding: gains and losses below this count as none.
+        found (2,), output: candidate and atom.
+
+    Notes
+    -----
+    The energy that the sample loses without j, once c is in, is (V_j^2 - 2 v t V_j + v^2 t^2) / (P_jj + v^2 / R_cc),
+    averaged over rows, with t = R_ic / R_cc. O(s m).
+    """
+    best = -np.inf
+    m = len(precision)
+    for c in range(len(pivots)):
+        pivot = pivots[c]
+        if pivot == 0.0:
+            continue
+        products = sums[m + c]
+        gained = products[m + c] / pivot
+        least = np.inf
+        weakest = -1
+        for j in range(m):
+            v = coefficients[c, j]
+            spread = v * v / pivot
+            after = precision[j] + spread
+            alone = sums[j, j] - own[j]
+            loss = max(alone - 2.0 * v * products[j] / pivot + spread * gained, 0.0) / after
+            before = alone / precision[j]
+            proportion = min(loss / before, 1.0) if before > rounding else 1.0
+            cost = max(loss + shares[j] / after, recorded[j] * proportion)
+            if cost < least:
+                least = cost
+                weakest = j
+        profit = gained + own_gains[c] * pivot - least - rounding
+        if profit > best:
+            best = profit
+            found[0] = c
+            found[1] = weakest
+    return best

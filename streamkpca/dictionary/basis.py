@@ -1,4 +1,4 @@
-"""The basis: atoms, which are rows of the stream or points moved from there, and the factor that orthonormalises them."""
+"""The basis: atoms, rows of the stream or points moved from there, and the factor that makes them orthonormal."""
 
 import warnings
 from dataclasses import dataclass

@@ -140,8 +140,8 @@ class StreamingKernelPCA(SnapshotEstimator):
     publishes the next one. Writers wait for each other. If a call fails, by an exception or Ctrl-C, the model is as
     before the call. Models survive a fork and can be pickled.
 
-    A row costs O(m (d + m)), a block that is searched for atoms O(B^2 (d + m)) more, a refit O(m^3). Memory is
-    O(m (d + m) + B (d + B)).
+    A row costs O(m (d + m)), a search for atoms O(n m (d + m)) with n sampled rows, a refit O(m^3). Memory is
+    O(m (d + m) + B (d + B) + n d).
 
     References
     ----------

@@ -189,13 +189,14 @@ class Summary:
         moves_atoms: bool = False,
         block: Block | None = None,
     ) -> None:
-        """Choose atoms among the rows (B, d) of a block, then record it; `max_atoms` is at least the present number.
+        """Search for atoms if that is due, then record a block (B, d); `max_atoms` is at least the present number.
 
         `block` is what `prepare_block` made of the same rows, possibly before the atoms changed.
 
         Notes
         -----
-        O(B m (d + m)), and O((B^2 + n m)(d + m)) more if the block is searched, with n rows in the selection sample.
+        O(B m (d + m)), and O(n m (d + m)) more for a search with n rows in the selection sample; O(B^2 (d + m)) while
+        the budget is not used up.
         """
         self._decay(weights, half_life)
         if not weights.any():

@@ -179,11 +179,16 @@ def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
     summary, pending = stream.summary, stream.pending
     yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
     if summary is not None:
-        yield "atoms", summary.atom_stats.positions, summary.basis.atoms
+        yield ("atoms", *_rows_among(summary.atom_stats.positions, summary.basis.atoms))
         for name, sample in samples_of(summary).items():
             yield name, sample.sorted_draws.positions, sample.sorted_draws.rows
     for name, snapshot in stream.snapshots():
-        yield name, snapshot.atom_rows, snapshot.atoms
+        yield (name, *_rows_among(snapshot.atom_rows, snapshot.atoms))
+
+
+def _rows_among(positions: Positions, atoms: Array) -> tuple[Positions, Array]:
+    """Return positions and rows of the atoms that have not moved."""
+    return positions[positions >= 0], atoms[positions >= 0]
 
 
 def _check_weights(summary: Summary) -> None:
@@ -223,7 +228,7 @@ def _check_samples(summary: Summary) -> None:
             f"reservoir: it was never full, but its rows weigh {kept:.6g} and those of the stream {weight:.6g}",
         )
     if not summary.selection_sample.is_full:
-        for name, positions in (("atoms", summary.atom_stats.positions), ("reservoir", reservoir.positions)):
+        for name, positions in (("atoms", summary.atom_stats.origins), ("reservoir", reservoir.positions)):
             known = bool(np.isin(positions, sampled.positions).all())
             require(known, f"jury: it was never full, but lacks rows that {name} holds")
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
