@@ -69,6 +69,8 @@ class SwapSearch:
         The s candidates, rows of the sample.
     total_weight : float
         Weight of the stream, the present block included.
+    usual_weight : float
+        Weight that a row must exceed to say anything about later rows by itself.
 
     Notes
     -----
@@ -81,8 +83,8 @@ class SwapSearch:
     So an atom that resembles the candidate costs little to lose. Like a search among all rows, this judges all pairs,
     and both sides of a pair by the same rows.
 
-    When the sample judges a candidate or an atom, its own row is left out, because it says nothing about later rows,
-    unless it weighs more than others: then it counts as so many rows. An atom that has seen more rows than
+    When the sample judges a candidate or an atom, its own row is left out, because its share of the sample says nothing
+    about its share of the stream. That share is known, a / N, and is used instead, less `usual_weight` / N. An atom that has seen more rows than
     the sample has is worth at least what the moments record: a rare pattern that keeps coming back may have no row in
     the sample.
 
@@ -99,6 +101,7 @@ class SwapSearch:
         sample: Reservoir,
         candidates: Draws,
         total_weight: float,
+        usual_weight: float = 0.0,
     ) -> None:
         seen = basis.project(candidates.double_rows)
         # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
@@ -114,8 +117,8 @@ class SwapSearch:
 
         self._normalised_weights = normalised_weights_of(sample, stats.origins)
         self._candidate_normalised_weights = normalised_weights_of(sample, candidates.positions)
-        self._shares = _repeated(stats.weights, sample) / total_weight
-        self._candidate_shares = _repeated(candidates.weights, sample) / total_weight
+        self._shares = np.maximum(stats.weights - usual_weight, 0.0) / total_weight
+        self._candidate_shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
         # The moments count for an atom only if they record more rows of average weight for it than the sample has.
         rows_seen = stats.weight_since_admission * moments.total_weight / max(moments.total_squared_weight, 1e-300)
         self._weight_since_admission = np.where(rows_seen > len(sample), stats.weight_since_admission, np.inf)
@@ -229,15 +232,6 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     if not project:
         change[:m, m:] = -basis.inverse.T @ candidates.coordinates.T
     return change.T @ sums @ change
-
-
-def _repeated(weights: Array, sample: Reservoir) -> Array:
-    """Return by how much the weights of rows exceed that of a usual row of the stream.
-
-    A row says nothing about later rows by being there once; it does by being there many times, as its weight tells.
-    """
-    repeated: Array = np.maximum(weights - sample.weights.mean(), 0.0)
-    return repeated
 
 
 def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
@@ -481,23 +475,30 @@ def candidates_in(sample: Reservoir, start: int) -> Draws:
 
 
 def choose_swaps(
-    basis: Basis, stats: AtomStats, moments: Moments, sample: Reservoir, candidates: Draws, total_weight: float
+    basis: Basis,
+    stats: AtomStats,
+    moments: Moments,
+    sample: Reservoir,
+    candidates: Draws,
+    total_weight: float,
+    usual_weight: float = 0.0,
 ) -> tuple[Choice, Draws]:
     """Choose candidates that replace atoms; return them, and the candidates worth another search, best first.
 
     `moments` are those of the stream before the present block, `sample` is a sample of the stream that includes the
     block, `candidates` are rows of it, and `total_weight` is the weight of the stream including the block.
+    Rows of the `usual_weight` say nothing about later rows by themselves; if that is 0, all do.
 
     Notes
     -----
     Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
     """
-    leading = _screened(basis, stats, sample.first(SCREENING_ROWS), candidates, total_weight)
+    leading = _screened(basis, stats, sample.first(SCREENING_ROWS), candidates, total_weight, usual_weight)
     judged = leading[:_MOST_JUDGED]
     swaps: dict[int, int] = {}
     total_profit = 0.0
     if len(judged):
-        search = SwapSearch(basis, stats, moments, sample, candidates.at(judged), total_weight)
+        search = SwapSearch(basis, stats, moments, sample, candidates.at(judged), total_weight, usual_weight)
         for _ in judged:
             candidate, atom, profit = search.best()
             if profit <= 0.0:
@@ -511,7 +512,14 @@ def choose_swaps(
     return choice, candidates.at(leading[: 4 * _MOST_JUDGED])
 
 
-def _screened(basis: Basis, stats: AtomStats, sample: Reservoir, candidates: Draws, total_weight: float) -> Positions:
+def _screened(
+    basis: Basis,
+    stats: AtomStats,
+    sample: Reservoir,
+    candidates: Draws,
+    total_weight: float,
+    usual_weight: float,
+) -> Positions:
     """Find the independent candidates whose cautious gains are positive, in descending order."""
     seen, sampled = basis.project(candidates.double_rows), basis.project(sample.rows)
     unit = float(np.abs(seen.energy).max(initial=0.0)) or 1.0
@@ -535,7 +543,7 @@ def _screened(basis: Basis, stats: AtomStats, sample: Reservoir, candidates: Dra
         squares[part] = products @ weights
         products *= products
         fourths[part] = products @ weights
-    shares = _repeated(candidates.weights, sample) / total_weight
+    shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
     gains = _cautious_gains(squares, fourths, pivots, weights, own, shares)
     gains[~independent] = -np.inf
     order = np.argsort(-gains, kind="stable")

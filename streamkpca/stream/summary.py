@@ -451,14 +451,16 @@ class Summary:
         Atoms that move find their places themselves, so a coarser search is enough for them.
         """
         total_weight = self.total_weight + block.sums.total_weight
-        sample, n_rounds = self.selection_sample, _MOST_ROUNDS
+        sample, n_rounds, usual_weight = self.selection_sample, _MOST_ROUNDS, 0.0
         candidates = candidates_in(sample, self.schedule.n_rows_searched)
         if moves_atoms:
+            # An outlier that explains nothing but itself must not hold an atom, which cannot move away from it either.
+            usual_weight = float(sample.weights.mean())
             sample, n_rounds = sample.first(max(_MOVING_SAMPLE * self.basis.size, SCREENING_ROWS)), 1
             candidates = candidates.at(slice(SCREENING_ROWS))
         for _ in range(n_rounds):
             choice, promising = choose_swaps(
-                self.basis, self.atom_stats, self.moments_base, sample, candidates, total_weight
+                self.basis, self.atom_stats, self.moments_base, sample, candidates, total_weight, usual_weight
             )
             if not choice:
                 break

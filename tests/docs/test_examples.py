@@ -71,8 +71,8 @@ def test_digits_axes_agree(digits: tuple[str, Path]) -> None:
     # ten axes. The bounds leave room for other, equally good choices of atoms.
     assert captured[1] > 0.98
     assert cosine[1] > 0.99
-    # Measured: 87.3 % and .51, with 33 digits in the axes. The eighth and ninth eigenvalues differ by only 8 %, and axes
-    # made of few digits mix the two. With other, equally good atoms the cosine was .72 and .82.
+    # Measured: 87.3 % and .51, with 33 digits in the axes. The eighth and ninth eigenvalues differ by only 8 %, and
+    # axes made of few digits mix the two. With other, equally good atoms the cosine was .72 and .82.
     assert captured[0] > 0.85
     assert cosine[0] > 0.4
 
