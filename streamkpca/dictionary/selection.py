@@ -84,7 +84,8 @@ class SwapSearch:
     and both sides of a pair by the same rows.
 
     When the sample judges a candidate or an atom, its own row is left out, because its share of the sample says nothing
-    about its share of the stream. That share is known, a / N, and is used instead, less `usual_weight` / N. An atom that has seen more rows than
+    about its share of the stream. That share is known, a / N, and is used instead, less `usual_weight` / N. An atom
+    that has seen more rows than
     the sample has is worth at least what the moments record: a rare pattern that keeps coming back may have no row in
     the sample.
 

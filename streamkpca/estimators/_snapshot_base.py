@@ -101,7 +101,9 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
-        return np.maximum(self._fitted_snapshot("atom_rows_").atom_rows, -1)
+        rows = np.maximum(self._fitted_snapshot("atom_rows_").atom_rows, -1)
+        rows.flags.writeable = False
+        return rows
 
     @property
     def atom_origins_(self) -> npt.NDArray[np.int64]:
@@ -115,7 +117,9 @@ class SnapshotEstimator(Estimator):
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
         (array([3]), array([-1]), array([[0.25]]))
         """
-        return origins_of(self._fitted_snapshot("atom_origins_").atom_rows)
+        rows = origins_of(self._fitted_snapshot("atom_origins_").atom_rows)
+        rows.flags.writeable = False
+        return rows
 
     @property
     def weights_(self) -> Array:

@@ -202,12 +202,14 @@ class Stream:
             times = arrival_times(self.seed, block.start, rows[block], 2)[1]
             sample = sample.add(rows[block], aged[block], block.start, times)
         sample = sample.sorted()
+        # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
+        order = np.argsort(sample.positions)[np.random.default_rng(self.seed).permutation(len(sample))]
         chooser = Stream(settings, self.n_features, None)
-        chooser.summary = Summary(
-            summary.basis.kernel, self.n_features, max_atoms=settings.max_atoms, seed=self.seed, dtype=self.dtype
-        )
-        chooser._take_all(sample.rows, sample.inclusion_weights(), replace(settings, half_life=None))
-        summary.choose_from(sample, chooser.summary)
+        chooser.summary = summary.chooser(len(order))
+        chooser._take_all(sample.rows[order], sample.inclusion_weights()[order], replace(settings, half_life=None))
+        if settings.moves_atoms:
+            chooser.summary.move()
+        summary.choose_from(sample, order, chooser.summary)
         self.summary = summary
 
     def refitted(self, settings: StreamSettings) -> "Stream":

@@ -221,7 +221,7 @@ class Summary:
         if max_atoms is None:
             return
         if moves_atoms:
-            self._move()
+            self.move()
         _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
         # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
         usual = self._sampled_residual()
@@ -263,15 +263,64 @@ class Summary:
             )
             self._change(choice, self.basis.atoms[:0], self.atom_stats.positions[:0], np.empty(0))
 
-    def choose_from(self, sample: Reservoir, chosen: Self) -> None:
-        """Take over the atoms that another summary chose from the rows of a sample of this stream, in its order."""
-        stats = chosen.atom_stats
-        positions = sample.positions[stats.origins]
-        self.basis, self.selection_sample = chosen.basis, sample
+    def move(self) -> None:
+        """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
+
+        Notes
+        -----
+        While the selection sample holds all rows, they are recorded anew in the basis that results, and nothing is
+        lost. Later the recorded moments are projected onto the new span. What that loses of the rows so far, twice as
+        many rows to come must regain, judged by sampled rows that did not decide where the atoms move.
+
+        O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
+        """
+        basis, sample = self.basis, self.selection_sample.sorted()
+        if not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * max(basis.size, 1):
+            return
+        self._solve_pending_sums()
+        self.selection_sample = sample
+        before, holds_all = self.moments_base, not sample.is_full
+        rows, weights = sample.rows, sample.inclusion_weights()
+        deciding = judging = slice(None)
+        n_evaluations = _N_EVALUATIONS if holds_all else _N_LATER_EVALUATIONS
+        if not holds_all:
+            n_most = min(_MOVING_SAMPLE * basis.size, len(rows) // 2)
+            deciding, judging = slice(0, n_most), slice(n_most, 2 * n_most)
+        moved, kept, has_moved = moved_basis(basis, rows[deciding], weights[deciding], n_evaluations=n_evaluations)
+        rows, weights = rows[judging], weights[judging]
+        (old_sums, old), (sums, new) = (_compared(either, rows, weights) for either in (basis, moved))
+        gained = (old - new) / weights.sum() * before.total_weight
+        if holds_all:
+            if not gained > 0.0:
+                moved, kept, has_moved, sums = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old_sums
+            moments = before.recorded_anew(sums, moved.rounding_amplification)
+        else:
+            in_moved = moved.project(basis.atoms).coordinates
+            coordinates = solve_factor(basis.factor, np.ascontiguousarray(in_moved.T)).T
+            moments = before.reprojected(coordinates, basis.rounding_amplification + moved.rounding_amplification)
+            if not _HORIZON * gained > moments.losses.by_removal - before.losses.by_removal:
+                return
+        self.basis, self.moments_base = moved, moments
+        self.atom_stats = self.atom_stats.moved(kept, has_moved)
+        if holds_all:
+            self.atom_stats = replace(self.atom_stats, weight_since_admission=np.full(moved.size, before.total_weight))
+        # How well the moved atoms explain later rows is not known yet.
+        self.trend = PageCusum()
+
+    def chooser(self, n_rows: int) -> Self:
+        """Return an empty summary that chooses atoms from this number of rows, and keeps all of them as its sample."""
+        chooser = type(self)(self.basis.kernel, self.basis.atoms.shape[1], seed=self.seed)
+        chooser.selection_sample = Reservoir.empty(n_rows + 1, self.basis.atoms.shape[1])
+        return chooser
+
+    def choose_from(self, sample: Reservoir, order: Positions, chooser: Self) -> None:
+        """Take over the atoms that a chooser chose from the rows of a sample of this stream, taken in some order."""
+        stats = chooser.atom_stats
+        rows = order[stats.origins]
+        positions = sample.positions[rows]
+        self.basis, self.selection_sample = chooser.basis, sample
         self.atom_stats = replace(
-            stats,
-            positions=np.where(stats.positions < 0, ~positions, positions),
-            weights=sample.weights[stats.origins],
+            stats, positions=np.where(stats.positions < 0, ~positions, positions), weights=sample.weights[rows]
         )
         self.moments_base = Moments.zero(self.basis.size)
 
@@ -382,50 +431,6 @@ class Summary:
         if self.basis.size == max_atoms:
             self._swap(block, moves_atoms=moves_atoms)
         return block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
-
-    def _move(self) -> None:
-        """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
-
-        Notes
-        -----
-        While the selection sample holds all rows, they are recorded anew in the basis that results, and nothing is
-        lost. Later the recorded moments are projected onto the new span. What that loses of the rows so far, twice as
-        many rows to come must regain, judged by sampled rows that did not decide where the atoms move.
-
-        O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
-        """
-        basis, sample = self.basis, self.selection_sample.sorted()
-        if len(sample) < _LEAST_ROWS_TO_MOVE * max(basis.size, 1):
-            return
-        self._solve_pending_sums()
-        self.selection_sample = sample
-        before, holds_all = self.moments_base, not sample.is_full
-        rows, weights = sample.rows, sample.inclusion_weights()
-        deciding = judging = slice(None)
-        n_evaluations = _N_EVALUATIONS if holds_all else _N_LATER_EVALUATIONS
-        if not holds_all:
-            n_most = min(_MOVING_SAMPLE * basis.size, len(rows) // 2)
-            deciding, judging = slice(0, n_most), slice(n_most, 2 * n_most)
-        moved, kept, has_moved = moved_basis(basis, rows[deciding], weights[deciding], n_evaluations=n_evaluations)
-        rows, weights = rows[judging], weights[judging]
-        (old_sums, old), (sums, new) = (_compared(either, rows, weights) for either in (basis, moved))
-        gained = (old - new) / weights.sum() * before.total_weight
-        if holds_all:
-            if not gained > 0.0:
-                moved, kept, has_moved, sums = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old_sums
-            moments = before.recorded_anew(sums, moved.rounding_amplification)
-        else:
-            in_moved = moved.project(basis.atoms).coordinates
-            coordinates = solve_factor(basis.factor, np.ascontiguousarray(in_moved.T)).T
-            moments = before.reprojected(coordinates, basis.rounding_amplification + moved.rounding_amplification)
-            if not _HORIZON * gained > moments.losses.by_removal - before.losses.by_removal:
-                return
-        self.basis, self.moments_base = moved, moments
-        self.atom_stats = self.atom_stats.moved(kept, has_moved)
-        if holds_all:
-            self.atom_stats = replace(self.atom_stats, weight_since_admission=np.full(moved.size, before.total_weight))
-        # How well the moved atoms explain later rows is not known yet.
-        self.trend = PageCusum()
 
     def _fill(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
         """Admit rows of the block, until it is explained or the budget is used up."""
