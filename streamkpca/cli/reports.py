@@ -174,7 +174,12 @@ def show_model(model: StreamingKernelPCA, seconds: float | None = None, *, n_new
         ("columns", f"{facts['columns']}"),
         *([("column names", names)] if names else []),
         ("kernel", facts["kernel"]),
-        ("atoms", f"{facts['atoms']}" + ("" if limit is None else f" of at most {limit}")),
+        (
+            "atoms",
+            f"{facts['atoms']}"
+            + ("" if limit is None else f" of at most {limit}")
+            + (f", {facts['moved_atoms']} of them moved from their rows" if facts["moved_atoms"] else ""),
+        ),
         ("active atoms", f"{facts['active_atoms']}"),
         ("variance explained", f"{sum(shares):.1%} by {len(shares)} components"),
     ]
@@ -211,6 +216,7 @@ def model_facts(model: StreamingKernelPCA) -> dict[str, Any]:
         "column_names": learned_columns(model),
         "kernel": repr(model.kernel_),
         "atoms": model.n_atoms_,
+        "moved_atoms": int(np.count_nonzero(model.atom_rows_ < 0)),
         "active_atoms": model.n_active_,
         "total_weight": model.total_weight_,
         "noise_variance": model.noise_variance_,

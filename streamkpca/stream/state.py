@@ -270,8 +270,10 @@ class Stream:
         kernel = (self if self.summary else other)._settled_kernel()
         summary = self.completed(settings, kernel)
         summary.merge(other.completed(other_settings, kernel))
-        if settings.max_atoms is not None:
+        if settings.max_atoms is not None and summary.basis.size > settings.max_atoms:
             summary.shrink(settings.max_atoms)
+            if settings.moves_atoms:
+                summary.move()
         self.summary = summary
         self.pending = RowBuffer.empty(self.n_features, self.dtype)
 
