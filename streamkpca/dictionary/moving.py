@@ -91,7 +91,7 @@ class Unexplained:
     -----
     f(Z) = 1/E sum_n a_n [k(x_n, x_n) - k_Z(x_n)^T K^-1 k_Z(x_n)] with E = sum_n a_n k(x_n, x_n). With B = K^-1 k_Z(X)
     of shape (m, n), df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_, [2]_; the kernel's
-    derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, from the part of an atom alone:
+    derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, for each atom alone:
     2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from |k'| / |k|.
 
     O(n m (m + d)). Rows are worked off in parts of a fixed size whose sums are added in order, so that the number of

@@ -34,8 +34,8 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     The model keeps a few atoms, whose images in feature space span the basis. A row becomes an atom if it explains
     other rows well; once `max_atoms` is reached, it replaces the atom that is needed least, and the atoms move to where
-    they explain more. From the first and second moments of the stream in that basis follow sparse maximum-likelihood weights, which leave few
-    atoms active, and the principal axes in the span of the active atoms.
+    they explain more. From the first and second moments of the stream in that basis follow sparse maximum-likelihood
+    weights, which leave few atoms active, and the principal axes in the span of the active atoms.
 
     Parameters
     ----------
