@@ -36,8 +36,9 @@ _MEMORY = 5
 # A step must gain this share of what the gradient promises at least; else its length is multiplied by the other number.
 _LEAST_GAIN, _SHORTER = 1e-4, 0.3
 
-# The descent ends when a step gains less than this share of what is unexplained.
-_WORTHWHILE = 1e-3
+# The descent ends when a step gains less than this share of what is unexplained, or when no more than this share of the
+# energy is: of less, the ridge is a part.
+_WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
 
 # Curvatures below this share of the largest one are raised to it, as an atom that explains nothing has none.
 _LEAST_CURVATURE = 1e-6
@@ -197,7 +198,7 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     here = unexplained(atoms)
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     n_left, length = n_evaluations - 1, 1.0
-    while here is not None and n_left > 0:
+    while here is not None and here.value > _EXPLAINED and n_left > 0:
         direction = _newton_direction(here, steps)
         slope = float(np.vdot(here.gradient, direction))
         there = unexplained(atoms - length * direction)

@@ -248,7 +248,9 @@ class Pace(NamedTuple):
 
 # Rows are found among the rows since the last search. Moves cost more, and adapt the atoms to rows of a regime that may
 # soon end: without a least pause, a server's metrics were explained worse at the end, in twice the time.
-ROWS_PACE, MOVING_PACE = Pace(0.25, 0.0), Pace(1.0, 0.25)
+# A move takes what it loses of the recorded moments once the sample does not hold all rows any more; from then on it must
+# have a cause.
+ROWS_PACE, MOVING_PACE, SETTLED_PACE = Pace(0.25, 0.0), Pace(1.5, 0.25), Pace(np.inf, 0.25)
 
 
 def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
@@ -321,11 +323,11 @@ class SearchSchedule:
         """Return the schedule after a block that was not searched and follows on `n_rows` rows."""
         usual = self.usual_residual
         if n_rows == self.n_rows_searched:
-            usual = min(usual, block.mean_residual)
+            usual = min(usual, block.mean_residual + self.standard_error(block))
         return replace(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
 
     def searched(self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False) -> Self:
         """Return the schedule after a search, at row `n_rows`; `again` has the next block searched too."""
         n_blocks = self.n_blocks + 1
-        pause = 0 if again else min(int(pace.usual * n_blocks), _LONGEST_PAUSE)
+        pause = 0 if again else int(min(pace.usual * n_blocks, _LONGEST_PAUSE))
         return type(self)(pause, usual_residual, spread, n_blocks, n_rows)

@@ -22,7 +22,7 @@ from streamkpca.dictionary.selection import (
     selection_sample_size,
 )
 from streamkpca.kernels import Kernel
-from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, Block, Pace, SearchSchedule, mean_and_spread
+from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Block, Pace, SearchSchedule, mean_and_spread
 from streamkpca.stream.drift import PageCusum
 
 Array = npt.NDArray[np.float64]
@@ -48,13 +48,13 @@ _WORTH_ANOTHER_ROUND = 0.03
 _LEAST_ROWS_TO_MOVE = 4
 # Evaluations of the gradient in a move while the sample holds all rows, and later. 50 instead of 6 left 1.5% less.
 _N_EVALUATIONS, _N_LATER_EVALUATIONS = 6, 4
-# Sampled rows for each atom that decide later moves, and as many others that judge them.
-_MOVING_SAMPLE = 16
+# Sampled rows for each atom that decide later moves, and as many others that judge them; candidates of a swap before.
+_MOVING_SAMPLE, _MOVING_CANDIDATES = 16, 512
 # How many rows to come, for each row so far, must regain what a move loses of the recorded moments. With 1, nearly all
 # moves were refused in streams whose regimes change, and with 4 little more was gained.
 _HORIZON = 2.0
-# Moved atoms explain the rows that they moved for better than later ones, by up to this factor.
-_OPTIMISM = 1.25
+# Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
+_OPTIMISM = 4.0
 # Rows compared with a basis at a time.
 _CHUNK = 1024
 
@@ -225,8 +225,13 @@ class Summary:
         _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
         # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
         usual = self._sampled_residual()
-        usual = _OPTIMISM * usual if moves_atoms else max(searched.mean_residual, usual)
+        if moves_atoms:
+            usual *= 1.0 + _OPTIMISM * self.basis.size / len(self.selection_sample)
+        else:
+            usual = max(usual, searched.mean_residual)
         has_room = n_atoms < self.basis.size < max_atoms
+        if moves_atoms and self.selection_sample.is_full:
+            pace = SETTLED_PACE
         self.schedule = self.schedule.searched(self.n_rows, usual, spread, pace, again=has_room)
 
     def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
@@ -426,9 +431,11 @@ class Summary:
         self._solve_pending_sums()
         # Sorted once and kept, as a sorted copy for each query would need memory for both.
         self.selection_sample = self.selection_sample.sorted()
-        if max_atoms is None or self.basis.size < max_atoms:
+        fills = max_atoms is None or self.basis.size < max_atoms
+        if fills:
             self._fill(block, max_atoms, tolerance)
-        if self.basis.size == max_atoms:
+        # Right after the choice of atoms among the same rows, a swap finds little that a move does not.
+        if self.basis.size == max_atoms and not (fills and moves_atoms):
             self._swap(block, moves_atoms=moves_atoms)
         return block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
 
@@ -462,7 +469,7 @@ class Summary:
             # An outlier that explains nothing but itself must not hold an atom, which cannot move away from it either.
             usual_weight = float(sample.weights.mean())
             sample, n_rounds = sample.first(max(_MOVING_SAMPLE * self.basis.size, SCREENING_ROWS)), 1
-            candidates = candidates.at(slice(SCREENING_ROWS))
+            candidates = candidates.at(slice(_MOVING_CANDIDATES))
         for _ in range(n_rounds):
             choice, promising = choose_swaps(
                 self.basis, self.atom_stats, self.moments_base, sample, candidates, total_weight, usual_weight
