@@ -248,8 +248,7 @@ class Pace(NamedTuple):
 
 # Rows are found among the rows since the last search. Moves cost more, and adapt the atoms to rows of a regime that may
 # soon end: without a least pause, a server's metrics were explained worse at the end, in twice the time.
-# A move takes what it loses of the recorded moments once the sample does not hold all rows any more; from then on it must
-# have a cause.
+# Once the sample does not hold all rows any more, a move loses some of the recorded moments, and needs a cause.
 ROWS_PACE, MOVING_PACE, SETTLED_PACE = Pace(0.25, 0.0), Pace(1.5, 0.25), Pace(np.inf, 0.25)
 
 

@@ -211,8 +211,7 @@ class Summary:
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         moves_atoms = moves_atoms and can_move(self.basis.kernel)
         pace = MOVING_PACE if moves_atoms else ROWS_PACE
-        is_searched = self._is_worth_searching(block, max_atoms, tolerance, pace)
-        if not is_searched:
+        if not self._is_worth_searching(block, max_atoms, tolerance, pace):
             self._record(block, times[0])
             return
         n_atoms = self.basis.size
@@ -222,6 +221,7 @@ class Summary:
             return
         if moves_atoms:
             self.move()
+            pace = SETTLED_PACE if self.selection_sample.is_full else MOVING_PACE
         _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
         # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
         usual = self._sampled_residual()
@@ -229,9 +229,8 @@ class Summary:
             usual *= 1.0 + _OPTIMISM * self.basis.size / len(self.selection_sample)
         else:
             usual = max(usual, searched.mean_residual)
+        # While blocks fill the budget, each is searched.
         has_room = n_atoms < self.basis.size < max_atoms
-        if moves_atoms and self.selection_sample.is_full:
-            pace = SETTLED_PACE
         self.schedule = self.schedule.searched(self.n_rows, usual, spread, pace, again=has_room)
 
     def record(self, rows: Array, weights: Array, *, half_life: float | None = None) -> None:
