@@ -445,8 +445,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
     that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
 
-    River's ``mutate`` changes `max_atoms`, `atoms`, `tolerance`, `center`, `half_life`, `refit_every` and `on_bad_rows` in the
-    middle of a stream.
+    River's ``mutate`` changes `max_atoms`, `atoms`, `tolerance`, `center`, `half_life`, `refit_every` and `on_bad_rows`
+    in the middle of a stream.
 
     See Also
     --------
