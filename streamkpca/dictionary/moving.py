@@ -39,7 +39,8 @@ _LEAST_GAIN, _SHORTER = 1e-4, 0.3
 # The descent ends when a step gains less than this share of what is unexplained.
 _WORTHWHILE = 1e-3
 
-# Curvatures below this share of the largest one are raised to it, as an atom that explains nothing has none.
+# Curvatures below this share of the largest one of their feature are raised to it: an atom that explains nothing has
+# none.
 _LEAST_CURVATURE = 1e-6
 
 
@@ -91,8 +92,8 @@ class Unexplained:
     -----
     f(Z) = 1/E sum_n a_n [k(x_n, x_n) - k_Z(x_n)^T K^-1 k_Z(x_n)] with E = sum_n a_n k(x_n, x_n). With B = K^-1 k_Z(X)
     of shape (m, n), df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_, [2]_; the kernel's
-    derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, from the part of an atom alone:
-    2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from |k'| / |k|.
+    derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, from the part of an atom
+    alone: 2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from |k'| / |k|.
 
     O(n m (m + d)). Rows are worked off in parts of a fixed size whose sums are added in order, so that the number of
     threads does not change a bit.
@@ -135,7 +136,11 @@ class Unexplained:
                 curvature += curvature_by_rows(matrix, atoms, steepness)
             curvature *= 2.0 * (np.diagonal(total.second) * energy)[:, None]
             value = 1.0 - total.explained
-            evaluation = Evaluation(value, -2.0 * gradient, np.maximum(curvature, _LEAST_CURVATURE * curvature.max()))
+            # Of each feature by itself, as their units may differ by any factor.
+            curvature = np.maximum(curvature, _LEAST_CURVATURE * curvature.max(axis=0))
+            # Features that the kernel does not see have no gradient either.
+            curvature[curvature == 0.0] = 1.0
+            evaluation = Evaluation(value, -2.0 * gradient, curvature)
         return evaluation if np.isfinite(value) and all(np.isfinite(array).all() for array in evaluation[1:]) else None
 
     def _part(self, part: slice, atoms: Array, precision: Array) -> _Part:
