@@ -165,8 +165,10 @@ def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:
 
 
 def drift_looks(models: Sequence[tuple[str, Any]]) -> tuple[list[int], list[npt.NDArray[np.int64]]]:
-    """Return the rows seen, ascending, and the atoms' positions of several checkpoints (path, model) of one stream."""
-    looks = sorted(((model.n_samples_seen_, path, model.atom_rows_) for path, model in models), key=lambda one: one[:2])
+    """Return the rows seen, ascending, and the atoms' origins of several checkpoints (path, model) of one stream."""
+    looks = sorted(
+        ((model.n_samples_seen_, path, model.atom_origins_) for path, model in models), key=lambda one: one[:2]
+    )
     for (count, path, _), (other, later, _) in pairwise(looks):
         if count == other:
             raise BadInput(

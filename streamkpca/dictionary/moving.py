@@ -40,7 +40,8 @@ _LEAST_GAIN, _SHORTER = 1e-4, 0.3
 # energy is: of less, the ridge is a part.
 _WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
 
-# Curvatures below this share of the largest one are raised to it, as an atom that explains nothing has none.
+# Curvatures below this share of the largest one of their feature are raised to it: an atom that explains nothing has
+# none.
 _LEAST_CURVATURE = 1e-6
 
 
@@ -136,7 +137,11 @@ class Unexplained:
                 curvature += curvature_by_rows(matrix, atoms, steepness)
             curvature *= 2.0 * (np.diagonal(total.second) * energy)[:, None]
             value = 1.0 - total.explained
-            evaluation = Evaluation(value, -2.0 * gradient, np.maximum(curvature, _LEAST_CURVATURE * curvature.max()))
+            # Of each feature by itself, as their units may differ by any factor.
+            curvature = np.maximum(curvature, _LEAST_CURVATURE * curvature.max(axis=0))
+            # Features that the kernel does not see have no gradient either.
+            curvature[curvature == 0.0] = 1.0
+            evaluation = Evaluation(value, -2.0 * gradient, curvature)
         return evaluation if np.isfinite(value) and all(np.isfinite(array).all() for array in evaluation[1:]) else None
 
     def _part(self, part: slice, atoms: Array, precision: Array) -> _Part:

@@ -113,9 +113,9 @@ class SnapshotEstimator(Estimator):
         --------
         >>> from streamkpca import StreamingKernelPCA
         >>> from streamkpca.kernels import RBF
-        >>> model = StreamingKernelPCA(1, kernel=RBF(1.0), max_atoms=1).fit([[0.0], [0.5], [5.0], [0.25]])
+        >>> model = StreamingKernelPCA(1, kernel=RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
-        (array([3]), array([-1]), array([[0.25]]))
+        (array([2]), array([-1]), array([[0.5]]))
         """
         rows = origins_of(self._fitted_snapshot("atom_origins_").atom_rows)
         rows.flags.writeable = False

@@ -177,7 +177,8 @@ def draw_atom_drift(
     row_counts : array-like of shape (t,)
         A model's `n_samples_seen_` at t moments, ascending.
     atom_rows : sequence of t arrays of int
-        The model's `atom_rows_` at each of these moments.
+        The model's `atom_origins_` at each of these moments, or its `atom_rows_`; -1, which stands there for an atom
+        that is no row any more, is left out.
     ax : Axes, optional
         Axes to draw on; those of a new figure if None.
 
@@ -208,9 +209,9 @@ def draw_atom_drift(
     if len(counts) != len(atom_rows) or not len(counts) or (np.diff(counts) <= 0).any():
         raise ValueError(
             f"{where} expected ascending row_counts, one for each of {len(atom_rows)} sets of rows, but got "
-            f"{counts.tolist()}; append n_samples_seen_ and atom_rows_ together"
+            f"{counts.tolist()}; append n_samples_seen_ and atom_origins_ together"
         )
-    sets = [np.asarray(rows, dtype=np.int64) for rows in atom_rows]
+    sets = [rows[rows >= 0] for rows in (np.asarray(rows, dtype=np.int64) for rows in atom_rows)]
     last_count = {int(row): int(count) for count, rows in zip(counts, sets, strict=True) for row in rows}
     born = np.array(sorted(last_count), dtype=np.int64)
     gone = np.array([last_count[row] for row in born.tolist()], dtype=np.int64)

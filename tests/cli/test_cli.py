@@ -128,6 +128,7 @@ OTHERS = {
     "--components": ("0.5", 0.5),
     "--kernel": ("RBF(gamma=0.5)", RBF(gamma=0.5)),
     "--max-atoms": ("none", None),
+    "--atoms": ("rows", "rows"),
     "--tolerance": ("0.25", 0.25),
     "--noise-variance": ("none", None),
     "--n-active": ("4", 4),

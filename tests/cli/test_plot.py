@@ -110,7 +110,7 @@ def test_drift_takes_several_models_in_any_order(folder, figures):
     models = [StreamingKernelPCA.load(name) for name in ("half.npz", "m.npz")]
     medians = next(line for line in axes.lines if line.get_label() == "median of the atoms")
     np.testing.assert_array_equal(medians.get_xdata(), [300, 600])
-    np.testing.assert_array_equal(medians.get_ydata(), [np.median(model.atom_rows_) for model in models])
+    np.testing.assert_array_equal(medians.get_ydata(), [np.median(model.atom_origins_) for model in models])
     result = run("drift", "m.npz", "m.npz", "--save", "p.png")
     assert result.exit_code == 2
     assert "has seen 600 rows, as m.npz has" in result.stderr

@@ -6,7 +6,7 @@ from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, Streami
 from streamkpca.components import preimages
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-from streamkpca.kernels.gradients import has_gradients, values_and_gradients
+from streamkpca.kernels.gradients import is_of_squared_distances, values_and_gradients
 
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 SMOOTH = [
@@ -59,10 +59,10 @@ def test_slopes_are_finite_where_rows_meet(kernel):
         assert np.isfinite(slope).all()
 
 
-def test_which_kernels_have_gradients():
-    assert all(has_gradients(kernel.program) for kernel in SMOOTH)
+def test_which_kernels_are_of_squared_distances():
+    assert all(is_of_squared_distances(kernel.program) for kernel in SMOOTH)
     others = [Linear(), Laplacian(1.0), Cosine(), RBF(1.0) + Linear(), RBF(1.0).scaled_by(lambda X: X[:, 0])]
-    assert not any(has_gradients(kernel.program) for kernel in others)
+    assert not any(is_of_squared_distances(kernel.program) for kernel in others)
 
 
 # Pre-images
@@ -102,7 +102,9 @@ def test_linear_kernels_find_the_rows_of_pca(estimator):
     mean = X.mean(axis=0)
     _, _, axes = np.linalg.svd(X - mean, full_matrices=False)
     expected = mean + (X - mean) @ axes[:2].T @ axes[:2]
-    np.testing.assert_allclose(model.inverse_transform(model.transform(X)), expected, atol=0.02 * X.std())
+    # On average, as left-out rows are predicted alike with several penalties: rounding may decide between them.
+    errors = model.inverse_transform(model.transform(X)) - expected
+    assert np.sqrt(np.mean(errors**2)) < 0.01 * X.std()
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

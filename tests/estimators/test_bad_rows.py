@@ -31,8 +31,10 @@ def test_bad_rows_are_rows_without_weight(
     bad = np.array(sorted(data.draw(st.sets(st.integers(0, len(X) - 1), max_size=len(X)))), dtype=int)
     weights = np.ones(len(X))
     weights[bad] = 0.0
+    # Of rows: samples draw by the bytes of all rows, and the order of the draws decides the last digits of moves.
     skipping, weighted = (
-        streaming_model(3, kernel=case.kernel, refit_every=16, half_life=half_life, **budget) for _ in range(2)
+        streaming_model(3, kernel=case.kernel, atoms="rows", refit_every=16, half_life=half_life, **budget)
+        for _ in range(2)
     )
     skipping.set_params(on_bad_rows="skip")
     given_in_pieces(
@@ -42,7 +44,7 @@ def test_bad_rows_are_rows_without_weight(
     assert skipping.n_rows_rejected_ == len(bad)
     assert skipping.n_samples_seen_ == len(X)
     assert skipping.total_weight_ == weighted.total_weight_
-    assert skipping.atom_rows_.tolist() == weighted.atom_rows_.tolist()
+    assert skipping.atom_origins_.tolist() == weighted.atom_origins_.tolist()
     assert not np.isin(skipping.atom_rows_, bad).any()
     np.testing.assert_array_equal(skipping.transform(X), weighted.transform(X))
 
@@ -69,7 +71,9 @@ def test_bad_rows_settle_no_scale(kernel: Any) -> None:
     skipping.partial_fit(np.full((32, 3), INF)).partial_fit(ROWS)
     plain = StreamingKernelPCA(2, kernel=kernel, max_atoms=20, block_size=32).partial_fit(ROWS)
     assert skipping.kernel_ == plain.kernel_
-    assert skipping.atom_rows_.tolist() == (96 + plain.atom_rows_).tolist()
+    assert skipping.atom_origins_.tolist() == (96 + plain.atom_origins_).tolist()
+    # Samples draw by positions, and moves add the rows of a sample up in the order of the draws.
+    np.testing.assert_allclose(skipping.atoms_, plain.atoms_, atol=1e-9)
     assert skipping.n_samples_seen_ == 96 + len(ROWS)
 
 
@@ -119,7 +123,7 @@ def test_fit_leaves_them_out_too() -> None:
     weights = np.ones(300)
     weights[bad] = 0.0
     weighted = StreamingKernelPCA(2, max_atoms=20, block_size=32).fit(ROWS, sample_weight=weights)
-    assert skipping.atom_rows_.tolist() == weighted.atom_rows_.tolist()
+    assert skipping.atom_origins_.tolist() == weighted.atom_origins_.tolist()
     np.testing.assert_array_equal(skipping.transform(ROWS), weighted.transform(ROWS))
     assert (skipping.n_rows_rejected_, skipping.n_samples_seen_) == (5, 300)
     skipping.partial_fit(ROWS)

@@ -10,10 +10,14 @@ from streamkpca.kernels import RBF
 X = np.random.default_rng(0).normal(size=(40, 2))
 ESTIMATORS = [
     pytest.param(lambda: StreamingKernelPCA(2, kernel=RBF(0.5), block_size=8, max_atoms=9), id="streaming"),
+    pytest.param(lambda: StreamingKernelPCA(2, kernel=RBF(0.5), block_size=8, max_atoms=9, atoms="rows"), id="rows"),
     pytest.param(lambda: SparseKernelPCA(2, kernel=RBF(0.5)), id="sparse"),
     pytest.param(lambda: ApproximateKernelPCA(2, kernel=RBF(0.5), max_atoms=9), id="approximate"),
+    pytest.param(lambda: ApproximateKernelPCA(2, kernel=RBF(0.5), max_atoms=9, atoms="rows"), id="approximate rows"),
 ]
-ATTRIBUTES = ["atom_rows_", "weights_", "active_", "n_active_", "noise_variance_", "unexplained_energy_ratio_"]
+ATTRIBUTES = [
+    "atom_rows_", "atom_origins_", "weights_", "active_", "n_active_", "noise_variance_", "unexplained_energy_ratio_",
+]  # fmt: skip
 
 
 @pytest.fixture(params=ESTIMATORS)
@@ -56,8 +60,13 @@ def test_invalid_noise_variances_of_a_path_are_refused(noise_variances):
 
 def test_fitted_attributes_agree_with_each_other(model):
     model.fit(X)
-    np.testing.assert_array_equal(X[model.atom_rows_], model.atoms_)
-    assert model.atom_rows_.dtype == np.int64
+    is_row = model.atom_rows_ >= 0
+    np.testing.assert_array_equal(X[model.atom_rows_[is_row]], model.atoms_[is_row])
+    np.testing.assert_array_equal(model.atom_rows_, np.where(is_row, model.atom_origins_, -1))
+    assert is_row.all() or model.get_params()["atoms"] == "moved"
+    assert len(set(model.atom_origins_.tolist())) == model.n_atoms_
+    assert np.all((model.atom_origins_ >= 0) & (model.atom_origins_ < len(X)))
+    assert model.atom_rows_.dtype == model.atom_origins_.dtype == np.int64
     assert len(model.weights_) == len(model.active_) == model.n_atoms_
     np.testing.assert_array_equal(model.active_, model.weights_ > 0.0)
     assert model.active_.dtype == bool

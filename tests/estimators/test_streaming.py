@@ -27,7 +27,7 @@ def exact(**params):
 
 
 def assert_same_answers(left, right):
-    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_", "atom_rows_", "weights_"):
+    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_", "atom_rows_", "atom_origins_", "weights_"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
     np.testing.assert_array_equal(left.transform(PROBE), right.transform(PROBE))
     np.testing.assert_array_equal(left.reconstruction_error(PROBE), right.reconstruction_error(PROBE))
@@ -134,9 +134,12 @@ def test_y_is_ignored():
     assert_same_answers(made().fit(ROWS, [1, 2]), made().fit(ROWS))
 
 
-def test_rows_with_a_large_offset_are_distinguished():
-    model, shifted = made(kernel=RBF(0.5)).fit(ROWS), made(kernel=RBF(0.5)).fit(ROWS + 1e6)
+@pytest.mark.parametrize("atoms", ["moved", "rows"])
+def test_rows_with_a_large_offset_are_distinguished(atoms):
+    model, shifted = made(kernel=RBF(0.5), atoms=atoms).fit(ROWS), made(kernel=RBF(0.5), atoms=atoms).fit(ROWS + 1e6)
     np.testing.assert_array_equal(model.atom_rows_, shifted.atom_rows_)
+    np.testing.assert_array_equal(model.atom_origins_, shifted.atom_origins_)
+    np.testing.assert_allclose(shifted.atoms_, model.atoms_ + 1e6, rtol=0, atol=1e-6)
     np.testing.assert_allclose(shifted.eigenvalues_, model.eigenvalues_, rtol=1e-6)
     np.testing.assert_allclose(shifted.transform(PROBE + 1e6), model.transform(PROBE), atol=1e-6)
 
@@ -174,14 +177,28 @@ def test_one_number_weighs_every_row():
 # The stream
 
 
-def test_atom_rows_are_positions_in_the_stream():
-    model = made()
+@pytest.mark.parametrize("atoms", ["moved", "rows"])
+def test_atom_rows_are_positions_in_the_stream(atoms):
+    model, n_moved = made(atoms=atoms), 0
     for i in range(0, 200, 7):
         model.partial_fit(ROWS[i : i + 7])
-        np.testing.assert_array_equal(ROWS[model.atom_rows_], model.atoms_)
+        n_moved += assert_atoms_come_from(model, ROWS[: i + 7])
         assert model.n_samples_seen_ == min(i + 7, 200)
         assert model.n_atoms_ <= 8
-    np.testing.assert_array_equal(ROWS[model.fit(ROWS).atom_rows_], model.atoms_)
+    n_moved_by_fit = assert_atoms_come_from(model.fit(ROWS), ROWS)
+    assert (n_moved > 0) == (n_moved_by_fit > 0) == (atoms == "moved")
+
+
+def assert_atoms_come_from(model, rows):
+    """Check that atoms are the rows that they claim to be, or have moved from one; return how many have moved."""
+    is_row = model.atom_rows_ >= 0
+    np.testing.assert_array_equal(rows[model.atom_rows_[is_row]], model.atoms_[is_row])
+    np.testing.assert_array_equal(model.atom_origins_[is_row], model.atom_rows_[is_row])
+    assert np.all(model.atom_rows_[~is_row] == -1)
+    origins = model.atom_origins_
+    assert np.all((origins >= 0) & (origins < len(rows)))
+    assert len(set(origins.tolist())) == model.n_atoms_
+    return np.count_nonzero(~is_row)
 
 
 def test_before_the_first_block_answers_come_from_the_rows_so_far():
@@ -397,7 +414,7 @@ def test_clones_have_the_parameters_and_nothing_else():
 
 def test_snapshot_arrays_are_read_only():
     model = made().partial_fit(ROWS)
-    for name in ("atoms_", "atom_rows_", "weights_", "eigenvalues_", "explained_variance_ratio_"):
+    for name in ("atoms_", "atom_rows_", "atom_origins_", "weights_", "eigenvalues_", "explained_variance_ratio_"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(model, name)[0] = 0
     np.testing.assert_array_equal(model.active_, model.weights_ > 0)

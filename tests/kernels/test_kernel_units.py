@@ -65,15 +65,15 @@ def rows_of(seed, n=200, d=4):
     return np.random.default_rng(seed).normal(size=(n, d)) * UNITS[:d]
 
 
-def models(kernel):
+def models(kernel, **atoms):
     """Make one model of each estimator; none draws rows at random."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [
-            StreamingKernelPCA(2, kernel=kernel, block_size=50, tolerance=1e-2, random_state=0),
+            StreamingKernelPCA(2, kernel=kernel, block_size=50, tolerance=1e-2, random_state=0, **atoms),
             KernelPCA(2, kernel=kernel),
             SparseKernelPCA(2, kernel=kernel),
-            ApproximateKernelPCA(2, kernel=kernel, max_atoms=15),
+            ApproximateKernelPCA(2, kernel=kernel, max_atoms=15, **atoms),
         ]
 
 
@@ -236,11 +236,12 @@ def test_partitions_share_the_units_of_the_first_rows():
 @pytest.mark.parametrize("kernel", SETTLING, ids=repr)
 @pytest.mark.parametrize("units", ["range", "std", UNITS], ids=["range", "std", "numbers"])
 def test_models_are_those_of_rows_divided_by_units(kernel, units):
-    """Bit for bit beside units of one, pre-images up to rounding."""
+    """Bit for bit beside units of one, as long as atoms are rows; pre-images up to rounding."""
     X, fresh = rows_of(0), rows_of(1, 25)
     own = np.array(kernel.in_units(units).settled(X[:50]).units)
     first = np.array(kernel.in_units(units).settled(X).units)
-    for model, plain in zip(models(kernel.in_units(units)), models(kernel.in_units(ONES)), strict=True):
+    pairs = zip(models(kernel.in_units(units), atoms="rows"), models(kernel.in_units(ONES), atoms="rows"), strict=True)
+    for model, plain in pairs:
         # A stream settles on its first block, the others on all rows.
         divisors = own if isinstance(model, StreamingKernelPCA) else first
         if isinstance(model, StreamingKernelPCA):
@@ -259,6 +260,23 @@ def test_models_are_those_of_rows_divided_by_units(kernel, units):
             )
             # Fixed points stop where a step gains 1e-10, which is 1e-5 of a row: rounding may decide on one more step.
             np.testing.assert_allclose(found / divisors, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", SETTLING, ids=repr)
+@pytest.mark.parametrize("units", ["range", UNITS], ids=["range", "numbers"])
+def test_atoms_move_as_they_do_among_rows_divided_by_units(kernel, units):
+    """Up to rounding: gradients are divided by units, and second derivatives by their squares."""
+    X, fresh = rows_of(0), rows_of(1, 25)
+    divisors = np.array(kernel.in_units(units).settled(X).units)
+    # A stream draws samples by the bytes of rows, and so moves by other rows.
+    model, plain = (ApproximateKernelPCA(2, kernel=kernel.in_units(unit), max_atoms=8) for unit in (units, ONES))
+    model.fit(X), plain.fit(X / divisors)
+    assert model.atom_origins_.tolist() == plain.atom_origins_.tolist()
+    assert set(model.atom_rows_) == set(plain.atom_rows_) == {-1}
+    np.testing.assert_allclose(model.atoms_ / divisors, plain.atoms_, atol=1e-6)
+    scale = plain.reconstruction_error(fresh / divisors, 0).max()
+    errors = plain.reconstruction_error(fresh / divisors)
+    np.testing.assert_allclose(model.reconstruction_error(fresh), errors, atol=1e-7 * scale)
 
 
 @pytest.mark.parametrize("kernel", [RBF("median"), Laplacian("spread"), Matern(1.5, length_scale=1.0)], ids=repr)

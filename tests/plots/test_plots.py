@@ -44,7 +44,7 @@ def drifting():
     for block in np.split(rows, 20):
         learner.partial_fit(block).refit()
         counts.append(learner.n_samples_seen_)
-        atom_rows.append(learner.atom_rows_)
+        atom_rows.append(learner.atom_origins_)
     return counts, atom_rows
 
 
@@ -133,6 +133,15 @@ def test_zero_and_missing_scores_do_not_break_the_logarithmic_scale():
     assert np.isfinite(plots.draw_novelty([np.nan, 0.0, 1.0]).get_ylim()).all()
 
 
+def test_atoms_that_are_no_rows_any_more_are_left_out():
+    with_moved = plots.draw_atom_drift([100, 200], [[3, -1, 50], [50, -1, -1, 120]])
+    without = plots.draw_atom_drift([100, 200], [[3, 50], [50, 120]])
+    assert [text.get_text() for text in with_moved.get_legend().get_texts()] == [
+        text.get_text() for text in without.get_legend().get_texts()
+    ]
+    np.testing.assert_array_equal(pixels(with_moved), pixels(without))
+
+
 def test_scores_of_atoms_do_not_squeeze_the_others():
     scores = np.array([1e-16, 0.1, 0.2, 0.3, 0.0, np.nan])
     axes = plots.draw_novelty(scores)
@@ -159,6 +168,7 @@ EMPTY_OR_ODD = {
     "contours without end": lambda: plots.draw_contours(
         lambda rows: np.where(rows[:, 0] > 0.0, rows[:, 0], np.inf), ROWS
     ),
+    "drift of moved atoms alone": lambda: plots.draw_atom_drift([10, 20], [[-1], [-1, -1]]),
     "drift of no atoms": lambda: plots.draw_atom_drift([10, 20], [[], []]),
     "path at no noise": lambda: plots.draw_sparsity_path(model().sparsity_path([0.1]), noise_variance=0.0),
 }

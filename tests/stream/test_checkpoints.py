@@ -32,8 +32,19 @@ def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def checkpoint() -> bytes:
-    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.3), max_atoms=8, block_size=32, reservoir_size=20)
-    return model.partial_fit(ROWS).refit().to_bytes({"offset": 3})
+    return saved("rows")
+
+
+@pytest.fixture(scope="module")
+def moved_checkpoint() -> bytes:
+    return saved("moved")
+
+
+def saved(atoms: Any) -> bytes:
+    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.3), max_atoms=8, atoms=atoms, block_size=32, reservoir_size=20)
+    model.partial_fit(ROWS).refit()
+    assert set(model.atom_rows_ < 0) == {atoms == "moved"}
+    return model.to_bytes({"offset": 3})
 
 
 # Archives
@@ -228,6 +239,15 @@ def entry(path: str, value: Any) -> Any:
     return change
 
 
+def copied(name: str) -> Any:
+    """Let the second number be the first."""
+
+    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        arrays[name][1] = arrays[name][0]
+
+    return change
+
+
 def reversed_rows(name: str) -> Any:
     def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
         arrays[name] = arrays[name][::-1].copy()
@@ -282,7 +302,9 @@ BROKEN = [
     (scaled("atoms.factor", 1.0 + 1e-6), "not that of its atoms' kernel matrix"),
     (reversed_rows("atoms.rows"), "not that of its atoms' kernel matrix"),
     (scaled("atoms.energy", 1.1), "atoms.energy does not follow"),
-    (put("atoms.positions", 0, -3), "outside the 288 rows"),
+    (put("atoms.positions", 0, -289), "outside the 288 rows"),
+    (put("atoms.positions", 0, 288), "outside the 288 rows"),
+    (copied("atoms.positions"), "one occurs twice"),
     (put("atoms.weights", 0, -3.0), "a number is negative"),
     (indefinite, "settled.second is not positive semidefinite"),
     (put("settled.second", (0, 1), 0.123), "is not symmetric"),
@@ -332,6 +354,44 @@ def test_a_contradiction_is_found(checkpoint: bytes, change: Any, message: str) 
     assert archive_of(header, arrays) == checkpoint
     change(header, arrays)
     with pytest.raises(CheckpointError, match=f"^from_bytes: .*({message})"):
+        StreamingKernelPCA.from_bytes(archive_of(header, arrays))
+
+
+# Of atoms that have moved, nothing but the factor and the moments tells where they should be.
+BROKEN_MOVED = [
+    (put("atoms.positions", 0, -289), "outside the 288 rows"),
+    (put("atoms.positions", 0, 288), "outside the 288 rows"),
+    (copied("atoms.positions"), "one occurs twice"),
+    (reversed_rows("atoms.rows"), "not that of its atoms' kernel matrix"),
+    (put("atoms.rows", (0, 0), np.inf), "atoms.rows: a number is not finite"),
+    (put("atoms.rows", (0, 0), 1.5), "not that of its atoms' kernel matrix"),
+    (scaled("atoms.factor", 1.0 + 1e-6), "not that of its atoms' kernel matrix"),
+    (scaled("atoms.energy", 1.1), "atoms.energy does not follow"),
+    (scaled("settled.second", 1.01), "energy is not conserved"),
+    (put("scheduled.atom_rows", 0, -301), "outside the 300 rows"),
+    (put("scheduled.atom_rows", 0, 300), "outside the 300 rows"),
+    (scaled("published.atoms", 1.01), "not that of its atoms' kernel matrix"),
+    (entry("parameters.atoms", "fixed"), "its parameters are refused: .*atoms must be one of"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN_MOVED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_contradiction_of_moved_atoms_is_found(moved_checkpoint: bytes, change: Any, message: str) -> None:
+    test_a_contradiction_is_found(moved_checkpoint, change, message)
+
+
+def test_a_moved_atom_may_not_be_called_a_row_that_is_kept_elsewhere(moved_checkpoint: bytes) -> None:
+    header, arrays = parts_of(moved_checkpoint)
+    arrays["atoms.positions"] = ~arrays["atoms.positions"]
+    with pytest.raises(CheckpointError, match="atoms and jury hold different rows from the same position"):
+        StreamingKernelPCA.from_bytes(archive_of(header, arrays))
+
+
+@pytest.mark.parametrize("name", ["jury.positions", "reservoir.positions"])
+def test_rows_of_samples_cannot_have_moved(checkpoint: bytes, name: str) -> None:
+    header, arrays = parts_of(checkpoint)
+    arrays[name][0] = ~arrays[name][0]
+    with pytest.raises(CheckpointError, match="outside the 288 rows"):
         StreamingKernelPCA.from_bytes(archive_of(header, arrays))
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
-from streamkpca.stream.blocks import Block, SearchSchedule
+from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, Block, Pace, SearchSchedule
 
 
 def block_of(residuals, weights=None):
@@ -17,47 +17,88 @@ def block_of(residuals, weights=None):
 
 
 STEADY = block_of(np.ones(9))
+PACES = pytest.mark.parametrize("pace", [ROWS_PACE, MOVING_PACE], ids=["rows", "moved"])
 
 
-def searches(n_blocks, schedule=None):
+def searches(n_blocks, pace, schedule=None):
     """Run through the blocks of a steady stream; return which are searched, and the schedule at the end."""
     schedule, searched = schedule or SearchSchedule(), []
+    n_rows = schedule.n_rows_searched + 9
     for i in range(n_blocks):
-        if schedule.is_due(STEADY):
+        if schedule.is_due(STEADY, n_rows, pace):
             searched.append(i)
-            schedule = schedule.searched(9 * i, 1.0, 0.0)
+            schedule = schedule.searched(n_rows + 9, 1.0, 0.0, pace)
         else:
-            schedule = schedule.skipped()
+            schedule = schedule.skipped(STEADY, n_rows)
+        n_rows += 9
     return np.array(searched), schedule
 
 
-def test_pauses_are_a_quarter_of_the_stream_and_no_longer_than_1024_blocks():
-    searched, _ = searches(20_000)
+@PACES
+def test_pauses_are_a_share_of_the_stream_and_no_longer_than_1024_blocks(pace):
+    searched, _ = searches(20_000, pace)
     pauses = np.diff(searched) - 1
-    np.testing.assert_array_equal(pauses, np.minimum((searched[:-1] + 1) // 4, 1024))
-    assert searched[:4].tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(pauses, np.minimum((pace.usual * (searched[:-1] + 1)).astype(int), 1024))
     assert len(searched) < 60
+
+
+def test_rows_are_searched_for_in_each_of_the_first_blocks_and_moves_double_their_distance():
+    assert searches(4, ROWS_PACE)[0].tolist() == [0, 1, 2, 3]
+    assert searches(70, MOVING_PACE)[0].tolist() == [0, 2, 6, 14, 30, 62]
 
 
 def test_a_search_may_ask_for_another_at_once():
     schedule = replace(SearchSchedule(), n_blocks=100)
-    assert schedule.searched(0, 1.0, 0.0).countdown == 25
-    assert schedule.searched(0, 1.0, 0.0, again=True).is_due(STEADY)
+    assert schedule.searched(0, 1.0, 0.0, ROWS_PACE).countdown == 25
+    assert schedule.searched(0, 1.0, 0.0, MOVING_PACE).countdown == 101
+    assert schedule.searched(0, 1.0, 0.0, MOVING_PACE, again=True).is_due(STEADY, 9, MOVING_PACE)
 
 
-def test_after_a_drift_the_stream_is_searched_as_often_as_a_new_one():
-    schedule = replace(SearchSchedule(), n_blocks=9000, countdown=100, n_rows_searched=77).reset_after_drift()
+@PACES
+def test_after_a_drift_the_stream_is_searched_as_often_as_a_new_one(pace):
+    late = replace(SearchSchedule(), n_blocks=9000, countdown=100, n_rows_searched=77)
+    schedule = late.reset_after_drift(0)
     assert schedule.n_rows_searched == 77
-    np.testing.assert_array_equal(searches(500, schedule)[0], searches(500)[0])
+    np.testing.assert_array_equal(searches(500, pace, schedule)[0], searches(500, pace)[0])
 
 
-@pytest.mark.parametrize(("residual", "due"), [(1.30, False), (1.33, True), (0.5, False)])
+def test_after_a_drift_a_stream_that_forgets_nothing_is_searched_at_once_and_then_as_it_was():
+    late = replace(SearchSchedule(), n_blocks=9000, countdown=100)
+    schedule = late.reset_after_drift(400)
+    assert schedule.is_due(STEADY, 0, MOVING_PACE)
+    assert schedule.searched(0, 1.0, 0.0, ROWS_PACE).countdown == 100
+    # A young stream does not become older.
+    assert replace(late, n_blocks=7).reset_after_drift(400).n_blocks == 7
+
+
+@pytest.mark.parametrize(("residual", "due"), [(1.23, False), (1.33, True), (0.5, False)])
 def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
     # 100 rows with a standard deviation of one mean: two standard errors are 0.2 of it.
-    schedule = replace(SearchSchedule(), n_blocks=300).searched(0, 1.0, 1.0)
+    schedule = replace(SearchSchedule(), n_blocks=300).searched(0, 1.0, 1.0, ROWS_PACE)
     rows = np.full(100, residual)
     rows[0] += 50.0
-    assert schedule.is_due(block_of(rows * residual / rows.mean())) is due
+    assert schedule.is_due(block_of(rows * residual / rows.mean()), 0, ROWS_PACE) is due
+
+
+@pytest.mark.parametrize("least", [0.0, 0.25, 0.5])
+def test_rows_explained_worse_wait_for_the_least_pause(least):
+    pace = Pace(1.0, least)
+    schedule, n_rows = replace(SearchSchedule(), n_blocks=39).searched(360, 1.0, 0.0, pace), 360
+    worse = block_of(np.full(9, 3.0))
+    for _ in range(int(40 * least)):
+        assert not schedule.is_due(worse, n_rows, pace)
+        # The first block after the search only lowers what is usual.
+        schedule, n_rows = schedule.skipped(worse, n_rows), n_rows + 9
+    assert schedule.usual_residual == 1.0
+    assert schedule.is_due(worse, n_rows, pace)
+    assert not schedule.is_due(STEADY, n_rows, pace)
+
+
+def test_the_first_block_after_a_search_may_show_that_less_is_usual():
+    schedule = SearchSchedule().searched(9, 1.0, 0.0, ROWS_PACE)
+    better = block_of(np.full(9, 0.4))
+    assert schedule.skipped(better, 9).usual_residual == pytest.approx(0.4)
+    assert schedule.skipped(better, 18).usual_residual == 1.0
 
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=2, max_size=20), st.integers(0, 9))

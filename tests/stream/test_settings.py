@@ -11,6 +11,7 @@ DEFAULTS = {
     "n_components": 3,
     "kernel": "rbf",
     "max_atoms": 8,
+    "atoms": "moved",
     "tolerance": 1e-3,
     "noise_variance": "auto",
     "n_active": None,
@@ -95,6 +96,8 @@ def test_keeping_every_row_prunes_nothing():
         ({"on_bad_rows": None}, TypeError, "on_bad_rows must be one of 'raise', 'skip', got None"),
         ({"n_active": 9}, ValueError, "here: n_active=9 atoms cannot be active with max_atoms=8; ask for fewer"),
         ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1, got 0"),
+        ({"atoms": "fixed"}, ValueError, "here: atoms must be one of 'moved', 'rows', got 'fixed'"),
+        ({"atoms": None}, TypeError, "here: atoms must be one of 'moved', 'rows', got None"),
         ({"tolerance": 1.0}, ValueError, "tolerance .* got 1.0"),
         ({"dtype": "float16"}, ValueError, "here: dtype must be one of 'float64', 'float32', got 'float16'"),
         ({"dtype": float}, TypeError, "here: dtype must be one of 'float64', 'float32', got <class 'float'>"),
@@ -120,3 +123,10 @@ def test_the_interval_of_refits_is_the_one_given_or_grows_with_the_atoms():
     assert checked(refit_every="auto").refit_interval(3) == 16384
     assert checked(refit_every="auto", half_life=1000.0).refit_interval(500) == 250.0
     assert checked(refit_every=900, half_life=1000.0).refit_interval(500) == 900
+
+
+def test_atoms_move_only_within_a_budget():
+    assert checked().moves_atoms
+    assert not checked(atoms="rows").moves_atoms
+    # Without a budget, rows are admitted until all is explained; moved atoms could explain no more.
+    assert not checked(max_atoms=None).moves_atoms

@@ -133,8 +133,9 @@ def test_rows_without_energy_need_no_atoms():
     assert summary.moments.total_weight == 6.0
 
 
+@pytest.mark.parametrize("moves_atoms", [False, True])
 @pytest.mark.parametrize("max_atoms", [6, 3])
-def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms):
+def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms, moves_atoms):
     # More rows than the sample holds; a search reads it, and so does a budget that shrinks.
     summary = Summary(RBF(0.3), 3, max_atoms=6)
     for rows, weights in blocks_of(0, 40, 50):
@@ -145,7 +146,7 @@ def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms):
     if max_atoms < 6:
         summary.shrink(max_atoms)
     else:
-        summary._search(summary.prepare_block(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0)
+        summary._search(summary.prepare_block(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0, moves_atoms=moves_atoms)
     assert len(summary.selection_sample) == summary.selection_sample.size
     assert summary.selection_sample._drawn is summary.selection_sample.sorted_draws
 

@@ -114,11 +114,14 @@ def require_not_negative(name: str, numbers: Array) -> None:
     require(bool(np.all(numbers >= 0.0)), f"{name}: a number is negative")
 
 
-def require_positions(name: str, positions: Positions, n_rows: int) -> None:
-    """Check that positions are distinct and, like the complements of those of moved atoms, within the stream."""
-    inside = len(positions) == 0 or (positions.min() >= -n_rows and positions.max() < n_rows)
+def require_positions(name: str, positions: Positions, n_rows: int, *, may_move: bool) -> None:
+    """Check that positions of rows are distinct, and all within the stream, also those of atoms that have moved."""
+    least = -n_rows if may_move else 0
+    inside = len(positions) == 0 or (positions.min() >= least and positions.max() < n_rows)
     require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
-    require(len(np.unique(positions)) == len(positions), f"{name}.positions: one occurs twice")
+    # A row may become an atom again once the atom that it was has moved.
+    rows = positions[positions >= 0]
+    require(len(np.unique(rows)) == len(rows), f"{name}.positions: one occurs twice")
 
 
 def require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None = None) -> None:
@@ -247,7 +250,7 @@ def _check_summary(summary: Summary) -> None:
     require_rows("atoms", basis.atoms, basis.kernel)
     require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
     require_close("atoms.energy", basis.energy, basis.kernel.program.diagonal(basis.atoms), basis.energy)
-    require_positions("atoms", stats.positions, summary.n_rows)
+    require_positions("atoms", stats.positions, summary.n_rows, may_move=True)
     require_not_negative("atoms.weights", stats.weights)
     require_not_negative("atoms.exposure", stats.weight_since_admission)
     _check_moments(moments)
@@ -328,7 +331,7 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     drawn, kernel = sample.sorted_draws, summary.basis.kernel
     require(len(drawn.keys) <= sample.size, f"{name}: it holds {len(drawn.keys)} rows but has room for {sample.size}")
     require_rows(name, drawn.rows, kernel)
-    require_positions(name, drawn.positions, summary.n_rows)
+    require_positions(name, drawn.positions, summary.n_rows, may_move=False)
     require_not_negative(f"{name}.weights", drawn.weights)
     require_finite(f"{name}.keys", drawn.keys)
     require(bool(np.all(np.diff(drawn.keys) >= 0.0)), f"{name}.keys are not in the order of the draws")
@@ -343,7 +346,7 @@ def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
     require(kernel == known, f"{name}: the kernel is not that of the stream")
     require_rows(f"{name}.atoms", snapshot.atoms, kernel)
     require_rows(f"{name}.sample", snapshot.sample, kernel)
-    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows)
+    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows, may_move=True)
     require_not_negative(f"{name}.weights", snapshot.weights)
     require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)
     if summary is None or not _same_span(snapshot, summary):
