@@ -230,7 +230,7 @@ class BlockPrefetcher:
         return due.result()
 
 
-_LONGEST_PAUSE = 1024
+LONGEST_PAUSE = 1024
 # A block is searched before the end of the pause if, by two standard errors, it leaves more than this multiple of the
 # usual residual. With 1.1, digits that came class by class were explained worse.
 _UNUSUAL = 1.05
@@ -328,5 +328,5 @@ class SearchSchedule:
     def searched(self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False) -> Self:
         """Return the schedule after a search, at row `n_rows`; `again` has the next block searched too."""
         n_blocks = self.n_blocks + 1
-        pause = 0 if again else int(min(pace.usual * n_blocks, _LONGEST_PAUSE))
+        pause = 0 if again else int(min(pace.usual * n_blocks, LONGEST_PAUSE))
         return type(self)(pause, usual_residual, spread, n_blocks, n_rows)

@@ -298,6 +298,8 @@ class Summary:
             if not gained > 0.0:
                 moved, kept, has_moved, sums = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old_sums
             moments = before.recorded_anew(sums, moved.rounding_amplification)
+        elif not has_moved.any():
+            return
         else:
             in_moved = moved.project(basis.atoms).coordinates
             coordinates = solve_factor(basis.factor, np.ascontiguousarray(in_moved.T)).T
@@ -413,7 +415,8 @@ class Summary:
         trend = self.trend.observe(max(share, tolerance), error)
         if trend.signalled and trend.n_blocks == 1:
             self.last_drift = self.n_rows + len(block.rows)
-            # The sample changes no faster than rows are forgotten, so searches of it need not be closer together.
+            # The sample changes no faster than rows are forgotten, so searches of it need not be much closer together.
+            # With a half-life, half of the rows that count weigh as much as the whole stream.
             self.schedule = self.schedule.reset_after_drift(int(self._n_rows_counting() / 2.0 / len(block.rows)))
         self.trend = trend
 
