@@ -533,7 +533,7 @@ def test_info_shows_what_was_saved_beside_the_model(files, model):
     output = run("info", model).stdout
     assert fact(output, "saved beside it") == '{"offset": 7}'
     assert fact(output, "half-life") == "1,000 rows"
-    assert fact(output, "atoms") == "20 of at most 20"
+    assert fact(output, "atoms") == "20 of at most 20, 20 of them moved from their rows"
 
 
 def test_merged_models_are_one(files, X):

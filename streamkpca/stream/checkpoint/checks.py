@@ -268,7 +268,8 @@ def _check_summary(summary: Summary) -> None:
     require(trend.n_blocks >= 0, "trend: a negative number of blocks")
     require_finite("pace", [schedule.spread])
     require(schedule.usual_residual >= 0.0 and schedule.spread >= 0.0, "pace: a residual is negative")
-    require(0 <= schedule.countdown <= LONGEST_PAUSE and schedule.n_blocks >= 0, "pace: the next search is too far away")
+    require(0 <= schedule.countdown <= LONGEST_PAUSE, "pace: the next search is too far away")
+    require(schedule.n_blocks >= 0, "pace: a negative number of blocks")
     require(0 <= schedule.n_rows_searched <= summary.n_rows, "pace: a search is later than the last row")
     drift = summary.last_drift
     require(drift is None or drift <= summary.n_rows, "last_drift is later than the last row")
