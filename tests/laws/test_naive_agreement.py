@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 Array = npt.NDArray[np.float64]
 
-SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
+SETTINGS: dict[str, Any] = {"atoms": "rows", "max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
 
 # Long streams, which take the twin half a second each.
 FEWEST = settings(max_examples=settings.default.max_examples // 5)
@@ -33,7 +33,8 @@ def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: b
     # Before the last atom of a basis as large as the rank, what is left of all rows lies on one line: each would win
     # the same, and rounding chooses.
     unique = len(oracle.atoms) - (len(oracle.atoms) == rank)
-    assert model.atom_rows_[:unique].tolist() == oracle.atoms[:unique]
+    rows, origins = model.atom_rows_, model.atom_origins_
+    assert np.where(rows < 0, ~origins, rows)[:unique].tolist() == oracle.positions[:unique]
     mean_energy = oracle.energy / oracle.weights.sum()
     lost = 1.0 - oracle.recorded_energy / oracle.energy
     assert model.unexplained_energy_ratio_ == pytest.approx(lost, abs=1e-8)
@@ -63,6 +64,7 @@ def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: b
 def budgets() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
+            "atoms": st.just("rows"),
             "max_atoms": st.integers(1, 10),
             "tolerance": st.sampled_from([1e-6, 1e-3, 0.05]),
             "block_size": st.sampled_from([8, 16, 32]),
@@ -144,7 +146,7 @@ def test_agrees_after_merging_and_forgetting(
     ids=["linear", "polynomial"],
 )
 def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atoms: int | None) -> None:
-    settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
+    settings: dict[str, Any] = {"atoms": "rows", "max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
     X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
@@ -157,7 +159,7 @@ def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None
     weights = rng.uniform(0.5, 2.0, 100)
     model = streaming_model(4, kernel=case.kernel, center=center, **SETTINGS)
     model.fit(X, sample_weight=weights)
-    oracle = naive.learn(X, weights, case.function, two_passes=True, **SETTINGS)
+    oracle = naive.fit(X, weights, case.function, **SETTINGS)
     assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
     # The stream continues from there: the statistics of every atom now count all rows.
@@ -172,7 +174,7 @@ def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None
 def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> None:
     X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
     model = streaming_model(4, kernel=case.kernel, **SETTINGS)
-    oracle = naive.NaiveStream(case.function, 2, max_atoms=6, tolerance=1e-3)
+    oracle = naive.NaiveStream(case.function, 2, max_atoms=6, tolerance=1e-3, atoms="rows")
     for part, max_atoms in enumerate([6, 2, 9]):
         model.set_params(max_atoms=max_atoms)
         oracle.max_atoms = max_atoms
@@ -188,7 +190,7 @@ def test_agrees_after_every_block_of_a_stream_that_swaps_often() -> None:
     X = rng.normal(size=(320, 3)) + np.repeat(rng.normal(scale=4.0, size=(4, 3)), 80, axis=0)
     case = KernelCase(kernels.RBF(0.1), naive.rbf(0.1))
     model = streaming_model(4, kernel=case.kernel, **SETTINGS)
-    oracle = naive.NaiveStream(case.function, 3, max_atoms=6, tolerance=1e-3)
+    oracle = naive.NaiveStream(case.function, 3, max_atoms=6, tolerance=1e-3, atoms="rows")
     for start in range(0, 320, 16):
         oracle.advance(X[start : start + 16], np.ones(16))
         model.partial_fit(X[start : start + 16])
@@ -203,7 +205,7 @@ def test_agrees_on_postponed_searches() -> None:
     X = rng.normal(size=(6, 2))[rng.integers(6, size=270 * 4)]
     X[260 * 4 :] += 6.0
     case = KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
-    settings = {"max_atoms": 2, "tolerance": 1e-3, "block_size": 4}
+    settings = {"atoms": "rows", "max_atoms": 2, "tolerance": 1e-3, "block_size": 4}
     calm = naive.learn(X[: 260 * 4], np.ones(260 * 4), case.function, **settings)
     assert_agree(streamed(X[: 260 * 4], None, case, settings), calm, X[:20], center=True)
     assert calm.countdown > 10
