@@ -342,9 +342,8 @@ class NaiveStream:
         kept, sample = list(self.atoms), self.selection_sample()
         while len(kept) > max_atoms:
             costs = [
-                self.sampled_loss(kept, atom, *sample)
-                + self.weights[atom.origin] / self.weights.sum() * self.outside(without(kept, atom), atom)
-                for atom in kept
+                loss + self.share(atom, 0.0) * outside
+                for atom, (loss, outside) in zip(kept, self.sampled_losses(kept, *sample), strict=True)
             ]
             tie = min(costs) + TIE * max(self.energies[atom.origin] for atom in self.atoms)
             tied = [atom for atom, cost in zip(kept, costs, strict=True) if cost <= tie]
@@ -537,18 +536,17 @@ class NaiveStream:
         """Return what the stream gains if a row replaces the cheapest atom, and that atom."""
         if not self.is_independent(atoms, new):
             return -np.inf, new
-        pivot, others = self.outside(atoms, new), np.array(sample) != new.origin
-        saved = self.residuals(atoms, sample) - self.residuals([*atoms, new], sample)
-        win = normalised[others] @ saved[others] + self.share(new, usual_weight) * pivot
+        *losses, (won, pivot) = self.sampled_losses([*atoms, new], sample, normalised)
+        win = won + self.share(new, usual_weight) * pivot
         costs = {}
         past = self.weights[: block.start]
-        for atom in atoms:
-            loss = max(self.sampled_loss([*atoms, new], atom, sample, normalised), 0.0)
-            costs[atom] = loss + self.share(atom, usual_weight) * self.outside([*without(atoms, atom), new], atom)
+        for place, (atom, (lost, outside)) in enumerate(zip(atoms, losses, strict=True)):
+            loss = max(lost, 0.0)
+            costs[atom] = loss + self.share(atom, usual_weight) * outside
             seen = self.weights[sorted(atom.seen)].sum()
             # The moments count if they record more rows of average weight than the sample has.
             if atom in self.atoms and seen * past.sum() / max((past**2).sum(), 1e-300) > len(sample):
-                alone = self.sampled_loss(atoms, atom, sample, normalised)
+                alone, _ = self.sampled_losses(atoms, sample, normalised)[place]
                 record = self.recorded_loss(atoms, recorded, atom) / seen
                 in_sample = alone > NEGLIGIBLE * self.energies[block].max()
                 costs[atom] = max(costs[atom], record * (min(loss / alone, 1.0) if in_sample else 1.0))
@@ -614,15 +612,21 @@ class NaiveStream:
         sample, a = self.sample(most)
         return sample, a / a.sum()
 
-    def sampled_loss(self, atoms: list[Atom], atom: Atom, sample: list[int], normalised: Array) -> float:
-        """Return what the sample, the atom's own row left out, would lose without an atom.
+    def sampled_losses(self, atoms: list[Atom], sample: list[int], normalised: Array) -> list[tuple[float, float]]:
+        """Return for each atom what the sample would lose without it, and its squared distance to the others.
 
-        The row that an atom has moved from counts as if it had come along.
+        An atom's own row is left out; the row that an atom has moved from counts as if it had come along.
         """
-        rest = without(atoms, atom)
-        lost = normalised @ (self.residuals(rest, sample) - self.residuals(atoms, sample))
-        own = normalised[np.array(sample) == atom.origin].sum()
-        return float(lost - own * self.outside(rest, atom))
+        K, cross, rows = self.gram(atoms), self.columns(atoms)[:, sample], np.array(sample)
+        explained = (cross * np.linalg.solve(K, cross)).sum(axis=0)
+        losses = []
+        for place, atom in enumerate(atoms):
+            rest = np.arange(len(atoms)) != place
+            others, products = K[np.ix_(rest, rest)], K[rest, place]
+            outside = K[place, place] - products @ np.linalg.solve(others, products)
+            lost = explained - (cross[rest] * np.linalg.solve(others, cross[rest])).sum(axis=0)
+            losses.append((float(normalised @ lost - normalised[rows == atom.origin].sum() * outside), float(outside)))
+        return losses
 
     def recorded_loss(self, atoms: list[Atom], recorded: Array, atom: Atom) -> float:
         """Energy that the recorded vectors would lose if projected onto the other atoms."""
@@ -663,8 +667,9 @@ class NaiveStream:
     def columns(self, atoms: list[Atom]) -> Array:
         """Kernel values of atoms with all rows, each computed once."""
         for atom in atoms:
-            new = self.kernel(atom.point[None], self.rows[len(atom.column) :])[0]
-            atom.column = np.concatenate([atom.column, new])
+            if len(atom.column) < len(self.rows):
+                new = self.kernel(atom.point[None], self.rows[len(atom.column) :])[0]
+                atom.column = np.concatenate([atom.column, new])
         return np.array([atom.column for atom in atoms]).reshape(len(atoms), len(self.rows))
 
     def residuals(self, atoms: list[Atom], rows: list[int] | range) -> Array:
