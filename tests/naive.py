@@ -2,42 +2,73 @@
 
 Where the package updates clever quantities, this file goes back to the definition. It keeps every row of the stream,
 and what the summary would have recorded of it: a vector in the span of the atoms, as coefficients over them. Spans are
-handled by solving with kernel matrices; nothing is orthonormalised, updated or deflated.
+handled by solving with kernel matrices; nothing is orthonormalised, updated or deflated. Gradients are complex steps,
+and a descent keeps its whole inverse Hessian.
 """
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-Function = Callable[[Array, Array], Array]
 
 DEPENDENT = 1e-10
-PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 1024, 1.05
+PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.0, 0.25, 1024, 1.05
 MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
 MOST_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 1024, 128
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
+ROWS_TO_MOVE, DECIDING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 6, 4
+HORIZON, OPTIMISM = 2.0, 1.25
+RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, WORTH_ANOTHER_STEP, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-3, 1e-6
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel k of squared distances or of inner products t, for real and for complex rows.
+
+    `slope` is dk/dt, and `tangent` is |d phi(x) / dx_f|^2 in units of |dk/dt| near the row x.
+    """
+
+    values: Callable[[Any, Any], Any]
+    slope: Callable[[Array, Array], Array]
+    tangent: float = 1.0
+
+    def __call__(self, X: Any, Y: Any) -> Any:
+        """Kernel values of all pairs of rows."""
+        return self.values(X, Y)
 
 
 def linear() -> Function:
     """x.y."""
-    return lambda X, Y: X @ Y.T
+    return polynomial(1, 1.0, 0.0)
 
 
 def polynomial(degree: int, gamma: float, coef0: float) -> Function:
     """(gamma x.y + coef0)^degree."""
-    return lambda X, Y: (gamma * X @ Y.T + coef0) ** degree
+    return Function(
+        lambda X, Y: (gamma * X @ Y.T + coef0) ** degree,
+        lambda X, Y: degree * gamma * (gamma * X @ Y.T + coef0) ** (degree - 1),
+    )
 
 
 def rbf(gamma: float) -> Function:
     """exp(-gamma |x - y|^2)."""
-    return lambda X, Y: np.exp(-gamma * ((X[:, None, :] - Y[None, :, :]) ** 2).sum(axis=2))
+
+    def values(X: Any, Y: Any) -> Any:
+        return np.exp(-gamma * ((X[:, None, :] - Y[None, :, :]) ** 2).sum(axis=2))
+
+    return Function(values, lambda X, Y: -gamma * values(X, Y), tangent=2.0)
+
+
+def energy_of(kernel: Function, rows: Any) -> Any:
+    """k(x, x), row by row."""
+    return np.array([kernel(row[None], row[None])[0, 0] for row in rows])
 
 
 def coefficients_over(kernel: Function, atoms: Array, rows: Array) -> Array:
@@ -69,6 +100,99 @@ def cautious_gain(products: Array, pivot: float, weights: Array, share: float) -
     mean = np.average(x, weights=weights)
     deviation = np.sqrt(np.average((x - mean) ** 2, weights=weights))
     return float(mean - deviation * np.sqrt((weights**2).sum()) / weights.sum() + share * pivot)
+
+
+@dataclass
+class Scene:
+    """Weighted rows, and what atoms leave unexplained of them."""
+
+    kernel: Function
+    rows: Array
+    weights: Array
+
+    @property
+    def energy(self) -> float:
+        """Weighted sum of k(x, x)."""
+        return float(self.weights @ energy_of(self.kernel, self.rows))
+
+    def coefficients(self, atoms: Any) -> Any:
+        """Coefficients (m, n) over the atoms, with a ridge that leaves atoms free to meet."""
+        ridge = RIDGE * energy_of(self.kernel, atoms).real
+        return np.linalg.solve(self.kernel(atoms, atoms) + np.diag(ridge), self.kernel(atoms, self.rows))
+
+    def unexplained(self, atoms: Any) -> Any:
+        """Return the share of the energy that the atoms leave unexplained."""
+        explained = (self.coefficients(atoms) * self.kernel(atoms, self.rows)).sum(axis=0)
+        return 1.0 - self.weights @ explained / self.energy
+
+    def gradient(self, atoms: Array) -> Array:
+        """Differentiate `unexplained` by each number of the atoms: complex steps, which cancel no digits."""
+        gradient = np.empty(atoms.shape)
+        for place in np.ndindex(*atoms.shape):
+            aside = atoms.astype(complex)
+            aside[place] += 1e-30j
+            gradient[place] = self.unexplained(aside).imag / 1e-30
+        return gradient
+
+    def curvature(self, atoms: Array) -> Array:
+        """Second derivatives by each number of the atoms, as Gauss and Newton estimate them for an atom alone."""
+        B, energy = self.coefficients(atoms), energy_of(self.kernel, atoms)
+        steepness = np.abs(B * self.kernel.slope(atoms, self.rows)) @ self.weights
+        steepness /= np.abs(B * self.kernel(atoms, self.rows)) @ self.weights
+        by_atom = 2.0 * (B**2 @ self.weights) / self.energy * energy * self.kernel.tangent * steepness
+        by_atom = np.maximum(by_atom, LEAST_CURVATURE * by_atom.max())
+        return np.repeat(by_atom[:, None], atoms.shape[1], axis=1)
+
+
+def descend(scene: Scene, atoms: Array, n_evaluations: int) -> Array:
+    """Move atoms to where they leave less unexplained: BFGS, the inverse Hessian multiplied out from the last steps."""
+    steps: list[tuple[Array, Array]] = []
+    value, gradient, length = scene.unexplained(atoms), scene.gradient(atoms), 1.0
+    for _ in range(n_evaluations - 1):
+        inverse = np.diag(1.0 / scene.curvature(atoms).ravel())
+        if steps:
+            s, y = steps[-1]
+            inverse = inverse * (s @ y) / (y @ inverse @ y)
+        for s, y in steps:
+            change = np.eye(atoms.size) - np.outer(s, y) / (s @ y)
+            inverse = change @ inverse @ change.T + np.outer(s, s) / (s @ y)
+        direction = (inverse @ gradient.ravel()).reshape(atoms.shape)
+        there = atoms - length * direction
+        gained = value - scene.unexplained(there)
+        if gained < LEAST_GAIN * length * (gradient * direction).sum():
+            length *= SHORTER
+            continue
+        s, y = (there - atoms).ravel(), (scene.gradient(there) - gradient).ravel()
+        if s @ y > 0.0:
+            steps = [*steps, (s, y)][-STEPS_KEPT:]
+        atoms, value, gradient, length = there, value - gained, scene.gradient(there), 1.0
+        if gained < WORTH_ANOTHER_STEP * value:
+            break
+    return atoms
+
+
+def apart(kernel: Function, atoms: Array) -> list[int]:
+    """Places of the atoms that are independent of those before them."""
+    kept: list[int] = []
+    for place, atom in enumerate(atoms):
+        outside = residual_gram(kernel, atoms[kept], atom[None])[0, 0]
+        if outside > DEPENDENT * kernel(atom[None], atom[None])[0, 0]:
+            kept.append(place)
+    return kept
+
+
+@dataclass(eq=False)
+class Atom:
+    """A row of the stream, by its position, or a point that has moved from there.
+
+    `seen` are the rows that came since it was admitted, `column` its kernel values with the rows, as far as known.
+    """
+
+    origin: int
+    point: Array
+    has_moved: bool = False
+    seen: set[int] = field(default_factory=set)
+    column: Array = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass
@@ -107,35 +231,45 @@ class NaiveStream:
         max_atoms: int | None,
         tolerance: float,
         half_life: float | None = None,
+        atoms: str = "moved",
         seed: int = 0,
     ) -> None:
         self.kernel = kernel
         self.max_atoms = max_atoms
         self.tolerance = tolerance
         self.half_life = half_life
+        self.mode = atoms
         self.seed = seed
+        self.sample_size = MOST_SAMPLED_ROWS
+        if max_atoms is not None:
+            self.sample_size = min(max(SAMPLED_ROWS_PER_ATOM * max_atoms, LEAST_SAMPLED_ROWS), MOST_SAMPLED_ROWS)
         self.rows = np.empty((0, n_features))
+        self.energies = np.empty(0)
         self.weights = np.empty(0)
         self.arrival = np.empty(0)
-        self.atoms: list[int] = []
-        self.seen: dict[int, set[int]] = {}
+        self.atoms: list[Atom] = []
         self.recorded = np.empty((0, 0))
-        self._gram = np.empty((0, 0))
         self.n_removed = 0
         self.n_put_off = 0
         self.n_drifts = 0
+        self.n_replays = self.n_moves = self.n_refused = self.n_met = 0
         self.start_anew()
 
     def start_anew(self) -> None:
         """Reset the search schedule and the detection of drift."""
-        self.reset_schedule()
+        self.countdown, self.usual_residual, self.spread, self.n_blocks = 0, np.inf, 0.0, 0
         self.n_rows_searched = 0
+        self.start_new_level()
+
+    def start_new_level(self) -> None:
+        """Reset the detection of drift."""
         self.shares: list[float] = []
         self.level = self.variance = self.cusum_up = self.cusum_down = 0.0
 
-    def reset_schedule(self) -> None:
-        """Search as often as at the beginning."""
-        self.countdown, self.usual_residual, self.spread, self.n_blocks = 0, np.inf, 0.0, 0
+    @property
+    def moves_atoms(self) -> bool:
+        """Whether atoms move."""
+        return self.mode == "moved" and self.max_atoms is not None
 
     # The stream
 
@@ -143,6 +277,20 @@ class NaiveStream:
         """Take in a block."""
         if self.max_atoms is not None:
             self.shrink(self.max_atoms)
+        block = self.take(rows, weights)
+        if self.atoms:
+            self.watch(block)
+        if self.max_atoms is None:
+            if not self.is_explained(block):
+                self.become(self.atoms, self.search_by_tolerance(block))
+            self.record(block)
+        elif self.is_explained(block) or not self.is_due(block):
+            self.record(block)
+        else:
+            self.search(block, self.max_atoms)
+
+    def take(self, rows: Array, weights: Array) -> range:
+        """Take in the rows, their weights and their times in the race, but record nothing."""
         if self.half_life is not None:
             self.forget(2.0 ** (-len(rows) / self.half_life))
             weights = weights * 2.0 ** (-np.arange(len(rows))[::-1] / self.half_life)
@@ -150,15 +298,17 @@ class NaiveStream:
         contents = sum(int(bits) for bits in rows.view(np.uint64).ravel()) % 2**64
         _, times = np.random.default_rng([self.seed, block.start, contents]).standard_exponential((2, len(rows)))
         self.rows = np.concatenate([self.rows, rows])
+        self.energies = np.concatenate([self.energies, energy_of(self.kernel, rows)])
         self.weights = np.concatenate([self.weights, weights])
         with np.errstate(divide="ignore"):
             self.arrival = np.concatenate([self.arrival, np.log(times) - np.log(weights)])
-        if self.atoms:
-            self.watch(block)
-        self.search(block)
+        return block
+
+    def record(self, block: range) -> None:
+        """Record a block in the span of the atoms."""
         for atom in self.atoms:
-            self.seen[atom] |= set(block)
-        self.recorded = np.concatenate([self.recorded, self.project(self.atoms, rows)])
+            atom.seen |= set(block)
+        self.recorded = np.concatenate([self.recorded, self.project(self.rows[block])])
 
     def forget(self, factor: float) -> None:
         """Multiply the weights of all rows by a factor."""
@@ -169,20 +319,19 @@ class NaiveStream:
         """Take in the rows of another stream as if they had come after these."""
         offset, n = len(self.rows), len(self.rows) + len(other.rows)
         self.rows = np.concatenate([self.rows, other.rows])
+        self.energies = np.concatenate([self.energies, other.energies])
         self.weights = np.concatenate([self.weights, other.weights])
         self.arrival = np.concatenate([self.arrival, other.arrival])
+        self.sample_size = min(self.sample_size, other.sample_size)
         for atom in self.atoms:
-            self.seen[atom] |= set(range(offset, n))
-        joined: list[int] = []
+            atom.seen |= set(range(offset, n))
+        atoms = list(self.atoms)
         for atom in other.atoms:
-            gram = self.residual_gram(self.atoms + joined, range(offset + atom, offset + atom + 1))
-            if gram[0, 0] > DEPENDENT * self.kernel(self.rows[[offset + atom]], self.rows[[offset + atom]])[0, 0]:
-                joined.append(offset + atom)
-                self.seen[offset + atom] = {offset + row for row in other.seen[atom]} | set(range(offset))
-        recorded = np.pad(self.recorded, ((0, 0), (0, len(joined))))
-        atoms = self.atoms + joined
-        inner = other.recorded @ self.kernel(other.rows[other.atoms], self.rows[atoms])
-        theirs = np.linalg.solve(self.kernel(self.rows[atoms], self.rows[atoms]), inner.T).T
+            if self.is_independent(atoms, atom):
+                seen = {offset + row for row in atom.seen} | set(range(offset))
+                atoms.append(Atom(offset + atom.origin, atom.point, atom.has_moved, seen))
+        recorded = np.pad(self.recorded, ((0, 0), (0, len(atoms) - len(self.atoms))))
+        theirs = self.reprojected(other.recorded, other.atoms, atoms)
         self.atoms, self.recorded = atoms, np.concatenate([recorded, theirs])
         self.start_anew()
         if self.max_atoms is not None:
@@ -190,22 +339,20 @@ class NaiveStream:
 
     def shrink(self, max_atoms: int) -> None:
         """Remove atoms one by one, each time the one whose loss costs the sample least."""
-        kept = list(self.atoms)
+        kept, sample = list(self.atoms), self.selection_sample()
         while len(kept) > max_atoms:
-            costs = {}
-            for atom in kept:
-                rest = [other for other in kept if other != atom]
-                own = self.residuals(rest, [atom])[0] * self.weights[atom] / self.weights.sum()
-                costs[atom] = self.sampled_loss(kept, atom) + own
-            tie = TIE * np.diagonal(self._gram)[kept].max()
-            kept.remove(max(atom for atom in kept if costs[atom] <= min(costs.values()) + tie))
+            costs = [
+                loss + self.share(atom, 0.0) * outside
+                for atom, (loss, outside) in zip(kept, self.sampled_losses(kept, *sample), strict=True)
+            ]
+            tie = min(costs) + TIE * max(self.energies[atom.origin] for atom in self.atoms)
+            tied = [atom for atom, cost in zip(kept, costs, strict=True) if cost <= tie]
+            kept.remove(max(tied, key=lambda atom: atom.origin))
         self.become(kept, [])
 
     def watch(self, block: range) -> None:
         """Page's test on the unexplained shares of blocks; a rise makes searches frequent again."""
-        a = self.weights[block]
-        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
-        residual = np.diagonal(self.residual_gram(self.atoms, block))
+        a, energy, residual = self.weights[block], self.energies[block], self.residuals(self.atoms, block)
         if a @ energy == 0.0:
             return
         share = max(a @ residual, 0.0) / (a @ energy)
@@ -221,14 +368,20 @@ class NaiveStream:
             if max(self.cusum_up, self.cusum_down) >= SIGNAL:
                 if self.cusum_up >= SIGNAL:
                     self.n_drifts += 1
-                    self.reset_schedule()
-                self.shares, self.cusum_up, self.cusum_down = [], 0.0, 0.0
-                self.level = self.variance = 0.0
+                    self.search_at_once(block)
+                self.start_new_level()
                 value = share
         self.shares.append(value)
         gain = 1.0 / min(len(self.shares), MEMORY)
         self.variance = (1.0 - gain) * (self.variance + gain * (value - self.level) ** 2)
         self.level += gain * (value - self.level)
+
+    def search_at_once(self, block: range) -> None:
+        """Search now, then as in a stream half as old as the rows before the block that still count."""
+        past = self.weights[: block.start]
+        rows_that_count = past.sum() ** 2 / (past**2).sum()
+        self.countdown, self.usual_residual, self.spread = 0, np.inf, 0.0
+        self.n_blocks = min(self.n_blocks, int(rows_that_count / 2 / len(block)))
 
     def standard_error(self, mean: float, a: Array, energy: Array) -> float:
         """Predict the standard error of a block's mean residual from the last spread, or the largest possible."""
@@ -239,245 +392,351 @@ class NaiveStream:
 
     def recount(self) -> None:
         """Record every row again in the span of the final atoms."""
-        self.recorded = self.project(self.atoms, self.rows)
-        self.seen = {atom: set(range(len(self.rows))) for atom in self.atoms}
-
-    def search(self, block: range) -> None:
-        """Search a block for atoms."""
-        if self.is_explained(block):
-            return
-        if self.max_atoms is None:
-            self.become(self.atoms, self.search_by_tolerance(block))
-            return
-        a, energy = self.weights[block], np.diagonal(self.kernel(self.rows[block], self.rows[block]))
-        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
-        mean = np.average(residual, weights=a)
-        self.n_blocks += 1
-        if self.countdown > 0 and mean - 2.0 * self.standard_error(mean, a, energy) <= UNUSUAL * self.usual_residual:
-            self.countdown -= 1
-            self.n_put_off += 1
-            return
-        n_atoms = len(self.atoms)
-        if n_atoms < self.max_atoms:
-            self.become(self.atoms, self.fill(block, self.max_atoms))
-        fills = n_atoms < len(self.atoms) < self.max_atoms
-        if len(self.atoms) == self.max_atoms:
-            self.swap(block, mean)
-        self.countdown = 0 if fills else min(int(PAUSE * self.n_blocks), LONGEST_PAUSE)
-        self.spread = float(np.sqrt(np.average((residual - mean) ** 2, weights=a)) / mean) if mean > 0.0 else 0.0
-        sample, normalised = self.selection_sample(SCREENING_ROWS)
-        in_block = a @ np.diagonal(self.residual_gram(self.atoms, block)) / a.sum()
-        self.usual_residual = max(
-            float(in_block), float(normalised @ np.maximum(self.residuals(self.atoms, sample), 0.0))
-        )
-        self.n_rows_searched = block.stop
+        self.recorded = self.project(self.rows)
+        for atom in self.atoms:
+            atom.seen = set(range(len(self.rows)))
 
     def is_explained(self, block: range) -> bool:
         """Return whether a block leaves nothing to explain."""
-        a = self.weights[block]
-        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
-        residual = np.maximum(np.diagonal(self.residual_gram(self.atoms, block)), 0.0)
-        return not a.any() or (self.tolerance > 0.0 and bool(a @ residual <= self.tolerance * (a @ energy)))
+        a, residual = self.weights[block], np.maximum(self.residuals(self.atoms, block), 0.0)
+        explained = bool(a @ residual <= self.tolerance * (a @ self.energies[block]))
+        return not a.any() or (self.tolerance > 0.0 and explained)
 
-    def search_by_tolerance(self, block: range) -> list[int]:
+    def is_due(self, block: range) -> bool:
+        """Return whether to search a block: after the pause, or earlier if it is explained worse than usual."""
+        self.n_blocks += 1
+        if self.countdown == 0:
+            return True
+        a, mean = self.weights[block], self.mean_residual(block)
+        error = self.standard_error(mean, a, self.energies[block])
+        n_paused = (block.start - self.n_rows_searched) // len(block)
+        least = LEAST_MOVING_PAUSE if self.moves_atoms else LEAST_PAUSE
+        if mean - 2.0 * error > UNUSUAL * self.usual_residual and n_paused >= least * (self.n_blocks - 1 - n_paused):
+            return True
+        # The first rows after a search show how much it leaves.
+        if block.start == self.n_rows_searched:
+            self.usual_residual = min(self.usual_residual, mean)
+        self.countdown -= 1
+        self.n_put_off += 1
+        return False
+
+    def search(self, block: range, max_atoms: int) -> None:
+        """Search a block for atoms, record it and move the atoms."""
+        residual, n_atoms = np.maximum(self.residuals(self.atoms, block), 0.0), len(self.atoms)
+        mean = np.average(residual, weights=self.weights[block])
+        if n_atoms < max_atoms:
+            self.become(self.atoms, self.fill(block, max_atoms))
+        if len(self.atoms) == max_atoms:
+            self.swap(block, mean)
+        in_block = self.mean_residual(block)
+        self.record(block)
+        if self.moves_atoms:
+            self.move()
+        fills = n_atoms < len(self.atoms) < max_atoms
+        pause = MOVING_PAUSE if self.moves_atoms else PAUSE
+        self.countdown = 0 if fills else min(int(pause * self.n_blocks), LONGEST_PAUSE)
+        deviation = np.sqrt(np.average((residual - mean) ** 2, weights=self.weights[block]))
+        self.spread = float(deviation / mean) if mean > 0.0 else 0.0
+        sample, normalised = self.selection_sample(SCREENING_ROWS)
+        in_sample = float(normalised @ np.maximum(self.residuals(self.atoms, sample), 0.0))
+        # Atoms that have moved for the sampled rows explain later ones less well.
+        self.usual_residual = OPTIMISM * in_sample if self.moves_atoms else max(in_block, in_sample)
+        self.n_rows_searched = block.stop
+
+    def search_by_tolerance(self, block: range) -> list[Atom]:
         """Choose rows until the block is explained."""
-        a = self.weights[block]
-        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
-        joined: list[int] = []
+        a, energy = self.weights[block], self.energies[block]
+        joined: list[Atom] = []
         while True:
             R = self.residual_gram(self.atoms + joined, block)
             if self.tolerance > 0.0 and a @ np.diagonal(R) <= self.tolerance * (a @ energy):
                 return joined
-            gains = {row: gain(R[:, j], j, a) for j, row in self.candidates(R, block, joined)}
+            gains = {j: gain(R[:, j], j, a) for j in self.candidates(R, block, joined)}
             if not gains:
                 return joined
-            joined.append(max(gains, key=lambda row: gains[row]))
+            joined.append(self.atom(block[max(gains, key=lambda j: gains[j])]))
 
-    def fill(self, block: range, max_atoms: int) -> list[int]:
+    def fill(self, block: range, max_atoms: int) -> list[Atom]:
         """Choose rows that are worth an atom below the budget."""
-        joined: list[int] = []
+        joined: list[Atom] = []
         mean_energy = self.energy / self.weights.sum()
         while len(self.atoms) + len(joined) < max_atoms:
             atoms = self.atoms + joined
             R, a, total_weight = self.residual_gram(atoms, block), self.weights[block], self.weights.sum()
             gains = {
-                row: cautious_gain(np.delete(R[:, j], j), R[j, j], np.delete(a, j), a[j] / total_weight)
+                j: cautious_gain(np.delete(R[:, j], j), R[j, j], np.delete(a, j), a[j] / total_weight)
                 if atoms
                 else gain(R[:, j], j, a)
-                for j, row in self.candidates(R, block, joined)
+                for j in self.candidates(R, block, joined)
             }
-            best = max(gains, key=lambda row: gains[row], default=None)
+            best = max(gains, key=lambda j: gains[j], default=None)
             if best is None or gains[best] <= 0.0:
                 break
             if atoms and gains[best] * max_atoms <= self.tolerance * mean_energy:
                 break
-            joined.append(best)
+            joined.append(self.atom(block[best]))
         return joined
 
     def swap(self, block: range, mean: float) -> None:
-        """Let rows sampled since the last search replace atoms, each time the pair that gains most."""
-        candidates = [row for row in self.selection_sample()[0] if row >= self.n_rows_searched][:MOST_CANDIDATES]
-        for _ in range(MOST_ROUNDS):
-            gains = {row: self.sampled_gain(row) for row in candidates if row not in self.atoms}
-            candidates = [row for row in sorted(gains, key=lambda row: -gains[row]) if gains[row] > 0.0]
+        """Let rows sampled since the last search replace atoms, each time the pair that gains most.
+
+        Atoms that move find their places themselves: one round, by a part of the sample, is enough for them, and a row
+        counts for itself only by what it weighs beyond the mean.
+        """
+        whole, most = self.selection_sample()[0], MOST_CANDIDATES
+        sample, n_rounds, usual_weight = self.selection_sample(), MOST_ROUNDS, 0.0
+        if self.moves_atoms:
+            most, n_rounds, usual_weight = SCREENING_ROWS, 1, float(self.weights[whole].mean())
+            sample = self.selection_sample(max(DECIDING_ROWS * len(self.atoms), SCREENING_ROWS))
+        candidates = [self.atom(row) for row in whole if row >= self.n_rows_searched][:most]
+        for _ in range(n_rounds):
+            present = {atom.origin for atom in self.atoms if not atom.has_moved}
+            gains = {new: self.sampled_gain(new, usual_weight) for new in candidates if new.origin not in present}
+            candidates = [new for new in sorted(gains, key=lambda new: -gains[new]) if gains[new] > 0.0]
             waiting, candidates = candidates[:MOST_JUDGED], candidates[: 4 * MOST_JUDGED]
             atoms, recorded, total_profit = list(self.atoms), self.recorded, 0.0
             while waiting:
-                offers = {row: self.offer(atoms, recorded, row, block) for row in waiting}
-                best = max(waiting, key=lambda row: offers[row][0])
+                offers = {new: self.offer(atoms, recorded, new, block, *sample, usual_weight) for new in waiting}
+                best = max(waiting, key=lambda new: offers[new][0])
                 profit, rival = offers[best]
                 if profit <= 0.0:
                     break
-                rest = [atom for atom in atoms if atom != rival]
+                rest = without(atoms, rival)
                 recorded = np.pad(self.reprojected(recorded, atoms, rest), ((0, 0), (0, 1)))
                 atoms = [*rest, best]
                 waiting.remove(best)
                 total_profit += profit
             if atoms == self.atoms:
                 break
-            self.become([atom for atom in self.atoms if atom in atoms], [row for row in atoms if row not in self.atoms])
+            self.become([atom for atom in self.atoms if atom in atoms], [new for new in atoms if new not in self.atoms])
             if total_profit <= WORTH_ANOTHER_ROUND * mean:
                 break
 
-    def sampled_gain(self, row: int) -> float:
+    def sampled_gain(self, new: Atom, usual_weight: float) -> float:
         """Cautious gain of a row, as a part of the sample shows it."""
-        (sample, normalised), atoms = self.selection_sample(SCREENING_ROWS), np.array(self.atoms, dtype=int)
-        own, others = np.array([row]), np.array(sample)
-        cross = self.gram(own, atoms) @ np.linalg.solve(
-            self.gram(atoms, atoms), self.gram(atoms, np.append(others, row))
-        )
-        products = (self.gram(own, np.append(others, row)) - cross)[0]
-        pivot, energy = products[-1], self.gram(own, own)[0, 0]
-        if self.weights[row] == 0.0 or pivot <= DEPENDENT * energy:
+        sample, normalised = self.selection_sample(SCREENING_ROWS)
+        pivot = self.outside(self.atoms, new)
+        if self.weights[new.origin] == 0.0 or not self.is_independent(self.atoms, new):
             return -np.inf
-        is_other = others != row
-        share = self.weights[row] / self.weights.sum()
-        return cautious_gain(products[:-1][is_other], pivot, normalised[is_other], share)
+        K, others = self.gram(self.atoms), np.array(sample) != new.origin
+        along = np.linalg.solve(K, self.kernel(self.points(self.atoms), new.point[None]))[:, 0]
+        products = self.columns([new])[0] - along @ self.columns(self.atoms)
+        return cautious_gain(products[sample][others], pivot, normalised[others], self.share(new, usual_weight))
 
-    def offer(self, atoms: list[int], recorded: Array, row: int, block: range) -> tuple[float, int]:
+    def offer(
+        self,
+        atoms: list[Atom],
+        recorded: Array,
+        new: Atom,
+        block: range,
+        sample: list[int],
+        normalised: Array,
+        usual_weight: float,
+    ) -> tuple[float, Atom]:
         """Return what the stream gains if a row replaces the cheapest atom, and that atom."""
-        (sample, normalised), total_weight = self.selection_sample(), self.weights.sum()
-        pivot = self.residuals(atoms, [row])[0]
-        if pivot <= DEPENDENT * self.gram(np.array([row]), np.array([row]))[0, 0]:
-            return -np.inf, -1
-        before, after = self.residuals(atoms, sample), self.residuals([*atoms, row], sample)
-        own_row = np.array(sample) == row
-        win = normalised @ np.where(own_row, 0.0, before - after) + self.weights[row] / total_weight * pivot
+        if not self.is_independent(atoms, new):
+            return -np.inf, new
+        *losses, (won, pivot) = self.sampled_losses([*atoms, new], sample, normalised)
+        win = won + self.share(new, usual_weight) * pivot
         costs = {}
         past = self.weights[: block.start]
-        for atom in atoms:
-            rest = [other for other in atoms if other != atom]
-            without = self.residuals([*rest, row], sample)
-            loss = normalised @ np.where(np.array(sample) == atom, 0.0, without - after)
-            costs[atom] = loss + self.weights[atom] / total_weight * self.residuals([*rest, row], [atom])[0]
-            seen = self.weights[sorted(self.seen.get(atom, set()))].sum()
+        for place, (atom, (lost, outside)) in enumerate(zip(atoms, losses, strict=True)):
+            loss = max(lost, 0.0)
+            costs[atom] = loss + self.share(atom, usual_weight) * outside
+            seen = self.weights[sorted(atom.seen)].sum()
             # The moments count if they record more rows of average weight than the sample has.
             if atom in self.atoms and seen * past.sum() / max((past**2).sum(), 1e-300) > len(sample):
-                alone = self.sampled_loss(atoms, atom)
+                alone, _ = self.sampled_losses(atoms, sample, normalised)[place]
                 record = self.recorded_loss(atoms, recorded, atom) / seen
-                in_sample = alone > NEGLIGIBLE * np.diagonal(self._gram)[block].max()
+                in_sample = alone > NEGLIGIBLE * self.energies[block].max()
                 costs[atom] = max(costs[atom], record * (min(loss / alone, 1.0) if in_sample else 1.0))
         rival = min(atoms, key=lambda atom: costs[atom])
         return float(win - costs[rival] - NEGLIGIBLE), rival
 
-    def selection_sample(self, most: int = MOST_SAMPLED_ROWS) -> tuple[list[int], Array]:
-        """Return the first rows to arrive, at most so many, and their normalised weights."""
+    def share(self, atom: Atom, usual_weight: float) -> float:
+        """Share of the stream that an atom's row counts for by itself."""
+        return float(max(self.weights[atom.origin] - usual_weight, 0.0) / self.weights.sum())
+
+    def move(self) -> None:
+        """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded."""
+        sample, stands_for = self.sample()
+        if len(sample) < ROWS_TO_MOVE * max(len(self.atoms), 1):
+            return
+        holds_all = len(sample) < self.sample_size
+        deciding, judging, n_evaluations = slice(None), slice(None), EVALUATIONS
+        if not holds_all:
+            n = min(DECIDING_ROWS * len(self.atoms), len(sample) // 2)
+            deciding, judging, n_evaluations = slice(n), slice(n, 2 * n), LATER_EVALUATIONS
+        scene = Scene(self.kernel, self.rows[sample[deciding]], stands_for[deciding])
+        there = descend(scene, self.points(self.atoms), n_evaluations)
+        moved = [
+            Atom(atom.origin, point, atom.has_moved or bool((point != atom.point).any()), set(atom.seen))
+            for atom, point in zip(self.atoms, there, strict=True)
+        ]
+        self.n_met += len(moved)
+        moved = [moved[place] for place in apart(self.kernel, there)]
+        self.n_met -= len(moved)
+        if np.array_equal(self.points(moved), self.points(self.atoms)):
+            moved = self.atoms
+        a = stands_for[judging]
+        left, leaves = (self.residuals(atoms, sample[judging]) for atoms in (self.atoms, moved))
+        gained = a @ (left - leaves) / a.sum() * self.weights.sum()
+        if holds_all:
+            if gained > 0.0:
+                self.atoms = moved
+                self.n_replays += 1
+            self.recount()
+        else:
+            recorded, before = self.reprojected(self.recorded, self.atoms, moved), self.recorded_energy
+            kept = float(self.weights @ self.lengths(recorded, moved))
+            if HORIZON * gained <= before - kept:
+                self.n_refused += 1
+                return
+            self.atoms, self.recorded = moved, recorded
+            self.n_moves += 1
+        self.start_new_level()
+
+    def sample(self, most: int = MOST_SAMPLED_ROWS) -> tuple[list[int], Array]:
+        """Return the first rows to arrive, at most so many, and the weights that they stand for."""
         running = np.flatnonzero(self.weights > 0.0)
-        size = MOST_SAMPLED_ROWS
-        if self.max_atoms is not None:
-            size = min(max(SAMPLED_ROWS_PER_ATOM * self.max_atoms, LEAST_SAMPLED_ROWS), MOST_SAMPLED_ROWS)
-        size = min(size, most)
+        size = min(self.sample_size, most)
         first = running[np.argsort(self.arrival[running], kind="stable")][:size]
         a = self.weights[first]
         if len(first) == size:
             a = a / -np.expm1(-a * np.exp(self.arrival[first[-1]]))
             a[-1] = 0.0
-        return first.tolist(), a / a.sum()
+        return first.tolist(), a
 
-    def sampled_loss(self, atoms: list[int], atom: int) -> float:
-        """Return what the sample, the atom's own row left out, would lose without an atom."""
-        sample, normalised = self.selection_sample()
-        rest = [other for other in atoms if other != atom]
-        lost = self.residuals(rest, sample) - self.residuals(atoms, sample)
-        return float(normalised @ np.where(np.array(sample) == atom, 0.0, lost))
+    def selection_sample(self, most: int = MOST_SAMPLED_ROWS) -> tuple[list[int], Array]:
+        """Return the first rows to arrive, at most so many, and their normalised weights."""
+        sample, a = self.sample(most)
+        return sample, a / a.sum()
 
-    def recorded_loss(self, atoms: list[int], recorded: Array, atom: int) -> float:
+    def sampled_losses(self, atoms: list[Atom], sample: list[int], normalised: Array) -> list[tuple[float, float]]:
+        """Return for each atom what the sample would lose without it, and its squared distance to the others.
+
+        An atom's own row is left out; the row that an atom has moved from counts as if it had come along.
+        """
+        K, cross, rows = self.gram(atoms), self.columns(atoms)[:, sample], np.array(sample)
+        explained = (cross * np.linalg.solve(K, cross)).sum(axis=0)
+        losses = []
+        for place, atom in enumerate(atoms):
+            rest = np.arange(len(atoms)) != place
+            others, products = K[np.ix_(rest, rest)], K[rest, place]
+            outside = K[place, place] - products @ np.linalg.solve(others, products)
+            lost = explained - (cross[rest] * np.linalg.solve(others, cross[rest])).sum(axis=0)
+            losses.append((float(normalised @ lost - normalised[rows == atom.origin].sum() * outside), float(outside)))
+        return losses
+
+    def recorded_loss(self, atoms: list[Atom], recorded: Array, atom: Atom) -> float:
         """Energy that the recorded vectors would lose if projected onto the other atoms."""
-        K = self.kernel(self.rows[atoms], self.rows[atoms])
-        rest, place = [other for other in atoms if other != atom], atoms.index(atom)
+        rest, place = without(atoms, atom), atoms.index(atom)
         lost = recorded - np.insert(self.reprojected(recorded, atoms, rest), place, 0.0, axis=1)
-        return float(self.weights[: len(recorded)] @ np.einsum("ni,ij,nj->n", lost, K, lost))
+        return float(self.weights[: len(recorded)] @ self.lengths(lost, atoms))
 
-    def residuals(self, atoms: list[int], rows: list[int]) -> Array:
-        """Squared distances of rows to the span of atoms."""
-        chosen, others = np.array(atoms, dtype=int), np.array(rows)
-        cross = self.gram(chosen, others)
-        explained = cross * np.linalg.solve(self.gram(chosen, chosen), cross)
-        return np.diagonal(self._gram)[others] - explained.sum(axis=0)
-
-    def gram(self, left: Array, right: Array) -> Array:
-        """Kernel values of rows by their positions, each computed once."""
-        known = len(self._gram)
-        if known < len(self.rows):
-            new = self.kernel(self.rows[known:], self.rows)
-            self._gram = np.block([[self._gram, new[:, :known].T], [new]])
-        return self._gram[np.ix_(left, right)]
-
-    def candidates(self, R: Array, block: range, joined: list[int]) -> list[tuple[int, int]]:
-        """Rows that could become atoms: those with weight that are not atoms yet and independent of the atoms."""
-        energy = np.diagonal(self.kernel(self.rows[block], self.rows[block]))
+    def candidates(self, R: Array, block: range, joined: list[Atom]) -> list[int]:
+        """Places in the block of rows that could become atoms: with weight, and independent of the atoms."""
+        taken = {atom.origin for atom in joined}
         return [
-            (j, row)
+            j
             for j, row in enumerate(block)
-            if self.weights[row] > 0.0 and row not in joined and R[j, j] > DEPENDENT * energy[j]
+            if self.weights[row] > 0.0 and row not in taken and R[j, j] > DEPENDENT * self.energies[row]
         ]
 
-    def become(self, stayed: list[int], joined: list[int]) -> None:
+    def become(self, stayed: list[Atom], joined: list[Atom]) -> None:
         """Change the atoms: recorded vectors lose what only removed atoms span; along new atoms nothing is recorded."""
         self.n_removed += len(self.atoms) - len(stayed)
         self.recorded = self.reprojected(self.recorded, self.atoms, stayed)
         self.recorded = np.pad(self.recorded, ((0, 0), (0, len(joined))))
         self.atoms = stayed + joined
-        self.seen.update({atom: set() for atom in joined})
 
     # Spans
 
-    def project(self, atoms: list[int], rows: Array) -> Array:
+    def points(self, atoms: list[Atom]) -> Array:
+        """Where atoms are."""
+        return np.array([atom.point for atom in atoms]).reshape(len(atoms), self.rows.shape[1])
+
+    def gram(self, atoms: list[Atom]) -> Array:
+        """Kernel values of atoms with each other."""
+        return np.asarray(self.kernel(self.points(atoms), self.points(atoms)))
+
+    def atom(self, row: int) -> Atom:
+        """Make an atom of a row."""
+        return Atom(row, self.rows[row])
+
+    def columns(self, atoms: list[Atom]) -> Array:
+        """Kernel values of atoms with all rows, each computed once."""
+        for atom in atoms:
+            if len(atom.column) < len(self.rows):
+                new = self.kernel(atom.point[None], self.rows[len(atom.column) :])[0]
+                atom.column = np.concatenate([atom.column, new])
+        return np.array([atom.column for atom in atoms]).reshape(len(atoms), len(self.rows))
+
+    def residuals(self, atoms: list[Atom], rows: list[int] | range) -> Array:
+        """Squared distances of rows to the span of atoms."""
+        cross = self.columns(atoms)[:, list(rows)]
+        explained = cross * np.linalg.solve(self.gram(atoms), cross) if atoms else cross
+        return np.asarray(self.energies[list(rows)] - explained.sum(axis=0))
+
+    def mean_residual(self, block: range) -> float:
+        """Weighted mean of the residuals of a block's rows."""
+        return float(np.average(np.maximum(self.residuals(self.atoms, block), 0.0), weights=self.weights[block]))
+
+    def outside(self, atoms: list[Atom], atom: Atom) -> float:
+        """Squared distance of an atom to the span of others."""
+        return float(residual_gram(self.kernel, self.points(atoms), atom.point[None])[0, 0])
+
+    def is_independent(self, atoms: list[Atom], atom: Atom) -> bool:
+        """Return whether an atom is outside the span of others."""
+        return self.outside(atoms, atom) > DEPENDENT * energy_of(self.kernel, atom.point[None])[0]
+
+    def project(self, rows: Array) -> Array:
         """Coefficients of the rows' projections over the atoms."""
-        return coefficients_over(self.kernel, self.rows[atoms], rows)
+        return coefficients_over(self.kernel, self.points(self.atoms), rows)
 
-    def residual_gram(self, atoms: list[int], block: range) -> Array:
+    def residual_gram(self, atoms: list[Atom], block: range) -> Array:
         """Residual inner products of a block's rows."""
-        return residual_gram(self.kernel, self.rows[atoms], self.rows[block])
+        return residual_gram(self.kernel, self.points(atoms), self.rows[block])
 
-    def reprojected(self, recorded: Array, atoms: list[int], rest: list[int]) -> Array:
-        """Project vectors, given over some atoms, onto the span of some of these."""
-        if rest == atoms:
+    def reprojected(self, recorded: Array, atoms: list[Atom], others: list[Atom]) -> Array:
+        """Project vectors, given over some atoms, onto the span of others."""
+        if others == atoms:
             return recorded
-        inner = recorded @ self.kernel(self.rows[atoms], self.rows[rest])
-        return np.linalg.solve(self.kernel(self.rows[rest], self.rows[rest]), inner.T).T
+        inner = recorded @ self.kernel(self.points(atoms), self.points(others))
+        return np.linalg.solve(self.gram(others), inner.T).T
+
+    def lengths(self, recorded: Array, atoms: list[Atom]) -> Array:
+        """Squared lengths of vectors given over atoms."""
+        return np.einsum("ni,ij,nj->n", recorded, self.gram(atoms), recorded)
 
     # Answers
 
     @property
     def energy(self) -> float:
         """Weighted sum of k(x, x)."""
-        return float(sum(a * self.kernel(x[None], x[None])[0, 0] for a, x in zip(self.weights, self.rows, strict=True)))
+        return float(self.weights @ self.energies)
 
     @property
     def recorded_energy(self) -> float:
         """Weighted squared lengths of the recorded vectors."""
-        return float(self.weights @ np.diagonal(self.recorded_gram()))
+        return float(self.weights @ self.lengths(self.recorded, self.atoms))
+
+    @property
+    def positions(self) -> list[int]:
+        """Positions of the atoms' rows; the complements of those that atoms have moved from."""
+        return [~atom.origin if atom.has_moved else atom.origin for atom in self.atoms]
 
     def recorded_gram(self) -> Array:
         """Inner products of the recorded vectors, shape (n, n)."""
-        return self.recorded @ self.kernel(self.rows[self.atoms], self.rows[self.atoms]) @ self.recorded.T
+        return np.asarray(self.recorded @ self.gram(self.atoms) @ self.recorded.T)
 
     def with_pending(self, rows: Array, weights: Array) -> Self:
         """Return a copy that has taken in a block that is not full."""
         twin = deepcopy(self)
         if len(rows):
             twin.advance(rows, weights)
+        elif self.max_atoms is not None:
+            twin.shrink(self.max_atoms)
         return twin
 
     def axes(self, n_components: int, *, center: bool) -> Axes:
@@ -490,7 +749,12 @@ class NaiveStream:
         values, vectors = np.linalg.eigh(np.outer(root, root) * (centring @ self.recorded_gram() @ centring.T))
         values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components]
         combinations = (centring @ self.recorded).T @ (root[:, None] * vectors) / np.sqrt(values)
-        return Axes(self.kernel, self.rows[self.atoms], values / divisor, combinations, mean @ self.recorded)
+        return Axes(self.kernel, self.points(self.atoms), values / divisor, combinations, mean @ self.recorded)
+
+
+def without(atoms: list[Atom], atom: Atom) -> list[Atom]:
+    """All atoms but one."""
+    return [other for other in atoms if other is not atom]
 
 
 def learn(
@@ -502,12 +766,50 @@ def learn(
     tolerance: float,
     block_size: int,
     half_life: float | None = None,
-    two_passes: bool = False,
+    atoms: str = "moved",
 ) -> NaiveStream:
     """Take in a stream block by block, including an incomplete block at its end."""
-    stream = NaiveStream(kernel, rows.shape[1], max_atoms=max_atoms, tolerance=tolerance, half_life=half_life)
-    for start in range(0, len(rows), block_size):
-        stream.advance(rows[start : start + block_size], weights[start : start + block_size])
-    if two_passes:
-        stream.recount()
+    stream = NaiveStream(
+        kernel, rows.shape[1], max_atoms=max_atoms, tolerance=tolerance, half_life=half_life, atoms=atoms
+    )
+    for block in blocks_of(rows, block_size):
+        stream.advance(rows[block], weights[block])
     return stream
+
+
+def fit(
+    rows: Array,
+    weights: Array,
+    kernel: Function,
+    *,
+    max_atoms: int | None,
+    tolerance: float,
+    block_size: int,
+    half_life: float | None = None,
+    atoms: str = "moved",
+) -> NaiveStream:
+    """Choose atoms in a first pass, with a budget from a sample of all rows in random order; record in a second."""
+    settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": tolerance, "atoms": atoms}
+    if max_atoms is None:
+        stream = learn(rows, weights, kernel, block_size=block_size, half_life=half_life, **settings)
+    else:
+        stream = NaiveStream(kernel, rows.shape[1], half_life=half_life, **settings)
+        for block in blocks_of(rows, block_size):
+            stream.take(rows[block], weights[block])
+        sample, stands_for = stream.sample()
+        order = np.argsort(sample)[np.random.default_rng(stream.seed).permutation(len(sample))]
+        chooser = NaiveStream(kernel, rows.shape[1], **settings)
+        chooser.sample_size = len(sample) + 1
+        for block in blocks_of(order, block_size):
+            chooser.advance(rows[sample][order[block]], stands_for[order[block]])
+        if chooser.moves_atoms:
+            chooser.move()
+        stream.atoms = [Atom(sample[order[atom.origin]], atom.point, atom.has_moved) for atom in chooser.atoms]
+        stream.n_replays = chooser.n_replays
+    stream.recount()
+    return stream
+
+
+def blocks_of(rows: Array, block_size: int) -> list[slice]:
+    """Cut rows into blocks, the last one perhaps shorter."""
+    return [slice(start, start + block_size) for start in range(0, len(rows), block_size)]

@@ -1,16 +1,19 @@
 """Strategies of the property tests: rows, kernels, cuts of a stream, budgets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import naive
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from streamkpca import StreamingKernelPCA, kernels
+from streamkpca.dictionary import selection
 
 Array = npt.NDArray[np.float64]
 
@@ -40,6 +43,11 @@ LINEAR = KernelCase(kernels.Linear(), naive.linear())
 def rbf_cases() -> st.SearchStrategy[KernelCase]:
     """Draw RBF kernels, but none so narrow that no row resembles another."""
     return st.builds(_rbf, st.sampled_from([0.02, 0.3, 1.0]))
+
+
+def local_cases() -> st.SearchStrategy[KernelCase]:
+    """Draw RBF kernels under which atoms stay far from dependent: a descent multiplies rounding by their condition."""
+    return st.builds(_rbf, st.sampled_from([0.3, 1.0]))
 
 
 def polynomial_cases() -> st.SearchStrategy[KernelCase]:
@@ -164,3 +172,14 @@ def untied_budgets() -> st.SearchStrategy[dict[str, Any]]:
 def streaming_model(n_components: int | float, **settings: Any) -> StreamingKernelPCA:
     """Make a model whose axes use every atom, so that exact formulas apply."""
     return StreamingKernelPCA(n_components, noise_variance=None, **settings)
+
+
+@contextmanager
+def small_samples(rows_per_atom: int | None) -> Iterator[None]:
+    """Let streams, and their plain twins, that begin here judge atoms by so few sampled rows; None changes nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if rows_per_atom is not None:
+            for name in ("SAMPLED_ROWS_PER_ATOM", "LEAST_SAMPLED_ROWS"):
+                patch.setattr(naive, name, rows_per_atom)
+                patch.setattr(selection, f"_{name}", rows_per_atom)
+        yield

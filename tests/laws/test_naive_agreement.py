@@ -1,4 +1,10 @@
-"""The streaming model against the slow and obvious one: the same atoms, moments, axes and answers."""
+"""The streaming model against the slow and obvious one: the same atoms, moments, axes and answers.
+
+Rounding is multiplied in each step of a descent by up to the condition of the atoms' kernel matrix. Where atoms move,
+kernels are narrow enough, and atoms few enough, that it stays below about 1e3 and models differ by 1e-12; so they too
+agree to 1e-8. The atoms themselves are compared to 1e-6 only: where what they leave hardly depends on one of their
+numbers, that number is known to fewer digits.
+"""
 
 from typing import Any
 
@@ -8,7 +14,18 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import FEWER, LINEAR, KernelCase, drifting_rows, generators, rbf_cases, streaming_model, weights_for
+from strategies import (
+    FEWER,
+    LINEAR,
+    KernelCase,
+    drifting_rows,
+    generators,
+    local_cases,
+    rbf_cases,
+    small_samples,
+    streaming_model,
+    weights_for,
+)
 
 from streamkpca import kernels
 
@@ -17,6 +34,7 @@ pytestmark = pytest.mark.slow
 Array = npt.NDArray[np.float64]
 
 SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
+BOTH = pytest.mark.parametrize("atoms", ["rows", "moved"])
 
 # Long streams, which take the twin half a second each.
 FEWEST = settings(max_examples=settings.default.max_examples // 5)
@@ -33,7 +51,10 @@ def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: b
     # Before the last atom of a basis as large as the rank, what is left of all rows lies on one line: each would win
     # the same, and rounding chooses.
     unique = len(oracle.atoms) - (len(oracle.atoms) == rank)
-    assert model.atom_rows_[:unique].tolist() == oracle.atoms[:unique]
+    rows, origins = model.atom_rows_, model.atom_origins_
+    assert np.where(rows < 0, ~origins, rows)[:unique].tolist() == oracle.positions[:unique]
+    if rank is None:
+        np.testing.assert_allclose(model.atoms_, oracle.points(oracle.atoms), rtol=0, atol=1e-6)
     mean_energy = oracle.energy / oracle.weights.sum()
     lost = 1.0 - oracle.recorded_energy / oracle.energy
     assert model.unexplained_energy_ratio_ == pytest.approx(lost, abs=1e-8)
@@ -60,9 +81,10 @@ def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: b
         )
 
 
-def budgets() -> st.SearchStrategy[dict[str, Any]]:
+def budgets(atoms: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
+            "atoms": st.just(atoms),
             "max_atoms": st.integers(1, 10),
             "tolerance": st.sampled_from([1e-6, 1e-3, 0.05]),
             "block_size": st.sampled_from([8, 16, 32]),
@@ -80,11 +102,20 @@ def tolerances() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+def learners(*more: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[tuple[KernelCase, dict[str, Any]]]:
+    """Kernels and settings, of atoms that move and of atoms that do not."""
+    return st.one_of(
+        st.tuples(local_cases(), budgets("moved")),
+        st.tuples(rbf_cases(), st.one_of(budgets("rows"), *more)),
+    )
+
+
 @FEWER
-@given(st.data(), drifting_rows(), rbf_cases(), budgets(), st.booleans())
+@given(st.data(), drifting_rows(), learners(), st.booleans())
 def test_agrees_within_a_budget(
-    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
+    data: st.DataObject, X: Array, learner: tuple[KernelCase, dict[str, Any]], center: bool
 ) -> None:
+    case, settings = learner
     weights = data.draw(weights_for(len(X)))
     model = streamed(X, weights, case, settings, center=center)
     a = np.ones(len(X)) if weights is None else weights
@@ -105,10 +136,11 @@ def test_agrees_without_a_budget(
 
 
 @FEWER
-@given(st.data(), drifting_rows(), rbf_cases(), st.one_of(budgets(), tolerances()), st.booleans())
+@given(st.data(), drifting_rows(), learners(tolerances()), st.booleans())
 def test_agrees_while_rows_fade(
-    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
+    data: st.DataObject, X: Array, learner: tuple[KernelCase, dict[str, Any]], center: bool
 ) -> None:
+    case, settings = learner
     weights = data.draw(weights_for(len(X)))
     settings = {**settings, "half_life": data.draw(st.sampled_from([3.0, 20.0, 1e4]))}
     model = streamed(X, weights, case, settings, center=center)
@@ -118,10 +150,11 @@ def test_agrees_while_rows_fade(
 
 
 @FEWER
-@given(st.data(), drifting_rows(), rbf_cases(), st.one_of(budgets(), tolerances()))
+@given(st.data(), drifting_rows(), learners(tolerances()))
 def test_agrees_after_merging_and_forgetting(
-    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any]
+    data: st.DataObject, X: Array, learner: tuple[KernelCase, dict[str, Any]]
 ) -> None:
+    case, settings = learner
     parts = np.array_split(X, 2)
     models = [streamed(part, None, case, settings) for part in parts]
     oracles = [naive.learn(part, np.ones(len(part)), case.function, **settings) for part in parts]
@@ -134,6 +167,7 @@ def test_agrees_after_merging_and_forgetting(
     assert_agree(models[0], oracles[0], X[:20] + 0.1, center=True)
 
 
+@BOTH
 @pytest.mark.parametrize("max_atoms", [5, None])
 @pytest.mark.parametrize(
     ("case", "rank"),
@@ -143,39 +177,46 @@ def test_agrees_after_merging_and_forgetting(
     ],
     ids=["linear", "polynomial"],
 )
-def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atoms: int | None) -> None:
-    settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
+def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atoms: int | None, atoms: str) -> None:
+    settings: dict[str, Any] = {"atoms": atoms, "max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
     X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
 
 
+@BOTH
 @FEWEST
-@given(generators(), st.booleans())
-def test_agrees_after_two_passes(rng: np.random.Generator, center: bool) -> None:
+@given(generators(), st.sampled_from([None, 50.0]), st.sampled_from([None, 10]), st.booleans())
+def test_agrees_after_two_passes(
+    atoms: str, rng: np.random.Generator, half_life: float | None, sampled_rows_per_atom: int | None, center: bool
+) -> None:
     X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
     weights = rng.uniform(0.5, 2.0, 100)
-    model = streaming_model(4, kernel=case.kernel, center=center, **SETTINGS)
-    model.fit(X, sample_weight=weights)
-    oracle = naive.learn(X, weights, case.function, two_passes=True, **SETTINGS)
-    assert_agree(model, oracle, X[:20] + 0.1, center=center)
+    settings = {**SETTINGS, "atoms": atoms, "half_life": half_life}
+    with small_samples(sampled_rows_per_atom):
+        model = streaming_model(4, kernel=case.kernel, center=center, **settings)
+        model.fit(X, sample_weight=weights)
+        oracle = naive.fit(X, weights, case.function, **settings)
+        assert_agree(model, oracle, X[:20] + 0.1, center=center)
 
-    # The stream continues from there: the statistics of every atom now count all rows.
-    later = rng.normal(size=(48, 2)) + 2.0
-    for start in range(0, 48, 16):
-        oracle.advance(later[start : start + 16], np.ones(16))
-    assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
+        # The stream continues from there: the statistics of every atom now count all rows.
+        later = rng.normal(size=(48, 2)) + 2.0
+        for start in range(0, 48, 16):
+            oracle.advance(later[start : start + 16], np.ones(16))
+        assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
 
 
 @FEWEST
-@given(generators())
-def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> None:
+@given(generators(), st.lists(st.sampled_from(["rows", "moved"]), min_size=3, max_size=3))
+def test_agrees_when_the_budget_shrinks_and_grows_and_the_mode_changes(
+    rng: np.random.Generator, modes: list[str]
+) -> None:
     X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
     model = streaming_model(4, kernel=case.kernel, **SETTINGS)
     oracle = naive.NaiveStream(case.function, 2, max_atoms=6, tolerance=1e-3)
-    for part, max_atoms in enumerate([6, 2, 9]):
-        model.set_params(max_atoms=max_atoms)
-        oracle.max_atoms = max_atoms
+    for part, (max_atoms, mode) in enumerate(zip([6, 2, 9], modes, strict=True)):
+        model.set_params(max_atoms=max_atoms, atoms=mode)
+        oracle.max_atoms, oracle.mode = max_atoms, mode
         for start in range(48 * part, 48 * part + 48, 16):
             model.partial_fit(X[start : start + 16])
             oracle.advance(X[start : start + 16], np.ones(16))
@@ -183,27 +224,80 @@ def test_agrees_when_the_budget_shrinks_and_grows(rng: np.random.Generator) -> N
             assert model.n_atoms_ <= max_atoms
 
 
-def test_agrees_after_every_block_of_a_stream_that_swaps_often() -> None:
+@BOTH
+def test_agrees_after_every_block_of_a_stream_that_swaps_often(atoms: str) -> None:
     rng = np.random.default_rng(11)
     X = rng.normal(size=(320, 3)) + np.repeat(rng.normal(scale=4.0, size=(4, 3)), 80, axis=0)
     case = KernelCase(kernels.RBF(0.1), naive.rbf(0.1))
-    model = streaming_model(4, kernel=case.kernel, **SETTINGS)
-    oracle = naive.NaiveStream(case.function, 3, max_atoms=6, tolerance=1e-3)
+    model = streaming_model(4, kernel=case.kernel, atoms=atoms, **SETTINGS)
+    oracle = naive.NaiveStream(case.function, 3, max_atoms=6, tolerance=1e-3, atoms=atoms)
     for start in range(0, 320, 16):
         oracle.advance(X[start : start + 16], np.ones(16))
         model.partial_fit(X[start : start + 16])
         assert_agree(model.refit(), oracle, X[::16], center=True)
-    assert oracle.n_removed >= 10
+    if atoms == "rows":
+        assert oracle.n_removed >= 10
+    else:
+        # The sample holds all rows, so they are recorded anew each time that atoms move.
+        assert oracle.n_removed >= 3
+        assert oracle.n_replays >= 4
+        assert oracle.n_moves == oracle.n_refused == 0
 
 
-def test_agrees_on_postponed_searches() -> None:
+@FEWER
+@given(st.data(), drifting_rows(min_rows=100, max_rows=240), local_cases(), budgets("moved"))
+def test_agrees_on_moves_when_the_sample_no_longer_holds_all_rows(
+    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any]
+) -> None:
+    """Ten sampled rows for each atom, instead of 50 and at least 1,024, so that short streams have later moves too."""
+    weights = data.draw(weights_for(len(X)))
+    a = np.ones(len(X)) if weights is None else weights
+    settings = {**settings, "half_life": data.draw(st.sampled_from([None, 20.0, 1e4]))}
+    with small_samples(10):
+        model = streamed(X, weights, case, settings)
+        oracle = naive.learn(X, a, case.function, **settings)
+        assert_agree(model, oracle, X[:20] + 0.1, center=True)
+
+        # Statistics of moved atoms and small samples merge, too.
+        part = X[: len(X) // 2] - 1.0
+        others = naive.learn(part, np.ones(len(part)), case.function, **settings)
+        model.merge(streamed(part, None, case, settings))
+        oracle.merge(others)
+        later = X[:64] + 0.5
+        for start in range(0, 64, settings["block_size"]):
+            oracle.advance(later[start : start + settings["block_size"]], np.ones(settings["block_size"]))
+        assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=True)
+
+
+@pytest.mark.parametrize("half_life", [None, 400.0])
+def test_agrees_on_later_moves_accepted_and_refused(half_life: float | None) -> None:
+    rng = np.random.default_rng(2)
+    X = 0.7 * rng.normal(size=(1600, 2)) + np.linspace(0.0, 1.0, 1600)[:, None] * np.array([3.0, 1.0])
+    case = KernelCase(kernels.RBF(0.5), naive.rbf(0.5))
+    model = streaming_model(4, kernel=case.kernel, max_atoms=2, block_size=32, half_life=half_life)
+    oracle = naive.NaiveStream(case.function, 2, max_atoms=2, tolerance=1e-3, half_life=half_life)
+    n_decisions = 0
+    for start in range(0, 1600, 32):
+        oracle.advance(X[start : start + 32], np.ones(32))
+        model.partial_fit(X[start : start + 32])
+        before, n_decisions = n_decisions, oracle.n_replays + oracle.n_moves + oracle.n_refused
+        if n_decisions > before:
+            assert_agree(model.refit(), oracle, X[::64], center=True)
+    assert_agree(model.refit(), oracle, X[::64], center=True)
+    assert oracle.n_replays >= 3
+    assert oracle.n_moves >= 1
+    assert oracle.n_refused >= 1
+
+
+@BOTH
+def test_agrees_on_postponed_searches(atoms: str) -> None:
     """A steady stream is searched ever less often; one whose residual jumps is searched at once."""
     rng = np.random.default_rng(3)
     # Rows of a small set recur: once two atoms explain it as well as they can, searches find nothing.
     X = rng.normal(size=(6, 2))[rng.integers(6, size=270 * 4)]
     X[260 * 4 :] += 6.0
     case = KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
-    settings = {"max_atoms": 2, "tolerance": 1e-3, "block_size": 4}
+    settings = {"atoms": atoms, "max_atoms": 2, "tolerance": 1e-3, "block_size": 4}
     calm = naive.learn(X[: 260 * 4], np.ones(260 * 4), case.function, **settings)
     assert_agree(streamed(X[: 260 * 4], None, case, settings), calm, X[:20], center=True)
     assert calm.countdown > 10
@@ -211,7 +305,10 @@ def test_agrees_on_postponed_searches() -> None:
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)
     # Some of ten blocks of new rows are searched before the end of the pause.
-    assert oracle.n_put_off < calm.n_put_off + 9
+    if atoms == "rows":
+        assert oracle.n_put_off < calm.n_put_off + 9
+    # Moves rest for a quarter of the blocks so far, however badly rows are explained, unless a drift is signalled.
+    assert oracle.n_put_off < calm.n_put_off + 10
     assert oracle.n_drifts == 1
 
 
