@@ -160,9 +160,7 @@ class Ours:
     """A streaming model; its atoms are those of a copy that also has the rows of its last block."""
 
     def __init__(self, kernel: Kernel, case: Case, atoms: str) -> None:
-        self._model = StreamingKernelPCA(
-            kernel=kernel, max_atoms=case.atoms, atoms=atoms, half_life=case.half_life
-        )  # type: ignore[arg-type]
+        self._model = StreamingKernelPCA(kernel=kernel, max_atoms=case.atoms, atoms=atoms, half_life=case.half_life)
 
     def prepare(self, rows: Array) -> Any:
         """Return what `learn` takes."""
@@ -230,9 +228,7 @@ class Trees:
 
 def fitted(kernel: Kernel, case: Case, atoms: str, rows: Array) -> Array:
     """Fit a streaming model to all rows in two passes."""
-    model = StreamingKernelPCA(
-        kernel=kernel, max_atoms=case.atoms, atoms=atoms, half_life=case.half_life
-    )  # type: ignore[arg-type]
+    model = StreamingKernelPCA(kernel=kernel, max_atoms=case.atoms, atoms=atoms, half_life=case.half_life)
     return model.fit(rows).atoms_
 
 
