@@ -17,7 +17,7 @@ The streams:
 
 * generated, 256 atoms: x = sin(u D + phase) + noise, 32 features, u uniform on a cube of four dimensions. 256 rows
   chosen greedily leave about .04 of it.
-* drifting, 256 atoms: the same, while every phase moves at a speed of its own, .5 radians in a half-life of 10,000 rows
+* drifting, 256 atoms: the same, while every phase moves at a speed of its own, .2 radians in a half-life of 10,000 rows
   (standard deviation).
 * a file with one table named train, 128 atoms: the rows in the order of time.
 * a file with X_train and y_train, 100 atoms: the rows drawn ten times, shuffled, and sorted by class.
@@ -53,7 +53,7 @@ from streamkpca.kernels import RBF, Kernel
 MARKS = [1995, 10_000, 31_623, 100_000, 316_228, 1_000_000]
 # The methods that see all rows at once take minutes and gigabytes beyond.
 MOST_AT_ONCE = 100_000
-HALF_LIFE, DRIFT = 10_000, 0.5
+HALF_LIFE, DRIFT = 10_000, 0.2
 N_APART, N_SETTLING = 2000, 2048
 BATCHES = [256, 1024, 4096, 16384]
 BUDGETS = [32, 64, 96, 128, 192, 256]
