@@ -149,7 +149,7 @@ def test_one_pass_beats_random_access(tmp_path: Path) -> None:
         assert max(line["sorted"], line["worst first"]) < 1.25
         assert line["long stream"] < 1.10
         assert line["shuffled"] < line["first rows"]
-        # Measured: at most .94 in any order.
+        # On a tenth of the rows, held apart; measured: at most .97 in any order.
         assert all(line[f"{order}, moved"] < 1.0 for order in ("shuffled", "sorted", "worst first", "long stream"))
     assert all(cost["learning"] > 0.5 and cost["search"] < cost["learning"] for cost in found["search_cost"].values())
     assert "cells miss their bound" in output
@@ -185,7 +185,7 @@ def test_one_pass_needs_fewer_atoms_than_rows(tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", X_train=np.eye(4), y_train=np.zeros(4))
     done = run(tmp_path, "one_pass_beats_random_access.py", "few.npz", "--only-files", "--atoms", "4")
     assert done.returncode == 2
-    assert "--atoms expected numbers from 1 to 3" in done.stderr
+    assert "--atoms expected numbers from 1 to 2" in done.stderr
 
 
 def test_a_year_in_an_hour(tmp_path: Path) -> None:
