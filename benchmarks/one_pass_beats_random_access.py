@@ -27,7 +27,7 @@ A file is an npz with X_train and y_train, or with one table of rows named train
 are then standardised. From more than 8,000 rows every k-th is taken: the kernel matrix is held three times, 1.5 GB.
 
 The exit code is 0 if every ratio keeps its bound, and 1 otherwise: for rows 1.06 shuffled, 1.15 in other orders, 1.02
-for the long stream, and none worse than random pivots or the first rows; for moved atoms 1.0 shuffled and for the long
+for the long stream, and none worse than random pivots or the first rows; for moved atoms 1.05 shuffled and for the long
 stream, 1.15 in other orders. A star marks each cell that misses its bound.
 """
 
@@ -55,7 +55,7 @@ MOST_ROWS = 8000
 DEPENDENT = 1e-10
 APART = 0.1
 BOUNDS = {"shuffled": 1.06, "sorted": 1.15, "worst first": 1.15, "long stream": 1.02}
-MOVED_BOUNDS = {"shuffled, moved": 1.0, "sorted, moved": 1.15, "worst first, moved": 1.15, "long stream, moved": 1.0}
+MOVED_BOUNDS = {"shuffled, moved": 1.05, "sorted, moved": 1.15, "worst first, moved": 1.15, "long stream, moved": 1.05}
 # Below this share nothing is left to explain, and ratios show only rounding.
 EXPLAINED = 1e-6
 
