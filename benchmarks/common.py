@@ -5,13 +5,15 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import blas_threads
+from streamkpca._core import linalg
 
 Array = npt.NDArray[np.float64]
 
@@ -44,6 +46,27 @@ class Sheet:
         return rows
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let BLAS, and the OpenMP of scikit-learn if that is installed, use this many threads."""
+    switches = linalg._thread_counts()
+    before = [switch.get() for switch in switches]
+    with ExitStack() as stack:
+        try:
+            from threadpoolctl import threadpool_limits
+        except ImportError:
+            pass
+        else:
+            stack.enter_context(threadpool_limits(count, user_api="openmp"))
+        try:
+            for switch in switches:
+                switch.set(count)
+            yield
+        finally:
+            for switch, threads_before in zip(switches, before, strict=True):
+                switch.set(threads_before)
+
+
 def surroundings() -> dict[str, Any]:
     """Print and return what figures depend on besides the code: processor, threads, versions, and the load."""
     tasks = Path("/proc/self/task")
@@ -51,7 +74,7 @@ def surroundings() -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "blas_threads": blas_threads(),
+        "blas_threads": linalg.blas_threads(),
         "process_threads": len(list(tasks.iterdir())) if tasks.exists() else None,
         "versions": {"python": platform.python_version()},
     }

@@ -32,10 +32,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from common import Array, Sheet, surroundings, write_figures
+from common import Array, Sheet, surroundings, threads, write_figures
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core import linalg as _blas
 from streamkpca.kernels import RBF
 
 BLOCK, N_BLOCKS = 512, 64
@@ -63,15 +62,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 def with_threads(count: int, call: Callable[[], object]) -> float:
     """Time one call while BLAS may use this many threads."""
-    switches = _blas._thread_counts()
-    before = [switch.get() for switch in switches]
-    for switch in switches:
-        switch.set(count)
-    try:
+    with threads(count):
         return seconds(call)
-    finally:
-        for switch, threads in zip(switches, before, strict=True):
-            switch.set(threads)
 
 
 def peer(rows: Array, gamma: float, m: int) -> Callable[[Array], object] | None:

@@ -1,13 +1,15 @@
 """Claim: one pass within a budget chooses atoms as well as methods that see all rows at once, in any order of the rows.
 
 The figure is the share of the energy sum k(x, x) that the span of m atoms leaves unexplained. It is measured afterwards
-on all rows, by the same formula for every method and without the model that chose the atoms, and printed relative to
-batch greedy at the same m.
+by the same formula for every method and without the model that chose the atoms, and printed relative to batch greedy at
+the same m: for atoms that are rows, on all rows that the methods saw; for moved atoms, which are no rows of the data,
+on a tenth of the rows that no method saw. (An outlier that is an atom explains itself, but nothing that comes later.)
 
 * best rank m: the bound for any choice, from the eigenvalues of the kernel matrix.
 * batch greedy: sees all rows at once and takes the row that explains most, again and again (Martin 2006, AKPCA).
-* one pass of `StreamingKernelPCA` with max_atoms=m: over the rows shuffled, sorted by class or time, with the rows
-  first that resemble the others least, and over a long stream of ten times as many rows, drawn with replacement.
+* one pass of `StreamingKernelPCA` with max_atoms=m, with ``atoms="rows"`` and with ``atoms="moved"``: over the
+  rows shuffled, sorted by class or time, with the rows first that resemble the others least, and over a long stream of
+  ten times as many rows, drawn with replacement.
 * randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber 2025): sees all rows at once; the median of 5 seeds.
 * k-means centres (scikit-learn; left out if it is not installed): sees all rows many times; centres are not rows.
 * first m of the shuffled rows.
@@ -24,8 +26,9 @@ Run::
 A file is an npz with X_train and y_train, or with one table of rows named train, in the order of time, whose columns
 are then standardised. From more than 8,000 rows every k-th is taken: the kernel matrix is held three times, 1.5 GB.
 
-The exit code is 0 if every ratio keeps its bound (shuffled 1.06, other orders 1.15, long stream 1.02, none worse than
-random pivots or the first rows), and 1 otherwise; a star marks each cell that misses its bound.
+The exit code is 0 if every ratio keeps its bound, and 1 otherwise: for rows 1.06 shuffled, 1.15 in other orders, 1.02
+for the long stream, and none worse than random pivots or the first rows; for moved atoms 1.05 shuffled and for the long
+stream, 1.15 in other orders. A star marks each cell that misses its bound.
 """
 
 import argparse
@@ -37,7 +40,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from common import surroundings, write_figures
+from common import surroundings, threads, write_figures
 from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 
@@ -50,7 +53,9 @@ N_SEEDS = 5
 N_RESAMPLES = 10
 MOST_ROWS = 8000
 DEPENDENT = 1e-10
+APART = 0.1
 BOUNDS = {"shuffled": 1.06, "sorted": 1.15, "worst first": 1.15, "long stream": 1.02}
+MOVED_BOUNDS = {"shuffled, moved": 1.05, "sorted, moved": 1.15, "worst first, moved": 1.15, "long stream, moved": 1.05}
 # Below this share nothing is left to explain, and ratios show only rounding.
 EXPLAINED = 1e-6
 
@@ -93,23 +98,27 @@ def choose_randomly(gram: Array, m: int, seed: int) -> Positions:
     return np.array(chosen)
 
 
-def choose_in_one_pass(rows: Array, kernel: Kernel, m: int, block_size: int) -> Positions:
-    """Stream the rows once and return the positions of the atoms at the end."""
+def after_one_pass(rows: Array, kernel: Kernel, m: int, block_size: int, atoms: str) -> StreamingKernelPCA:
+    """Stream the rows once."""
     # The choice does not depend on the weights, so they are not fitted.
-    model = StreamingKernelPCA(kernel=kernel, max_atoms=m, block_size=block_size, noise_variance=None)
-    return model.partial_fit(rows).refit().atom_rows_
+    model = StreamingKernelPCA(kernel=kernel, max_atoms=m, atoms=atoms, block_size=block_size, noise_variance=None)
+    return model.partial_fit(rows).refit()
 
 
-def unexplained_by_centres(rows: Array, kernel: Kernel, gram: Array, m: int) -> float | None:
-    """Measure what the centres of k-means leave unexplained; None if scikit-learn is not installed."""
+def unexplained_by_points(points: Array, rows: Array, kernel: Kernel) -> float:
+    """Measure the share of the energy of rows outside the span of points that need not be among them."""
+    factor = cholesky(kernel.matrix(points) + DEPENDENT * np.eye(len(points)), lower=True)
+    coordinates = solve_triangular(factor, kernel.matrix(points, rows), lower=True)
+    return 1.0 - float(np.vdot(coordinates, coordinates) / kernel.diagonal(rows).sum())
+
+
+def centres_of(rows: Array, m: int) -> Array | None:
+    """Find the centres of k-means; None if scikit-learn is not installed."""
     try:
         from sklearn.cluster import KMeans
     except ImportError:
         return None
-    centres = KMeans(m, n_init=1, random_state=0).fit(rows).cluster_centers_
-    factor = cholesky(kernel.matrix(centres) + DEPENDENT * np.eye(m), lower=True)
-    coordinates = solve_triangular(factor, kernel.matrix(centres, rows), lower=True)
-    return 1.0 - float(np.vdot(coordinates, coordinates) / np.trace(gram))
+    return KMeans(m, n_init=1, random_state=0).fit(rows).cluster_centers_
 
 
 def generated(seed: int = 0) -> dict[str, tuple[Array, Positions]]:
@@ -156,6 +165,9 @@ def compare(
 ) -> list[dict[str, float]]:
     """Measure every method at every budget and print a line for each budget."""
     rng = np.random.default_rng(0)
+    held = np.zeros(len(rows), dtype=bool)
+    held[rng.choice(len(rows), n_apart(len(rows)), replace=False)] = True
+    apart, rows, classes = rows[held], rows[~held], classes[~held]
     # The kernel's width comes from all rows, so that their order does not change it.
     kernel = RBF(gamma).settled(rows)
     gram = kernel.matrix(rows)
@@ -170,40 +182,55 @@ def compare(
         "worst first": np.argsort(gram.sum(axis=0), kind="stable"),
         "long stream": np.concatenate([rng.integers(n, size=n) for _ in range(N_RESAMPLES)]),
     }
-    print(f"\n{name}: {n:,} rows of {rows.shape[1]} features, {kernel}, blocks of {block_size}")
+    print(
+        f"\n{name}: {n:,} rows of {rows.shape[1]} features and {len(apart):,} apart, {kernel}, blocks of {block_size}"
+    )
     columns = [*orders, "random pivots", "k-means", "first rows"]
-    print(f"{'m':>5} {'best rank':>10} {'greedy':>8} " + " ".join(f"{column:>13}" for column in columns))
+    print(f"{'m':>5} {'atoms':>6} {'best rank':>10} {'greedy':>8} " + " ".join(f"{column:>13}" for column in columns))
     figures = []
     for m in budgets:
-        base = unexplained(gram, greedy[:m])
+        base, base_apart = unexplained(gram, greedy[:m]), unexplained_by_points(rows[greedy[:m]], apart, kernel)
         figure = {"atoms": m, "best rank": 1.0 - float(eigenvalues[:m].sum() / np.trace(gram)), "greedy": base}
+        figure["greedy, apart"] = base_apart
         for order, positions in orders.items():
-            chosen = positions[choose_in_one_pass(rows[positions], kernel, m, block_size)]
-            figure[order] = unexplained(gram, chosen) / base
+            model = after_one_pass(rows[positions], kernel, m, block_size, "rows")
+            figure[order] = unexplained(gram, positions[model.atom_rows_]) / base
+            model = after_one_pass(rows[positions], kernel, m, block_size, "moved")
+            figure[f"{order}, moved"] = unexplained_by_points(model.atoms_, apart, kernel) / base_apart
         figure["random pivots"] = float(np.median([unexplained(gram, pivots[:m]) for pivots in random])) / base
-        centres = unexplained_by_centres(rows, kernel, gram, m)
+        centres = centres_of(rows, m)
         if centres is not None:
-            figure["k-means"] = centres / base
+            figure["k-means"] = unexplained_by_points(centres, rows, kernel) / base
+            figure["k-means, apart"] = unexplained_by_points(centres, apart, kernel) / base_apart
         figure["first rows"] = unexplained(gram, shuffled[:m]) / base
-        cells = (
-            f"{figure[column]:.3f}{'*' if missed(figure, column) else ' '}" if column in figure else "not there "
-            for column in columns
-        )
-        print(
-            f"{m:>5} {figure['best rank']:>10.4f} {base:>8.4f} " + " ".join(f"{cell:>13}" for cell in cells), flush=True
-        )
+        moved = [*(f"{order}, moved" for order in orders), "", "k-means, apart"]
+        for atoms, share, names in (("rows", base, columns), ("moved", base_apart, moved)):
+            best = f"{figure['best rank']:.4f}" if atoms == "rows" else ""
+            cells = (
+                f"{figure[name]:.3f}{'*' if missed(figure, name) else ' '}" if name in figure else "" for name in names
+            )
+            print(
+                f"{m:>5} {atoms:>6} {best:>10} {share:>8.4f} " + " ".join(f"{cell:>13}" for cell in cells), flush=True
+            )
         figures.append(figure)
     return figures
 
 
+def n_apart(n_rows: int) -> int:
+    """Return how many of so many rows are held apart."""
+    return max(1, round(APART * n_rows))
+
+
 def missed(figure: dict[str, float], column: str) -> bool:
     """Tell whether a cell misses its bound."""
-    if column not in BOUNDS or figure["greedy"] < EXPLAINED:
+    if figure["greedy"] < EXPLAINED or column not in BOUNDS | MOVED_BOUNDS:
         return False
+    if column in MOVED_BOUNDS:
+        return figure[column] > MOVED_BOUNDS[column]
     return figure[column] > min(BOUNDS[column], figure["random pivots"], figure["first rows"])
 
 
-def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
+def search_cost(m: int, n_features: int, n_blocks: int, atoms: str) -> tuple[float, float]:
     """Measure the search, and all of learning, relative to recording the same blocks of a settled stream."""
     rng = np.random.default_rng(0)
     directions = rng.normal(scale=1.5, size=(2, n_features))
@@ -212,7 +239,7 @@ def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
         rows = np.sin(rng.uniform(-1.0, 1.0, (512, 2)) @ directions)
         return rows + rng.normal(scale=0.05, size=rows.shape)
 
-    model = StreamingKernelPCA(max_atoms=m, noise_variance=None, refit_every=10**12)
+    model = StreamingKernelPCA(max_atoms=m, atoms=atoms, noise_variance=None, refit_every=10**12)
     for _ in range(4 * n_blocks):
         model.partial_fit(block())
     bare, unsearched, seconds = model._stream.summary.copy(), copy.deepcopy(model), [0.0, 0.0, 0.0]
@@ -221,12 +248,15 @@ def search_cost(m: int, n_features: int, n_blocks: int) -> tuple[float, float]:
         unsearched._stream.summary.schedule, countdown=4 * n_blocks, usual_residual=np.inf
     )
     weights = np.ones(512)
+    # Loading the compiled loops is not recording.
+    bare.copy().record(block(), weights)
     for _ in range(n_blocks):
         rows = block()
         for i, learn in enumerate((model.partial_fit, unsearched.partial_fit, lambda rows: bare.record(rows, weights))):
-            start = time.perf_counter()
-            learn(rows)
-            seconds[i] += time.perf_counter() - start
+            with threads(1):
+                start = time.process_time()
+                learn(rows)
+                seconds[i] += time.process_time() - start
     return (seconds[0] - seconds[1]) / seconds[2], seconds[0] / seconds[2]
 
 
@@ -258,9 +288,11 @@ def main() -> int:
     for name, (rows, classes) in tables.items():
         if arguments.tiny:
             rows, classes = rows[:300], classes[:300]
-        if not 0 < min(budgets) <= max(budgets) < len(rows):
+        most = len(rows) - n_apart(len(rows)) - 1
+        if not 0 < min(budgets) <= max(budgets) <= most:
             parser.error(
-                f"--atoms expected numbers from 1 to {len(rows) - 1}, fewer than the rows of {name}, but got {budgets}"
+                f"--atoms expected numbers from 1 to {most}, fewer than the rows of {name} that are not held apart, "
+                f"but got {budgets}"
             )
         figures[name] = compare(name, rows, classes, gamma, budgets, block_size)
 
@@ -268,11 +300,13 @@ def main() -> int:
     if not arguments.only_files:
         print("\na settled stream, over recording its rows: the search alone (at most .30), and all of learning")
     for m, n_features in [] if arguments.only_files else [(32, 8)] if arguments.tiny else [(64, 8), (256, 32)]:
-        search, learning = search_cost(m, n_features, 16 if arguments.tiny else 1024)
-        costs[f"{m} atoms, {n_features} features"] = {"search": search, "learning": learning}
-        print(f"{m:>5} atoms, {n_features:>3} features: {search:.2f} {learning:.2f}")
-    n_missed = sum(missed(figure, column) for lines in figures.values() for figure in lines for column in BOUNDS)
-    print(f"{n_missed} of {sum(len(lines) for lines in figures.values()) * len(BOUNDS)} cells miss their bound (*)")
+        for atoms in ("rows", "moved"):
+            search, learning = search_cost(m, n_features, 16 if arguments.tiny else 1024, atoms)
+            costs[f"{m} atoms, {n_features} features, {atoms}"] = {"search": search, "learning": learning}
+            print(f"{m:>5} atoms, {n_features:>3} features, {atoms:>5}: {search:.2f} {learning:.2f}")
+    n_missed = sum(missed(figure, column) for lines in figures.values() for figure in lines for column in figure)
+    n_bounds = sum(len(lines) for lines in figures.values()) * len(BOUNDS | MOVED_BOUNDS)
+    print(f"{n_missed} of {n_bounds} cells miss their bound (*)")
     record = {"block_size": block_size, "relative_to_greedy": figures, "search_cost": costs, "missed": n_missed}
     write_figures(arguments.json, where, record)
     return 0 if n_missed == 0 or arguments.tiny else 1

@@ -149,6 +149,8 @@ def test_one_pass_beats_random_access(tmp_path: Path) -> None:
         assert max(line["sorted"], line["worst first"]) < 1.25
         assert line["long stream"] < 1.10
         assert line["shuffled"] < line["first rows"]
+        # On a tenth of the rows, held apart; measured: at most .97 in any order.
+        assert all(line[f"{order}, moved"] < 1.0 for order in ("shuffled", "sorted", "worst first", "long stream"))
     assert all(cost["learning"] > 0.5 and cost["search"] < cost["learning"] for cost in found["search_cost"].values())
     assert "cells miss their bound" in output
 
@@ -168,6 +170,7 @@ def test_one_pass_reads_files(tmp_path: Path) -> None:
         assert line["greedy"] < 0.01
         assert line["greedy"] * line["sorted"] < 0.01
         assert line["greedy"] * line["long stream"] < 0.01
+        assert line["greedy"] * line["sorted, moved"] < 0.01
     assert done.returncode == (found["missed"] > 0)
 
 
@@ -182,7 +185,7 @@ def test_one_pass_needs_fewer_atoms_than_rows(tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", X_train=np.eye(4), y_train=np.zeros(4))
     done = run(tmp_path, "one_pass_beats_random_access.py", "few.npz", "--only-files", "--atoms", "4")
     assert done.returncode == 2
-    assert "--atoms expected numbers from 1 to 3" in done.stderr
+    assert "--atoms expected numbers from 1 to 2" in done.stderr
 
 
 def test_a_year_in_an_hour(tmp_path: Path) -> None:
@@ -196,6 +199,78 @@ def test_a_year_in_an_hour(tmp_path: Path) -> None:
     later = found["marks"][1:]
     assert all(mark["unexplained"] < mark["unexplained_without_forgetting"] for mark in later)
     assert all(mark["old_atoms"] == 0 for mark in later)
+
+
+def test_young_streams_are_quick(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    rng = np.random.default_rng(0)
+    classes = np.repeat([0, 1, 2, 3], 100)
+    rows = rng.normal(size=(4, 6))[classes] + rng.normal(scale=0.3, size=(400, 6))
+    np.savez(tmp_path / "heaps.npz", X_train=rows, y_train=classes)
+    np.savez(tmp_path / "machine.npz", train=np.cumsum(rows, axis=0) / 20.0)
+    options = ("heaps.npz", "machine.npz", "--tiny", "--plot", "pictures")
+    output, found = figures(tmp_path, "young_streams_are_quick.py", *options)
+    assert output.splitlines()[-1].startswith("TINY: ")
+    for name in ("quality-against-seconds.png", "quality-against-atoms.png"):
+        assert (tmp_path / "pictures" / name).read_bytes().startswith(b"\x89PNG")
+    sizes = {"generated": [1995, 3000], "drifting": [1995, 3000], "machine": [360]}
+    sizes |= {"heaps, shuffled": [1995, 3000], "heaps, sorted": [1995, 3000]}
+    assert {name: [line["size"] for line in lines] for name, lines in found["streams"].items()} == sizes
+    for name, lines in found["streams"].items():
+        for line in lines:
+            for method in ("moved", "rows", "fit, moved", "fit, rows", "greedy", "pivots"):
+                assert line[method]["seconds"] >= 0.0
+                assert 0.0 < line[method]["unexplained"] < 1.0
+            # In a sorted stream moves wait for up to a quarter of the rows so far, and a new class has just begun.
+            method = "rows" if name == "heaps, sorted" else "moved"
+            assert line[method]["unexplained"] < 1.15 * line["greedy"]["unexplained"], name
+        # Seconds are those since the first row.
+        assert lines[0]["moved"]["seconds"] <= lines[-1]["moved"]["seconds"]
+    assert [line["size"] for line in found["atoms"]] == [8, 16]
+    assert found["atoms"][0]["moved"]["unexplained"] > found["atoms"][1]["moved"]["unexplained"]
+    # No mark of 10,000 rows, and no 64 atoms: only the shares of what greedy leaves have bounds here.
+    assert len(found["bounds"]) == len(sizes)
+    for wrong in (("--rows", "100"), ("--only-files",)):
+        refused = run(tmp_path, "young_streams_are_quick.py", *wrong)
+        assert refused.returncode == 2
+        assert "expected" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def young() -> dict[str, Any]:
+    return loaded("young_streams_are_quick.py")
+
+
+def test_rows_held_apart_are_not_learned(young: dict[str, Any], tmp_path: Path) -> None:
+    rows = np.arange(200.0)[:, None]
+    np.savez(tmp_path / "line.npz", X_train=rows, y_train=np.arange(200) // 50)
+    cases = dict(young["file_cases"](tmp_path / "line.npz", 0, 10**6))
+    for case in cases.values():
+        apart = case.apart(len(case.rows))
+        assert len(case.rows) == 1800
+        assert len(apart) == 20
+        assert not np.isin(apart, case.rows).any()
+    # Of the first class, a mark within it has nothing but rows of that class.
+    assert cases["line, sorted"].apart(400).max() < 50.0
+
+
+def test_drifting_streams_are_judged_by_their_present(young: dict[str, Any]) -> None:
+    case = young["curved_case"](0, 5000, 16, 10_000)
+    rows, weights = young["remembered"](case, 2000)
+    assert len(rows) == len(weights) == 2000
+    assert weights[-1] == 1.0
+    assert weights[0] == pytest.approx(2.0 ** (-1999 / 10_000))
+    assert not np.array_equal(case.apart(1995), case.apart(5000))
+
+
+def test_batches_end_with_no_short_rest(young: dict[str, Any]) -> None:
+    pytest.importorskip("sklearn", reason="needs the extra sklearn")
+    case = young["curved_case"](0, 3000, 16, None)
+    pair = young["Pair"](young["RBF"](0.1), case, 256)
+    for n_rows in (3, 256, 300, 700, 1000):
+        batches = pair.prepare(case.rows[:n_rows])
+        assert sum(map(len, batches)) == n_rows
+        assert min(map(len, batches)) >= min(128, n_rows)
 
 
 @pytest.fixture(scope="module")
