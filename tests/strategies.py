@@ -145,10 +145,11 @@ def cuts(draw: Any, n: int) -> list[int]:
 
 
 def budgets() -> st.SearchStrategy[dict[str, Any]]:
-    """Arguments that bound the atoms: by number, by tolerance, by both."""
+    """Arguments that bound the atoms, by number, by tolerance, by both; and whether atoms move."""
     return st.fixed_dictionaries(
         {
             "max_atoms": st.one_of(st.none(), st.integers(1, 12)),
+            "atoms": st.sampled_from(["rows", "moved"]),
             "tolerance": st.sampled_from([0.0, 1e-6, 1e-3, 0.05]),
             "block_size": st.sampled_from([2, 5, 8, 16, 32]),
         }

@@ -90,6 +90,66 @@ def test_rotating_records_the_rows_in_the_smaller_basis(seed, n, m, data):
     assert_conserved(rotated)
 
 
+@given(SEEDS, st.integers(1, 6), st.integers(1, 6))
+def test_another_span_records_the_projections_of_what_was_recorded(seed, m, m2):
+    """The spans are random ones of a space of ten dimensions, and rows first lose what the first does not hold."""
+    rng = np.random.default_rng(seed)
+    old, new = (np.linalg.qr(rng.normal(size=(10, size)))[0].T for size in (m, m2))
+    rows, a = rng.normal(size=(15, 10)), rng.uniform(0.0, 3.0, 15)
+    moments = Moments.zero(m).add(rows @ old.T, np.einsum("ij,ij->i", rows, rows), a)
+    found = moments.reprojected(old @ new.T, 0.125)
+    recorded = rows @ old.T @ old @ new.T
+    np.testing.assert_allclose(found.first, a @ recorded, atol=1e-10)
+    np.testing.assert_allclose(found.second, recorded.T * a @ recorded, atol=1e-10)
+    np.testing.assert_array_equal(found.second, found.second.T)
+    assert_conserved(found)
+    assert (found.energy, found.total_weight, found.largest_energy) == (
+        moments.energy, moments.total_weight, moments.largest_energy,
+    )  # fmt: skip
+    # What this move loses is orthogonal to the new span; what was lost before it need not be.
+    lost = np.trace(moments.second) - np.trace(found.second)
+    assert found.losses.by_removal == pytest.approx(lost, abs=1e-10)
+    assert found.losses.orthogonal_removal == found.losses.by_removal
+    assert found.losses.other_arrival == moments.losses.on_arrival
+    assert found.losses.orthogonal_arrival == 0.0
+    assert found.losses.rounding == 0.125 * moments.energy
+    # The bounds on eigenvalues hold for the rows themselves.
+    true, seen = (np.linalg.svd(np.sqrt(a)[:, None] * part, compute_uv=False) for part in (rows, recorded))
+    distance, orthogonal = found.losses.other_distance, found.losses.orthogonal
+    k = min(len(true), len(seen))
+    assert np.all(true[:k] >= seen[:k] - distance - 1e-9)
+    assert np.all(true[:k] <= np.sqrt(seen[:k] ** 2 + orthogonal) + distance + 1e-9)
+
+
+@given(SEEDS, st.integers(0, 5))
+def test_the_same_span_loses_nothing(seed, m):
+    c, energy, a = drawn(seed, 12, m)
+    moments = Moments.zero(m).add(c, energy, a)
+    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(m, m)))[0]
+    back = moments.reprojected(rotation).reprojected(rotation.T)
+    assert_same(back, moments, 1e-9)
+    assert back.losses.by_removal == pytest.approx(0.0, abs=1e-9 * moments.energy)
+
+
+@given(SEEDS, st.integers(1, 5), st.integers(1, 5))
+def test_rows_recorded_anew_are_recorded_for_the_first_time(seed, m, m2):
+    c, energy, a = drawn(seed, 12, m)
+    others, _, _ = drawn(seed, 12, m2, beyond=m + 2 - m2 if m2 <= m + 2 else 0)
+    before = Moments.zero(m).add(c, energy, a).rotated(np.eye(m)[: max(m - 1, 1)]).grown(1)
+    sums = RowSums.of(others, energy, a)
+    anew = before.recorded_anew(sums, 0.25)
+    expected = Moments.zero(m2).recorded(sums, 0.25)
+    np.testing.assert_array_equal(anew.second, expected.second)
+    np.testing.assert_array_equal(anew.first, expected.first)
+    assert_conserved(anew)
+    # All earlier losses are made good.
+    assert anew.losses.by_removal == anew.losses.other_distance == 0.0
+    assert anew.losses.rounding == 0.25 * before.energy
+    # Totals keep every digit.
+    totals = ("total_weight", "total_squared_weight", "energy", "largest_energy")
+    assert [getattr(anew, name) for name in totals] == [getattr(before, name) for name in totals]
+
+
 def test_means_divide_by_the_weight():
     moments = Moments.zero(1).add(np.array([[1.0], [4.0]]), np.array([1.0, 16.0]), np.array([2.0, 1.0]))
     np.testing.assert_allclose(moments.mean, [2.0])

@@ -32,9 +32,9 @@ def test_bad_rows_are_rows_without_weight(
     weights = np.ones(len(X))
     weights[bad] = 0.0
     # Of rows: samples draw by the bytes of all rows, and the order of the draws decides the last digits of moves.
+    budget = budget | {"atoms": "rows"}
     skipping, weighted = (
-        streaming_model(3, kernel=case.kernel, atoms="rows", refit_every=16, half_life=half_life, **budget)
-        for _ in range(2)
+        streaming_model(3, kernel=case.kernel, refit_every=16, half_life=half_life, **budget) for _ in range(2)
     )
     skipping.set_params(on_bad_rows="skip")
     given_in_pieces(

@@ -249,6 +249,14 @@ def test_pickles_and_checkpoints_agree() -> None:
     assert copy.deepcopy(model).to_bytes() == model.to_bytes()
 
 
+def test_atoms_may_be_longer_than_all_rows() -> None:
+    """The span of the atom is all that matters to a linear kernel, and its length follows from the steps of a move."""
+    rows = np.array([[2.0, 1.0], [0.0, -1.0], [-1.0, -2.0], [-2.0, -2.0]])
+    model = StreamingKernelPCA(1, kernel="linear", max_atoms=1, block_size=4).fit(rows)
+    assert np.linalg.norm(model.atoms_) > np.linalg.norm(rows, axis=1).max()
+    assert revived(model).to_bytes() == model.to_bytes()
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_version_of_the_format_is_read(version: int) -> None:
     model = load(Path(__file__).parents[1] / "checkpoints" / f"version-{version}.npz")
@@ -257,6 +265,21 @@ def test_every_version_of_the_format_is_read(version: int) -> None:
     np.testing.assert_allclose(model.score_samples(probe), model.extra_["scores"], rtol=0, atol=1e-9)
     assert model.n_samples_seen_ == model.extra_["rows"]
     assert np.isfinite(model.partial_fit(ROWS[:, :2]).transform(probe)).all()
+    assert revived(model).to_bytes() == model.to_bytes()
+    model.partial_fit(ROWS[:, 1:])
+    assert revived(model).refit().to_bytes() == model.refit().to_bytes()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("atoms", ["moved", "rows"])
+def test_atoms_of_older_files_move_if_they_may(version: int, atoms: Any) -> None:
+    model = load(Path(__file__).parents[1] / "checkpoints" / f"version-{version}.npz").set_params(atoms=atoms)
+    assert np.all(model.atom_rows_ >= 0)
+    np.testing.assert_array_equal(model.atom_rows_, model.atom_origins_)
+    rows = np.random.default_rng(1).normal(size=(40 * model.block_size, 2))
+    model.partial_fit(rows).refit()
+    assert (min(model.atom_rows_) == -1) == (atoms == "moved" and model.max_atoms is not None)
+    assert revived(model).to_bytes() == model.to_bytes()
 
 
 def test_the_format_is_the_newest_that_has_a_fixture() -> None:

@@ -237,7 +237,9 @@ def _check_samples(summary: Summary) -> None:
             require(known, f"jury: it was never full, but lacks rows that {name} holds")
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
-    energies = summary.basis.kernel.program.diagonal(kept_rows), summary.basis.energy
+    # Atoms that have moved may be longer than any row.
+    atoms = summary.basis.energy[summary.atom_stats.positions >= 0]
+    energies = summary.basis.kernel.program.diagonal(kept_rows), atoms
     highest = max(float(energy.max(initial=0.0)) for energy in energies)
     require(
         highest <= (1.0 + _SAME) * largest,

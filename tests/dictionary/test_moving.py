@@ -1,0 +1,342 @@
+"""Atoms that move: the function that they descend on, and where they arrive."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from strategies import FEWER, kernel_cases, rows
+
+from streamkpca._core.linalg import one_blas_thread
+from streamkpca.dictionary import moving
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moving import Unexplained, can_move, moved_atoms, moved_basis
+from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+
+UNITS = np.array([2.0, 0.25, 10.0])
+KERNELS = [
+    RBF(0.3),
+    Matern(0.5, length_scale=2.0),
+    Matern(1.5, length_scale=2.0),
+    RationalQuadratic(0.7, length_scale=1.5),
+    Laplacian(0.2),
+    Polynomial(2, gamma=0.5, coef0=1.0),
+    Polynomial(3, gamma=0.3),
+    Cosine() * RBF(0.1),
+    RBF(0.3).on([0, 2]) + 0.2 * Linear(),
+    RBF(0.3).in_units(UNITS),
+]
+SMOOTH = [RBF(0.3), Matern(2.5, length_scale=2.0), Polynomial(2, gamma=0.5, coef0=1.0)]
+EVALUATIONS = 12
+
+
+def rows_of(seed, n, d=3):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def weights_of(seed, n):
+    return np.random.default_rng(seed).uniform(0.2, 3.0, n)
+
+
+def naive_unexplained(kernel, atoms, rows, weights, ridge=0.0):
+    """Compute the share of the energy outside the span of the atoms from kernel matrices alone."""
+    own, cross = kernel.matrix(atoms), kernel.matrix(rows, atoms)
+    own = own + np.diag(ridge * np.diagonal(own))
+    energy = kernel.diagonal(rows)
+    inside = np.einsum("ij,ji->i", cross, np.linalg.solve(own, cross.T))
+    return weights @ (energy - inside) / (weights @ energy)
+
+
+def basis_of(kernel, atoms):
+    basis = Basis(kernel, atoms.shape[1])
+    basis.extend(atoms)
+    return basis
+
+
+def left_by(basis, rows, weights):
+    """Return the share of the energy that a basis leaves, as it counts itself."""
+    seen = basis.project(rows)
+    return weights @ seen.residual / (weights @ seen.energy)
+
+
+def assert_no_worse(kernel, atoms, rows, weights, n_evaluations=EVALUATIONS):
+    """Check all that a move promises; return the two bases."""
+    before = basis_of(kernel, atoms)
+    kept_atoms = before.atoms.copy()
+    after, kept, has_moved = moved_basis(before, rows, weights, n_evaluations=n_evaluations)
+    np.testing.assert_array_equal(before.atoms, kept_atoms)
+    assert np.isfinite(after.atoms).all()
+    assert np.isfinite(after.factor).all()
+    assert after.size == len(kept) == len(has_moved) <= before.size
+    assert len(set(kept.tolist())) == len(kept)
+    np.testing.assert_array_equal((after.atoms != before.atoms[kept]).any(axis=1), has_moved)
+    # Residuals are known up to the rounding of both bases, and the ridge hides as much.
+    rounding = 1e-8 + before.rounding_amplification + after.rounding_amplification
+    if weights @ np.abs(kernel.diagonal(rows)) > 0.0:
+        assert left_by(after, rows, weights) <= left_by(before, rows, weights) + rounding
+    return before, after
+
+
+# The function and its derivatives
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (40, 7), (300, 9)], ids=str)
+def test_the_value_is_the_share_outside_the_span(kernel, n, m):
+    X, weights, atoms = rows_of(0, n), weights_of(1, n), rows_of(2, m)
+    found = Unexplained(kernel, X, weights)(atoms)
+    assert found.value == pytest.approx(naive_unexplained(kernel, atoms, X, weights, ridge=1e-9), rel=1e-8, abs=1e-10)
+    assert found.gradient.shape == found.curvature.shape == atoms.shape
+    assert np.all(found.curvature > 0.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_gradient_is_its_derivative(kernel):
+    X, weights, atoms, step = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5), 1e-5
+    numerical = np.empty(atoms.shape)
+    for i, j in np.ndindex(*atoms.shape):
+        ends = []
+        for sign in (1.0, -1.0):
+            there = atoms.copy()
+            there[i, j] += sign * step
+            ends.append(naive_unexplained(kernel, there, X, weights, ridge=1e-9))
+        numerical[i, j] = (ends[0] - ends[1]) / (2.0 * step)
+    np.testing.assert_allclose(Unexplained(kernel, X, weights)(atoms).gradient, numerical, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_rows_are_added_up_part_by_part(kernel, monkeypatch):
+    X, weights, atoms = rows_of(0, 500), weights_of(1, 500), rows_of(2, 6)
+    whole = Unexplained(kernel, X, weights)(atoms)
+    monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1)
+    parts = Unexplained(kernel, X, weights)(atoms)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+
+
+def test_weights_are_copies_of_rows():
+    X, counts, atoms = rows_of(0, 30), np.arange(30) % 4, rows_of(2, 5)
+    weighted = Unexplained(RBF(0.3), X, counts.astype(float))(atoms)
+    copied = Unexplained(RBF(0.3), np.repeat(X, counts, axis=0), np.ones(counts.sum()))(atoms)
+    for one, other in zip(weighted, copied, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [1e-100, 1e-20, 1e20, 1e100])
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+def test_only_shares_of_weights_matter(kernel, factor):
+    X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
+    expected = moved_atoms(kernel, atoms, X, weights, n_evaluations=6)
+    scaled = moved_atoms(kernel, atoms, X, factor * weights, n_evaluations=6)
+    np.testing.assert_allclose(scaled, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [2.0**-60, 2.0**40])
+def test_only_shares_of_energy_matter(factor):
+    X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
+    expected = moved_atoms(RBF(0.3), atoms, X, weights, n_evaluations=6)
+    np.testing.assert_allclose(
+        moved_atoms(factor * RBF(0.3), atoms, X, weights, n_evaluations=6), expected, rtol=1e-7, atol=1e-9
+    )
+
+
+def test_atoms_where_the_factor_fails_have_no_value():
+    with np.errstate(all="raise", under="ignore"):
+        for bad in (np.nan, np.inf, 1e200):
+            assert Unexplained(Linear(), rows_of(0, 9), np.ones(9))(np.full((2, 3), bad)) is None
+        # A ridge holds up atoms that are equal.
+        met = Unexplained(RBF(0.3), rows_of(0, 9), np.ones(9))(np.ones((4, 3)))
+    assert all(np.isfinite(part).all() for part in met)
+    one = naive_unexplained(RBF(0.3), np.ones((1, 3)), rows_of(0, 9), np.ones(9))
+    assert met.value == pytest.approx(one, abs=1e-6)
+
+
+# Which kernels
+
+
+def test_kernels_without_derivatives_or_a_least_value_cannot_move():
+    assert all(can_move(kernel) for kernel in KERNELS)
+    for kernel in (
+        Sigmoid(0.2),
+        RBF(0.3) + Sigmoid(0.2),
+        Custom(lambda X, Y: X @ Y.T),
+        RBF(0.3) * Custom(lambda X, Y: X @ Y.T),
+        RBF(0.3).scaled_by(lambda X: 1.0 + X[:, 0] ** 2),
+    ):
+        assert not can_move(kernel)
+
+
+# Where atoms arrive
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_moved_atoms_leave_less(kernel):
+    X, weights = rows_of(0, 200), weights_of(1, 200)
+    before, after = assert_no_worse(kernel, X[:8], X, weights)
+    old, new = (naive_unexplained(kernel, basis.atoms, X, weights) for basis in (before, after))
+    assert new < 0.97 * old
+    assert left_by(after, X, weights) == pytest.approx(new, abs=1e-9)
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+@pytest.mark.parametrize("m", [1, 3, 6])
+def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
+    """L-BFGS-B of scipy on the naive formula, with derivatives by differences."""
+    X, weights = rows_of(0, 80, 2), weights_of(1, 80)
+
+    def value(flat):
+        return naive_unexplained(kernel, flat.reshape(m, 2), X, weights, ridge=1e-9)
+
+    theirs = minimize(value, X[:m].ravel(), method="L-BFGS-B", options={"maxiter": 200, "maxfun": 10**5}).fun
+    start = value(X[:m].ravel())
+    ours = value(moved_atoms(kernel, X[:m], X, weights, n_evaluations=80).ravel())
+    assert ours <= theirs + 0.03 * (start - theirs)
+
+
+@pytest.mark.parametrize("n_evaluations", [0, 1, 2, 3, 6, 50])
+def test_more_evaluations_never_lose(n_evaluations, monkeypatch):
+    X, weights, calls = rows_of(0, 100), weights_of(1, 100), []
+    evaluate = Unexplained.__call__
+    monkeypatch.setattr(Unexplained, "__call__", lambda self, atoms: calls.append(1) or evaluate(self, atoms))
+    before, after = assert_no_worse(RBF(0.3), X[:6], X, weights, n_evaluations)
+    assert len(calls) <= max(n_evaluations, 1)
+    # The first evaluation only tells where the atoms stand.
+    assert (left_by(after, X, weights) < left_by(before, X, weights)) == (n_evaluations > 1)
+
+
+@given(st.data(), rows(min_rows=1, max_rows=60), kernel_cases(), st.integers(1, 8))
+def test_no_move_loses(data, X, case, m):
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    weights = rng.uniform(0.0, 2.0, len(X))
+    atoms = X[rng.permutation(len(X))[:m]]
+    assert_no_worse(case.kernel, atoms, X, weights, n_evaluations=6)
+
+
+@FEWER
+@given(st.integers(0, 10**6), st.sampled_from(KERNELS))
+def test_the_order_of_atoms_is_kept(seed, kernel):
+    X, weights = rows_of(seed, 50), weights_of(seed, 50)
+    order = np.random.default_rng(seed).permutation(5)
+    moved = moved_atoms(kernel, X[:5], X, weights, n_evaluations=4)
+    permuted = moved_atoms(kernel, X[:5][order], X, weights, n_evaluations=4)
+    np.testing.assert_allclose(permuted, moved[order], atol=1e-4)
+
+
+def test_atoms_that_nothing_improves_stay_to_the_bit():
+    # One atom in the middle of rows that lie evenly around it.
+    X = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+    for kernel in (RBF(0.1), RationalQuadratic(1.0, length_scale=3.0)):
+        np.testing.assert_array_equal(moved_atoms(kernel, np.zeros((1, 2)), X, np.ones(4), n_evaluations=6), [[0, 0]])
+
+
+def test_atoms_stay_where_no_row_can_be_explained():
+    atoms = rows_of(1, 3)
+    for X, weights in ((rows_of(0, 5), np.zeros(5)), (np.zeros((5, 3)), np.ones(5)), (np.empty((0, 3)), np.empty(0))):
+        assert moved_atoms(Linear(), atoms, X, weights, n_evaluations=6) is atoms
+    assert moved_atoms(Linear(), atoms[:0], rows_of(0, 5), np.ones(5), n_evaluations=6).shape == (0, 3)
+    assert_no_worse(RBF(0.3), atoms[:0], rows_of(0, 5), np.ones(5))
+
+
+# Odd rows
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda X: np.tile(X[0], (20, 1)),
+        lambda X: X[np.arange(20) % 3],
+        lambda X: X * [1.0, 0.0, 1.0] + [0.0, 5.0, 0.0],
+        lambda X: X[:1],
+        lambda X: np.concatenate([X, np.zeros((1, 3))]),
+        lambda X: X + 100.0,
+        lambda X: X * 1e-4,
+        lambda X: np.concatenate([X, [[1e3, -1e3, 1e3]]]),
+    ],
+    ids=["all alike", "three kinds", "a constant column", "one row", "a row of zeros", "far", "small", "outlier"],
+)
+def test_odd_rows_are_no_obstacle(kernel, make):
+    X = make(rows_of(0, 20))
+    assert_no_worse(kernel, X[:6], X, weights_of(1, len(X)))
+
+
+@pytest.mark.parametrize("m", [3, 6])
+def test_fewer_kinds_of_rows_than_atoms_stay_explained(m):
+    X = rows_of(0, 3)[np.arange(30) % 3]
+    atoms = np.concatenate([X[:3], rows_of(5, m - 3)])
+    _, after = assert_no_worse(RBF(0.3), atoms, X, np.ones(30))
+    assert left_by(after, X, np.ones(30)) < 1e-8
+
+
+@pytest.mark.parametrize("gamma", [1e-20, 1e-10, 1e-6, 1e3, 1e12])
+def test_widths_beyond_all_sense_are_no_obstacle(gamma):
+    X = rows_of(0, 60)
+    before, after = assert_no_worse(RBF(gamma), X[:6], X, np.ones(60))
+    if gamma > 1e2:
+        # No row resembles an atom but those that are one.
+        assert left_by(after, X, np.ones(60)) == pytest.approx(0.9, abs=1e-9)
+        assert after.size == before.size
+
+
+@pytest.mark.parametrize("rule", [None, "std", "range", [1e6, 1e-6, 1.0]], ids=str)
+def test_columns_of_a_million_beside_millionths(rule):
+    X = rows_of(0, 100) * [1e6, 1e-6, 1.0]
+    if rule is None:
+        assert_no_worse(RBF(1e-12), X[:6], X, np.ones(100))
+        return
+    kernel = RBF(0.3).in_units(rule).settled(X)
+    before, after = assert_no_worse(kernel, X[:6], X, np.ones(100))
+    assert left_by(after, X, np.ones(100)) < 0.9 * left_by(before, X, np.ones(100))
+    # Atoms move along all columns.
+    assert np.all(np.abs(after.atoms - before.atoms).max(axis=0) > 0.01 * X.std(axis=0))
+
+
+def test_rows_of_weight_zero_change_nothing():
+    X, weights = rows_of(0, 50), weights_of(1, 50)
+    more = np.concatenate([X, 100.0 + X]), np.concatenate([weights, np.zeros(50)])
+    expected = moved_atoms(RBF(0.3), X[:5], X, weights, n_evaluations=6)
+    np.testing.assert_allclose(moved_atoms(RBF(0.3), X[:5], *more, n_evaluations=6), expected, atol=1e-9)
+
+
+def test_one_row_outweighs_all_others():
+    X, weights = rows_of(0, 50), np.full(50, 1e-30)
+    weights[20] = 1e30
+    _, after = assert_no_worse(RBF(0.3), X[:2] + 0.5, X, weights, n_evaluations=50)
+    assert left_by(after, X, weights) < 1e-3
+
+
+def test_atoms_that_meet_are_left_once():
+    X = rows_of(0, 80, 1) * 0.01
+    before, after = assert_no_worse(RBF(1.0), np.array([[0.0], [0.5], [0.5001], [0.5002]]), X, np.ones(80))
+    assert after.size <= before.size
+    assert np.isfinite(after.inverse).all()
+
+
+# Memory and threads
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_layout_and_writeability_of_rows_do_not_matter(kernel):
+    X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
+    expected = moved_atoms(kernel, atoms, X, weights, n_evaluations=5)
+    frozen = [array.copy() for array in (atoms, X, weights)]
+    for array in frozen:
+        array.flags.writeable = False
+    np.testing.assert_array_equal(moved_atoms(kernel, *frozen, n_evaluations=5), expected)
+    strided = np.repeat(atoms, 2, axis=0)[::2], np.repeat(X, 2, axis=1)[:, ::2], np.repeat(weights, 2)[::2]
+    for given_arrays in (strided, (np.asfortranarray(atoms), np.asfortranarray(X), weights)):
+        np.testing.assert_allclose(moved_atoms(kernel, *given_arrays, n_evaluations=5), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_threads_do_not_change_a_bit(kernel, monkeypatch):
+    X, weights = rows_of(0, 700), weights_of(1, 700)
+    monkeypatch.setattr(moving, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1000)
+    found = []
+    for n_threads in (1, 2, 5):
+        monkeypatch.setattr(moving, "blas_threads", lambda n=n_threads: n)
+        with one_blas_thread():
+            found.append(moved_atoms(kernel, X[:10], X, weights, n_evaluations=5))
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])

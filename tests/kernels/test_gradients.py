@@ -1,0 +1,233 @@
+"""Derivatives of kernel values by rows, against central differences of the values."""
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca.kernels import (
+    RBF,
+    Cosine,
+    Custom,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+)
+from streamkpca.kernels.gradients import (
+    curvature_by_rows,
+    gradient_by_rows,
+    has_gradients,
+    is_of_squared_distances,
+    values_and_gradients,
+)
+
+UNITS = np.array([2.0, 0.25, 10.0])
+SQUARED: list[Kernel] = [
+    RBF(0.3),
+    Matern(0.5, length_scale=2.0),
+    Matern(1.5, length_scale=2.0),
+    Matern(2.5, length_scale=2.0),
+    RationalQuadratic(0.7, length_scale=1.5),
+    RationalQuadratic(2.0, length_scale=1.5),
+]
+KERNELS: list[Kernel] = [
+    *SQUARED,
+    Laplacian(0.4),
+    Linear(),
+    Polynomial(1, gamma=0.5),
+    Polynomial(2, gamma=0.5),
+    Polynomial(3, gamma=0.2, coef0=1.0),
+    Sigmoid(0.2, coef0=-0.5),
+    Cosine(),
+    2.5 * RBF(0.3),
+    RBF(0.3) + Linear(),
+    RBF(0.3) * Cosine(),
+    RBF(0.3) * RBF(0.1) + 0.5 * Laplacian(0.2) * Linear(),
+    (RBF(0.3) + Linear()) ** 3,
+    (0.3 * Linear()).exp(),
+    (RBF(0.3) * Cosine()).exp() ** 2,
+    RBF(0.3).on([0, 2]),
+    Laplacian(0.4).on([2, 1]) + Linear().on([1]),
+    Cosine().on([2, 0]) * RBF(0.2).on([1]),
+    RBF(0.3).in_units(UNITS),
+    Laplacian(0.4).in_units(UNITS),
+    Cosine().in_units(UNITS),
+    Polynomial(2, gamma=0.5).in_units(UNITS),
+    (RBF(0.3).in_units([0.5, 4.0]).on([2, 0]) + Linear()).in_units(UNITS),
+]
+
+
+def rows_of(seed, n, d=3):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def gradient(kernel, X, Y, weights):
+    """Differentiate sum_ni w_ni k(x_n, y_i) by the rows y_i."""
+    program = kernel.program
+    slopes = values_and_gradients(program, X, Y)[1]
+    pairs = zip(program.base_matrices, slopes, strict=True)
+    return reduce(add, (gradient_by_rows(matrix, X, Y, weights * slope) for matrix, slope in pairs))
+
+
+def differences(kernel, X, Y, weights, step=1e-6):
+    """Compute the same number by number, from values on both sides."""
+    found = np.empty(Y.shape)
+    for i, j in np.ndindex(*Y.shape):
+        sides = []
+        for sign in (1.0, -1.0):
+            there = Y.copy()
+            there[i, j] += sign * step
+            sides.append(np.sum(weights * kernel.matrix(X, there)))
+        found[i, j] = (sides[0] - sides[1]) / (2.0 * step)
+    return found
+
+
+def assert_derivatives(kernel, X, Y, seed=2):
+    weights = np.random.default_rng(seed).normal(size=(len(X), len(Y)))
+    expected = differences(kernel, X, Y, weights)
+    values = kernel.matrix(X, Y)
+    # What differences of rounded values can show.
+    rounding = 1e-8 * (np.abs(values).max() * len(X) + np.abs(expected).max(initial=1.0))
+    np.testing.assert_allclose(gradient(kernel, X, Y, weights), expected, rtol=1e-6, atol=rounding)
+    np.testing.assert_allclose(values_and_gradients(kernel.program, X, Y)[0], values, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize(("n", "m"), [(7, 5), (1, 1), (3, 200)], ids=str)
+def test_gradients_are_derivatives(kernel, n, m):
+    assert has_gradients(kernel.program)
+    assert_derivatives(kernel, rows_of(0, n), rows_of(1, m))
+
+
+def compiled_kernels():
+    """Draw expressions of kernels of three features."""
+    simple = st.sampled_from(KERNELS[:13])
+    columns = st.sampled_from([[0], [1, 2], [2, 0, 1], [0, 2]])
+    seen = simple | st.builds(lambda kernel, chosen: kernel.on(chosen), simple, columns)
+    seen |= st.builds(lambda kernel: kernel.in_units(UNITS), simple)
+    return st.recursive(
+        seen,
+        lambda inner: (
+            st.builds(lambda one, other: one + other, inner, inner)
+            | st.builds(lambda one, other: one * other, inner, inner)
+            | st.builds(lambda one, factor: factor * one, inner, st.sampled_from([0.25, 3.0]))
+            | st.builds(lambda one, power: one**power, inner, st.integers(1, 3))
+            | st.builds(lambda one: (0.05 * one).exp(), inner)
+        ),
+        max_leaves=4,
+    )
+
+
+@given(compiled_kernels(), st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 4))
+def test_gradients_of_any_expression_are_derivatives(kernel, seed, n, m):
+    # Smaller rows keep powers of powers within what differences can show.
+    assert_derivatives(kernel, 0.7 * rows_of(seed, n), 0.7 * rows_of(seed + 1, m), seed)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), Matern(2.5, length_scale=2.0), Laplacian(0.4)], ids=repr)
+def test_no_digits_cancel_far_from_the_origin(kernel):
+    # On a grid that the shift does not round.
+    X, Y = (np.round(rows_of(seed, 6) * 2**10) / 2**10 for seed in (0, 1))
+    weights = rows_of(2, 6, 6)
+    far = gradient(kernel, X + 2.0**20, Y + 2.0**20, weights)
+    np.testing.assert_allclose(far, gradient(kernel, X, Y, weights), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_where_rows_meet_gradients_are_finite(kernel):
+    X = rows_of(0, 6)
+    X[3], X[4] = X[0], 0.0
+    with np.errstate(all="raise", under="ignore"):
+        found = gradient(kernel, X, X.copy(), np.ones((6, 6)))
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel.is_stationary], ids=repr)
+def test_a_row_has_no_derivative_at_itself(kernel):
+    """At a maximum it is zero; at a cusp both sides are opposite."""
+    X = rows_of(0, 6)
+    np.testing.assert_allclose(gradient(kernel, X, X.copy(), np.eye(6)), 0.0, atol=1e-12)
+
+
+def test_at_a_cusp_the_derivative_is_the_mean_of_both_sides():
+    X, Y = np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]])
+    value = np.exp(-0.5)
+    np.testing.assert_allclose(gradient(Laplacian(0.5), X, Y, np.ones((1, 1))), [[0.0, -0.5 * value]])
+
+
+def test_cosines_of_a_row_of_zeros_are_constant():
+    X, Y = rows_of(0, 4), np.zeros((2, 3))
+    np.testing.assert_array_equal(gradient(Cosine(), X, Y, np.ones((4, 2))), 0.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_layout_and_writeability_do_not_matter(kernel):
+    X, Y, weights = rows_of(0, 8), rows_of(1, 6), rows_of(2, 8, 6)
+    expected = gradient(kernel, X, Y, weights)
+    wide = [np.repeat(array, 2, axis=1)[:, ::2] for array in (X, Y)]
+    frozen = [array.copy() for array in (X, Y, weights)]
+    for array in frozen:
+        array.flags.writeable = False
+    for given_rows in (wide, [np.asfortranarray(X), np.asfortranarray(Y)], frozen[:2]):
+        np.testing.assert_allclose(gradient(kernel, *given_rows, weights), expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(gradient(kernel, *frozen), expected)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.4), Linear(), Cosine()], ids=repr)
+def test_features_that_are_not_seen_have_no_derivative(kernel):
+    found = gradient(kernel.on([2, 0]), rows_of(0, 5), rows_of(1, 4), np.ones((5, 4)))
+    np.testing.assert_array_equal(found[:, 1], 0.0)
+    assert (found[:, [0, 2]] != 0.0).all()
+    program = kernel.on([2, 0]).program
+    curvature = curvature_by_rows(program.base_matrices[0], rows_of(1, 4), np.ones(4))
+    np.testing.assert_array_equal(curvature[:, 1], 0.0)
+    assert (curvature[:, [0, 2]] > 0.0).all()
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.4), Linear(), Cosine()], ids=repr)
+def test_units_divide_gradients_once_and_curvatures_twice(kernel):
+    X, Y, weights = rows_of(0, 5), rows_of(1, 4), rows_of(2, 5, 4)
+    in_units = kernel.in_units(UNITS)
+    expected = gradient(kernel, X, Y, weights) / UNITS
+    np.testing.assert_allclose(gradient(in_units, X * UNITS, Y * UNITS, weights), expected, rtol=1e-12, atol=1e-14)
+    steepness = np.arange(1.0, 5.0)
+    plain, divided = (
+        curvature_by_rows(one.program.base_matrices[0], rows, steepness)
+        for one, rows in ((kernel, Y), (in_units, Y * UNITS))
+    )
+    np.testing.assert_allclose(divided, plain / UNITS**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), 2.0 * RBF(0.3), RBF(0.3) * RBF(0.2)], ids=repr)
+def test_the_curvature_of_gaussians_is_the_squared_length_of_the_derivative(kernel):
+    """|d phi(y) / d y_f|^2 = d^2 k(x, y) / dx_f dy_f at x = y, by differences of gradients."""
+    y, step = rows_of(0, 1), 1e-4
+    values, slopes = values_and_gradients(kernel.program, y, y)
+    curvature = sum(
+        curvature_by_rows(matrix, y, np.abs(slope / values)[0])
+        for matrix, slope in zip(kernel.program.base_matrices, slopes, strict=True)
+    )
+    for f in range(3):
+        shift = step * np.eye(3)[[f]]
+        ends = [gradient(kernel, y + sign * shift, y, np.ones((1, 1)))[0, f] for sign in (1.0, -1.0)]
+        assert curvature[0, f] * values[0, 0] == pytest.approx((ends[0] - ends[1]) / (2.0 * step), rel=1e-6)
+
+
+def test_functions_of_the_caller_have_no_gradients():
+    custom = Custom(lambda X, Y: X @ Y.T)
+    for kernel in (custom, RBF(0.3) + custom, custom.on([0]), RBF(0.3).scaled_by(lambda X: X[:, 0]), 2.0 * custom):
+        assert not has_gradients(kernel.program)
+        assert not is_of_squared_distances(kernel.program)
+
+
+def test_which_kernels_are_of_squared_distances():
+    assert all(is_of_squared_distances(kernel.program) for kernel in SQUARED)
+    for kernel in (Laplacian(0.4), Linear(), Cosine(), RBF(0.3) + Linear()):
+        assert not is_of_squared_distances(kernel.program)
