@@ -81,6 +81,8 @@ def read_checkpoint(
     given = header.part("parameters")
     parameters = {name: given.value(name) for name in given}
     parameters["kernel"] = _kernel_parameter(given, known_kernel)
+    # Files of version 1 are of streams whose atoms stayed rows.
+    parameters.setdefault("atoms", "rows")
     try:
         settings = settings_of(parameters)
     except (TypeError, ValueError) as error:
