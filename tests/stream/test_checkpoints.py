@@ -361,7 +361,6 @@ def test_a_contradiction_is_found(checkpoint: bytes, change: Any, message: str) 
 BROKEN_MOVED = [
     (put("atoms.positions", 0, -289), "outside the 288 rows"),
     (put("atoms.positions", 0, 288), "outside the 288 rows"),
-    (copied("atoms.positions"), "one occurs twice"),
     (reversed_rows("atoms.rows"), "not that of its atoms' kernel matrix"),
     (put("atoms.rows", (0, 0), np.inf), "atoms.rows: a number is not finite"),
     (put("atoms.rows", (0, 0), 1.5), "not that of its atoms' kernel matrix"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
-from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, Block, Pace, SearchSchedule
+from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Block, Pace, SearchSchedule
 
 
 def block_of(residuals, weights=None):
@@ -42,15 +42,22 @@ def test_pauses_are_a_share_of_the_stream_and_no_longer_than_1024_blocks(pace):
     assert len(searched) < 60
 
 
-def test_rows_are_searched_for_in_each_of_the_first_blocks_and_moves_double_their_distance():
+def test_rows_are_searched_for_in_each_of_the_first_blocks_and_moves_ever_more_rarely():
     assert searches(4, ROWS_PACE)[0].tolist() == [0, 1, 2, 3]
-    assert searches(70, MOVING_PACE)[0].tolist() == [0, 2, 6, 14, 30, 62]
+    assert searches(70, MOVING_PACE)[0].tolist() == [0, 2, 7, 20, 52]
+
+
+def test_moves_without_a_cause_are_rare_once_they_cost_recorded_moments():
+    assert searches(2000, SETTLED_PACE)[0].tolist() == [0, 1025]
+    worse = block_of(np.full(9, 2.0))
+    _, schedule = searches(1, SETTLED_PACE)
+    assert schedule.is_due(worse, 18 + 9, SETTLED_PACE)
 
 
 def test_a_search_may_ask_for_another_at_once():
     schedule = replace(SearchSchedule(), n_blocks=100)
     assert schedule.searched(0, 1.0, 0.0, ROWS_PACE).countdown == 25
-    assert schedule.searched(0, 1.0, 0.0, MOVING_PACE).countdown == 101
+    assert schedule.searched(0, 1.0, 0.0, MOVING_PACE).countdown == 151
     assert schedule.searched(0, 1.0, 0.0, MOVING_PACE, again=True).is_due(STEADY, 9, MOVING_PACE)
 
 
