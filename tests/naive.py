@@ -17,15 +17,16 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 DEPENDENT = 1e-10
-PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.0, 0.25, 1024, 1.05
+PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.5, 0.25, 1024, 1.05
 MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
-MOST_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 1024, 128
+MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 512, 1024, 128
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 ROWS_TO_MOVE, DECIDING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 6, 4
-HORIZON, OPTIMISM = 2.0, 1.25
-RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, WORTH_ANOTHER_STEP, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-3, 1e-6
+HORIZON, OPTIMISM = 2.0, 4.0
+RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
+WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,8 @@ def descend(scene: Scene, atoms: Array, n_evaluations: int) -> Array:
     steps: list[tuple[Array, Array]] = []
     value, gradient, length = scene.unexplained(atoms), scene.gradient(atoms), 1.0
     for _ in range(n_evaluations - 1):
+        if value <= EXPLAINED:
+            break
         inverse = np.diag(1.0 / scene.curvature(atoms).ravel())
         if steps:
             s, y = steps[-1]
@@ -334,8 +337,10 @@ class NaiveStream:
         theirs = self.reprojected(other.recorded, other.atoms, atoms)
         self.atoms, self.recorded = atoms, np.concatenate([recorded, theirs])
         self.start_anew()
-        if self.max_atoms is not None:
+        if self.max_atoms is not None and len(self.atoms) > self.max_atoms:
             self.shrink(self.max_atoms)
+            if self.moves_atoms:
+                self.move()
 
     def shrink(self, max_atoms: int) -> None:
         """Remove atoms one by one, each time the one whose loss costs the sample least."""
@@ -415,7 +420,7 @@ class NaiveStream:
             return True
         # The first rows after a search show how much it leaves.
         if block.start == self.n_rows_searched:
-            self.usual_residual = min(self.usual_residual, mean)
+            self.usual_residual = min(self.usual_residual, mean + error)
         self.countdown -= 1
         self.n_put_off += 1
         return False
@@ -426,21 +431,27 @@ class NaiveStream:
         mean = np.average(residual, weights=self.weights[block])
         if n_atoms < max_atoms:
             self.become(self.atoms, self.fill(block, max_atoms))
-        if len(self.atoms) == max_atoms:
+        # A move right after the choice of atoms leaves a swap little to find.
+        if len(self.atoms) == max_atoms and (n_atoms == max_atoms or not self.moves_atoms):
             self.swap(block, mean)
         in_block = self.mean_residual(block)
         self.record(block)
         if self.moves_atoms:
             self.move()
+        everything = self.selection_sample()[0]
+        pause: float = PAUSE
+        if self.moves_atoms:
+            # Later moves lose some of what is recorded, and need a cause.
+            pause = MOVING_PAUSE if len(everything) < self.sample_size else np.inf
         fills = n_atoms < len(self.atoms) < max_atoms
-        pause = MOVING_PAUSE if self.moves_atoms else PAUSE
-        self.countdown = 0 if fills else min(int(pause * self.n_blocks), LONGEST_PAUSE)
+        self.countdown = 0 if fills else int(min(pause * self.n_blocks, LONGEST_PAUSE))
         deviation = np.sqrt(np.average((residual - mean) ** 2, weights=self.weights[block]))
         self.spread = float(deviation / mean) if mean > 0.0 else 0.0
         sample, normalised = self.selection_sample(SCREENING_ROWS)
         in_sample = float(normalised @ np.maximum(self.residuals(self.atoms, sample), 0.0))
         # Atoms that have moved for the sampled rows explain later ones less well.
-        self.usual_residual = OPTIMISM * in_sample if self.moves_atoms else max(in_block, in_sample)
+        optimism = 1.0 + OPTIMISM * len(self.atoms) / len(everything)
+        self.usual_residual = optimism * in_sample if self.moves_atoms else max(in_block, in_sample)
         self.n_rows_searched = block.stop
 
     def search_by_tolerance(self, block: range) -> list[Atom]:
@@ -486,7 +497,7 @@ class NaiveStream:
         whole, most = self.selection_sample()[0], MOST_CANDIDATES
         sample, n_rounds, usual_weight = self.selection_sample(), MOST_ROUNDS, 0.0
         if self.moves_atoms:
-            most, n_rounds, usual_weight = SCREENING_ROWS, 1, float(self.weights[whole].mean())
+            most, n_rounds, usual_weight = MOVING_CANDIDATES, 1, float(self.weights[whole].mean())
             sample = self.selection_sample(max(DECIDING_ROWS * len(self.atoms), SCREENING_ROWS))
         candidates = [self.atom(row) for row in whole if row >= self.n_rows_searched][:most]
         for _ in range(n_rounds):
