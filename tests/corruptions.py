@@ -28,15 +28,23 @@ _EDGES = [0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0
 def models() -> dict[str, StreamingKernelPCA]:
     """Make models so that every optional part of a checkpoint exists in one and is missing in another."""
     small: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
-    fading = StreamingKernelPCA(2, half_life=60.0, **small).partial_fit(ROWS[:150])
+    fading = StreamingKernelPCA(2, half_life=60.0, atoms="rows", **small).partial_fit(ROWS[:150])
     # Axes on demand, which differ from the scheduled ones; then pending rows.
     fading.refit().partial_fit(ROWS[150:155])
     exact = StreamingKernelPCA(
         3, kernel=kernels.Polynomial(2, gamma=0.5, coef0=1.0), max_atoms=None, tolerance=0.0, block_size=16
     ).partial_fit(ROWS[:70], sample_weight=np.linspace(0.1, 2.0, 70))
     fitted = StreamingKernelPCA(2, kernel=kernels.RBF(0.3), axes="likelihood", **small).fit(ROWS)
+    moved = StreamingKernelPCA(2, kernel=kernels.Linear() + kernels.RBF(0.3), **small).partial_fit(ROWS[:150])
     waiting = StreamingKernelPCA(2, block_size=64, dtype="float32").partial_fit(ROWS[:20])
-    return {"fading": fading, "exact": exact, "fitted": fitted, "waiting": waiting, "empty": StreamingKernelPCA(2)}
+    return {
+        "fading": fading,
+        "exact": exact,
+        "fitted": fitted,
+        "moved": moved,
+        "waiting": waiting,
+        "empty": StreamingKernelPCA(2),
+    }
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:

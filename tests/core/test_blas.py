@@ -106,10 +106,12 @@ def test_fits_and_queries_run_on_one_thread(counts):
 def test_bits_do_not_depend_on_the_number_of_threads():
     code = (
         "import json, numpy as np\n"
-        "from streamkpca import StreamingKernelPCA\n"
-        "X = np.random.default_rng(0).normal(size=(1500, 20))\n"
+        "from streamkpca import ApproximateKernelPCA, StreamingKernelPCA\n"
+        "X = np.random.default_rng(0).normal(size=(3000, 20))\n"
         "model = StreamingKernelPCA(5, max_atoms=128).partial_fit(X)\n"
         "arrays = (model.transform(X), model.reconstruction_error(X), model.eigenvalues_, model.weights_)\n"
+        # Enough rows and atoms for moves with threads of their own.
+        "arrays += (model.atoms_, model.fit(X).atoms_, ApproximateKernelPCA(5).fit(X).atoms_)\n"
         "print(json.dumps([array.tobytes().hex()[:4000] for array in arrays]))\n"
     )
     answers = []

@@ -12,6 +12,7 @@ from scenes import rbf, residual_gram
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca._core.linalg import solve_factor
+from streamkpca.dictionary import moving
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear
@@ -191,12 +192,18 @@ def test_an_error_is_raised_and_no_thread_is_left_running():
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("settings", [{"max_atoms": 12}, {"max_atoms": None, "tolerance": 0.2}, {"half_life": 40.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_atoms": 12}, {"atoms": "rows"}, {"max_atoms": None, "tolerance": 0.2}, {"half_life": 40.0}],
+    ids=repr,
+)
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch, settings):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(7, 3))[rng.integers(7, size=2600)] + rng.normal(scale=0.2, size=(2600, 3))
     X[2000:] += 1.0
     monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(moving, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1000)
     models, ahead = [], []
     original = BlockPrefetcher.block
 
@@ -207,7 +214,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch, settings):
 
     monkeypatch.setattr(BlockPrefetcher, "block", spy)
     for n_threads in (1, 3):
-        monkeypatch.setattr(stream, "blas_threads", lambda n_threads=n_threads: n_threads)
+        for module in (stream, moving):
+            monkeypatch.setattr(module, "blas_threads", lambda n_threads=n_threads: n_threads)
         options = {"max_atoms": 12, "block_size": 8, "refit_every": 64, "noise_variance": None} | settings
         models.append(StreamingKernelPCA(3, kernel=kernels.RBF(0.3), **options))
         ahead.clear()

@@ -52,10 +52,11 @@ def check_stream(stream: Stream) -> None:
 
     This is no protection against forgery: nothing in a file shows whether its rows, weights, counts and moments are
     those of the stream that it claims to be of. The following cannot be checked, as nothing else in the file determines
-    it: pending rows and their weights; rows of a sample that are stored only once, and keys; moments rotated or scaled
-    together with the losses; weights, eigenvalues, their bounds and shares of a snapshot, as the moments have changed
-    since; parameters that may be set at any time; the seed; positions of rows that are stored once; counts of rows
-    without weight; and what only guides the search for atoms: weights since admission, the trend, the schedule.
+    it: pending rows and their weights; atoms that moved, as long as their kernel values stay; rows of a sample that are
+    stored only once, and keys; moments rotated or scaled together with the losses; weights, eigenvalues, their bounds
+    and shares of a snapshot, as the moments have changed since; parameters that may be set at any time; the seed;
+    positions of rows that are stored once; counts of rows without weight; and what only guides the search for atoms:
+    weights since admission, the trend, the schedule.
     """
     summary, pending = stream.summary, stream.pending
     require_columns(stream.kernel, stream.n_features)
