@@ -436,6 +436,7 @@ def draw(streams: dict[str, list[dict[str, Any]]], atoms: list[dict[str, Any]], 
         raise SystemExit(
             f'young_streams_are_quick: --plot needs {error.name}; pip install "streamkpca[plots]"'
         ) from None
+    # Colours that colour-blind readers can tell apart.
     styles = {
         "moved": ("#0072B2", "o-"),
         "rows": ("#D55E00", "s-"),
@@ -483,6 +484,8 @@ def draw(streams: dict[str, list[dict[str, Any]]], atoms: list[dict[str, Any]], 
         ax.set_ylabel("share of the energy unexplained")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     figure.savefig(folder / "quality-against-seconds.png", dpi=120)
+    if not atoms:
+        return
 
     figure = Figure(figsize=(6.0, 4.5), layout="constrained")
     ax = figure.subplots()
@@ -550,13 +553,13 @@ def main() -> int:
     ]
     for bound in held:
         print(f"{bound['name']}: {bound['ratio']:.2f} (at most {bound['most']}){'' if bound['holds'] else ' MISSED'}")
-    if arguments.plot is not None:
-        draw(streams, atoms, arguments.plot, unit)
     n_missed = sum(not bound["holds"] for bound in held)
     verdict = "TINY" if arguments.tiny else "HOLDS" if n_missed == 0 else "FAILS"
     print(f"{verdict}: {n_missed} of {len(held)} bounds are missed")
     record = {"seconds": unit, "seeds": arguments.seeds, "streams": streams, "atoms": atoms, "bounds": held}
     write_figures(arguments.json, where, record)
+    if arguments.plot is not None:
+        draw(streams, atoms, arguments.plot, unit)
     return 0 if n_missed == 0 or arguments.tiny else 1
 
 
