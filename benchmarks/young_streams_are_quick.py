@@ -25,9 +25,9 @@ The streams:
 The last table has one line for each number of atoms, after 10,000 generated rows.
 
 The bounds, over Nystroem's seconds on the generated stream: moved 3 times after 10,000 rows and .75 after 100,000, rows
-4.5 and 1.4. Over what greedy leaves unexplained at the end: moved .9 if the rows are in no order, 1 in the order of time
-or class, and 1.4 if they drift. And 128 moved atoms leave at most what 142 rows leave (a ninth more), whether
-one pass or greedy chose the rows.
+4.5 and 1.4. Over what greedy leaves unexplained at the end: moved .9 if the rows are in no order, 1 in the order of
+time or class, and 1.4 if they drift. And 128 moved atoms leave at most what 142 rows leave (a ninth more), whether one
+pass or greedy chose the rows.
 
 Run, for files of the server machine dataset and of USPS digits::
 
@@ -472,7 +472,7 @@ def draw(streams: dict[str, list[dict[str, Any]]], atoms: list[dict[str, Any]], 
     def finish(ax: Any) -> None:
         ax.set_xscale("log")
         ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:.2g}"))
         ax.yaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
