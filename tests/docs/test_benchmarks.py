@@ -230,6 +230,11 @@ def test_young_streams_are_quick(tmp_path: Path) -> None:
     assert found["atoms"][0]["moved"]["unexplained"] > found["atoms"][1]["moved"]["unexplained"]
     # No mark of 10,000 rows, and no 64 atoms: only the shares of what greedy leaves have bounds here.
     assert len(found["bounds"]) == len(sizes)
+    # Files alone have no table by the number of atoms, and no picture of it.
+    files = ("machine.npz", "--only-files", "--one-pass", "--tiny", "--plot", "files")
+    (line,) = figures(tmp_path, "young_streams_are_quick.py", *files)[1]["streams"]["machine"]
+    assert not {"greedy", "pivots"} & set(line)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["quality-against-seconds.png"]
     for wrong in (("--rows", "100"), ("--only-files",)):
         refused = run(tmp_path, "young_streams_are_quick.py", *wrong)
         assert refused.returncode == 2
