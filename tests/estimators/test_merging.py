@@ -13,6 +13,7 @@ from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
 
 X = np.random.default_rng(0).normal(size=(300, 2))
 RBF = kernels.RBF(0.4)
+MODES = ("moved", "rows")
 
 
 def learned(part, **changes):
@@ -79,9 +80,16 @@ def test_within_a_budget_sums_add_and_bounds_hold(seed, max_atoms, half_life):
 
 
 def test_positions_count_on():
-    left, right = learned(X[:50]), learned(X[50:120])
-    whole = merge(left, right)
-    np.testing.assert_array_equal(whole.atoms_, X[whole.atom_rows_])
+    moved, rows_only = (merge(*(learned(part, atoms=atoms) for part in (X[:50], X[50:120]))) for atoms in MODES)
+    np.testing.assert_array_equal(rows_only.atoms_, X[rows_only.atom_rows_])
+    assert max(rows_only.atom_rows_) >= 50
+    # Atoms of both begin as rows of the union, and those that have moved since are -1 there.
+    origins = moved.atom_origins_
+    assert min(origins) < 50 <= max(origins) < 120
+    is_row = moved.atom_rows_ >= 0
+    assert not is_row.all()
+    np.testing.assert_array_equal(moved.atoms_[is_row], X[origins[is_row]])
+    whole = moved
     reservoir = whole._stream.summary.reservoir
     np.testing.assert_array_equal(X[reservoir.positions], reservoir.rows)
 
