@@ -268,6 +268,11 @@ def pivots(kernel: Kernel, m: int, rows: Array, weights: Array, seed: int = 0) -
     return rows[chosen]
 
 
+def chosen_at_once(peers: set[str]) -> dict[str, Callable[[Kernel, int, Array, Array], Array]]:
+    """Return the methods that see all rows at once."""
+    return {"greedy": greedy} | ({"k-means": centres} if "sklearn" in peers else {}) | {"pivots": pivots}
+
+
 def installed(name: str) -> bool:
     """Tell whether a peer can be imported, and print a line if not."""
     try:
@@ -325,8 +330,8 @@ def run(name: str, case: Case, peers: set[str], clock: Clock, *, at_once: bool) 
         methods["Nystroem"], note = Pair(kernel, case, batch), f", Nystroem's batches of {batch:,}"
     if "river" in peers:
         methods["trees"] = Trees(case)
-    choices = {"greedy": greedy} | ({"k-means": centres} if "sklearn" in peers else {}) | {"pivots": pivots}
-    columns = [*methods, "fit, moved", "fit, rows", *(choices if at_once else ())]
+    choices = chosen_at_once(peers) if at_once else {}
+    columns = [*methods, "fit, moved", "fit, rows", *choices]
     half_life = "" if case.half_life is None else f", half-life {case.half_life:,}"
     print(
         f"\n{name}: {case.atoms} atoms, {len(case.rows):,} rows of {case.rows.shape[1]} features{half_life}, "
@@ -349,7 +354,7 @@ def run(name: str, case: Case, peers: set[str], clock: Clock, *, at_once: bool) 
         for atoms in ("moved", "rows"):
             seconds, found = clock(fitted, kernel, case, atoms, case.rows[:mark])
             line[f"fit, {atoms}"] = {"seconds": seconds, "unexplained": unexplained(kernel, found, apart)}
-        if at_once and mark <= MOST_AT_ONCE:
+        if mark <= MOST_AT_ONCE:
             rows, weights = remembered(case, mark)
             for column, choose in choices.items():
                 seconds, found = clock(choose, kernel, case.atoms, rows, weights)
@@ -373,10 +378,12 @@ def share(value: float) -> str:
     return f"{value:.4f}".removeprefix("0")
 
 
-def by_atoms(case: Case, budgets: list[int], peers: set[str], clock: Clock) -> list[tuple[int, Figures]]:
+def by_atoms(
+    case: Case, budgets: list[int], peers: set[str], clock: Clock, *, at_once: bool
+) -> list[tuple[int, Figures]]:
     """Measure what different numbers of atoms leave unexplained, and print a line for each."""
     kernel = RBF().settled(case.rows[:N_SETTLING])
-    choices = {"greedy": greedy} | ({"k-means": centres} if "sklearn" in peers else {}) | {"pivots": pivots}
+    choices = chosen_at_once(peers) if at_once else {}
     columns = ["moved", "rows", *choices]
     print(f"\nby the number of atoms, after {len(case.rows):,} generated rows")
     print(f"{'atoms':>9} " + " ".join(f"{column:>15}" for column in columns))
@@ -426,7 +433,7 @@ def bounds(streams: dict[str, list[dict[str, Any]]], atoms: list[dict[str, Any]]
             yield f"moved, unexplained over greedy's at {last['size']:,} rows of {name}", ratio, most
     moved = {line["size"]: line["moved"]["unexplained"] for line in atoms}
     if COMPARED_ATOMS in moved:
-        for column in ("rows", "greedy"):
+        for column in [name for name in ("rows", "greedy") if name in atoms[0]]:
             # By interpolation between the budgets; both fall, and numpy wants them to rise.
             left = [-np.log(line[column]["unexplained"]) for line in atoms]
             sizes = [np.log(line["size"]) for line in atoms]
@@ -554,7 +561,7 @@ def main() -> int:
             tables.setdefault(name, []).append(run(name, case, peers, clock, at_once=not arguments.one_pass))
         if not arguments.only_files:
             case = curved_case(seed, min(n_rows, ROWS_OF_BUDGETS), m, None)
-            sizes.append(by_atoms(case, budgets, peers, clock))
+            sizes.append(by_atoms(case, budgets, peers, clock, at_once=not arguments.one_pass))
     streams = {name: medians(lines) for name, lines in tables.items()}
     atoms = medians(sizes)
     print(f"\nseconds are {unit}")
