@@ -84,9 +84,9 @@ class SwapSearch:
     and both sides of a pair by the same rows.
 
     When the sample judges a candidate or an atom, its own row is left out, because its share of the sample says nothing
-    about its share of the stream. That share is known, a / N, and is used instead, less `usual_weight` / N. An atom
-    that has seen more rows than the sample has is worth at least what the moments record: a rare pattern that keeps
-    coming back may have no row in the sample.
+    about its share of the stream. That share is known, a / N, and is used instead, less `usual_weight` / N. The row
+    that a moved atom began as counts as if it had come along. An atom that has seen more rows than the sample has is
+    worth at least what the moments record: a rare pattern that keeps coming back may have no row in the sample.
 
     Every mean over the sample is an entry of one Gram matrix, that of the columns of [V R], and a swap adds multiples
     of one column to the others. So this takes O(n (m + s) (d + m + s)) to make for n sampled rows, and O((m + s)^2) for
