@@ -58,8 +58,10 @@ def test_a_young_stream_has_no_drift():
     assert (young.residual_trend_, young.drift_detected_, young.last_drift_row_) == (0.0, False, None)
 
 
-def test_drift_is_signalled_and_the_atoms_follow():
-    stream = model(half_life=300.0).partial_fit(X)
+# Atoms that move are searched for less often, in one round, and three of twelve stay behind in this stream.
+@pytest.mark.parametrize(("atoms", "most_left", "most_error"), [("rows", 0, 0.1), ("moved", 3, 0.13)])
+def test_drift_is_signalled_and_the_atoms_follow(atoms, most_left, most_error):
+    stream = model(half_life=300.0, atoms=atoms).partial_fit(X)
     assert not stream.drift_detected_
     assert 0.0 <= stream.residual_trend_ < 1.0
     moved = X + 6.0
@@ -71,8 +73,8 @@ def test_drift_is_signalled_and_the_atoms_follow():
     assert 3000 < stream.last_drift_row_ <= 3500
     stream.partial_fit(moved[1000:]).refit()
     assert not stream.drift_detected_
-    assert np.all(stream.atom_rows_ >= 3000)
-    assert stream.reconstruction_error(moved[:100]).mean() < 0.1
+    assert np.count_nonzero(stream.atom_origins_ < 3000) <= most_left
+    assert stream.reconstruction_error(moved[:100]).mean() < most_error
 
 
 def test_the_seed_decides_the_sample_and_nothing_else():
