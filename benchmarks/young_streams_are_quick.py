@@ -433,13 +433,15 @@ def bounds(streams: dict[str, list[dict[str, Any]]], atoms: list[dict[str, Any]]
             yield f"moved, unexplained over greedy's at {last['size']:,} rows of {name}", ratio, most
     moved = {line["size"]: line["moved"]["unexplained"] for line in atoms}
     if COMPARED_ATOMS in moved:
-        for column in [name for name in ("rows", "greedy") if name in atoms[0]]:
+        for column, name in (("rows", "rows of one pass"), ("greedy", "greedy rows")):
+            if column not in atoms[0]:
+                continue
             # By interpolation between the budgets; both fall, and numpy wants them to rise.
             left = [-np.log(line[column]["unexplained"]) for line in atoms]
             sizes = [np.log(line["size"]) for line in atoms]
             as_many = float(np.exp(np.interp(-np.log(moved[COMPARED_ATOMS]), left, sizes)))
             yield (
-                f"{COMPARED_ATOMS} moved atoms, over the {column} that leave as much",
+                f"{COMPARED_ATOMS} moved atoms, over the {name} that leave as much",
                 COMPARED_ATOMS / as_many,
                 MOST_ATOMS,
             )
