@@ -54,7 +54,7 @@ _MOVING_SAMPLE, _MOVING_CANDIDATES = 16, 512
 # moves were refused in streams whose regimes change, and with 4 little more was gained.
 _HORIZON = 2.0
 # Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
-_OPTIMISM = 4.0
+_OPTIMISM = 2.5
 # Rows compared with a basis at a time.
 _CHUNK = 1024
 
@@ -222,6 +222,10 @@ class Summary:
         if moves_atoms:
             self.move()
             pace = SETTLED_PACE if self.selection_sample.is_full else MOVING_PACE
+            if half_life is not None:
+                # Atoms of rows that are forgotten have to be replaced, although nothing is explained worse.
+                n_counting = self._n_rows_counting() / len(block.rows)
+                pace = pace._replace(usual=min(pace.usual, n_counting / (self.schedule.n_blocks + 1)))
         _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
         # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
         usual = self._sampled_residual()
