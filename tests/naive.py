@@ -17,14 +17,14 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 DEPENDENT = 1e-10
-PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.5, 0.25, 1024, 1.05
+PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.5, 0.25, 1024, 0.05
 MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
 MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 512, 1024, 128
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 ROWS_TO_MOVE, DECIDING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 6, 4
-HORIZON, OPTIMISM = 2.0, 4.0
+HORIZON, OPTIMISM = 2.0, 2.5
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 
@@ -416,7 +416,9 @@ class NaiveStream:
         error = self.standard_error(mean, a, self.energies[block])
         n_paused = (block.start - self.n_rows_searched) // len(block)
         least = LEAST_MOVING_PAUSE if self.moves_atoms else LEAST_PAUSE
-        if mean - 2.0 * error > UNUSUAL * self.usual_residual and n_paused >= least * (self.n_blocks - 1 - n_paused):
+        excess, usual = mean - 2.0 * error - self.usual_residual, self.usual_residual
+        # The worse a block is explained, the sooner it is searched.
+        if excess > UNUSUAL * usual and excess * (n_paused + 1) >= usual * least * (self.n_blocks - 1 - n_paused):
             return True
         # The first rows after a search show how much it leaves.
         if block.start == self.n_rows_searched:
@@ -443,6 +445,9 @@ class NaiveStream:
         if self.moves_atoms:
             # Later moves lose some of what is recorded, and need a cause.
             pause = MOVING_PAUSE if len(everything) < self.sample_size else np.inf
+            if self.half_life is not None:
+                n_counting = self.weights.sum() ** 2 / (self.weights @ self.weights)
+                pause = min(pause, n_counting / len(block) / self.n_blocks)
         fills = n_atoms < len(self.atoms) < max_atoms
         self.countdown = 0 if fills else int(min(pause * self.n_blocks, LONGEST_PAUSE))
         deviation = np.sqrt(np.average((residual - mean) ** 2, weights=self.weights[block]))

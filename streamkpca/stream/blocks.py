@@ -231,23 +231,25 @@ class BlockPrefetcher:
 
 
 LONGEST_PAUSE = 1024
-# A block is searched before the end of the pause if, by two standard errors, it leaves more than this multiple of the
-# usual residual. With 1.1, digits that came class by class were explained worse.
-_UNUSUAL = 1.05
+# A block may be searched before the end of the pause if, by two standard errors, it leaves more than the usual residual
+# and this share of it. With .1, digits that came class by class were explained worse.
+_UNUSUAL = 0.05
 
 
 class Pace(NamedTuple):
-    """Pauses between searches, as shares of the blocks so far: the usual one, and the shortest.
+    """Pauses between searches, as shares of the blocks so far: the usual one, and that before twice the usual residual.
 
-    The gain of one more search falls as 1 / n with the number of blocks n, its cost does not.
+    The gain of one more search falls as 1 / n with the number of blocks n, its cost does not. The pause before a block
+    that leaves more than usual is in inverse proportion to how much more.
     """
 
     usual: float
-    least: float
+    unusual: float
 
 
-# Rows are found among the rows since the last search. Moves cost more, and adapt the atoms to rows of a regime that may
-# soon end: without a least pause, a server's metrics were explained worse at the end, in twice the time.
+# Moves cost more than the search for rows, and adapt the atoms to a regime that may soon end: without a pause, metrics
+# of a server took three times as long and were explained no better; if the pause did not fall with the residual,
+# classes of rows that came one after the other were explained half as well.
 # Once the sample does not hold all rows any more, a move loses some of the recorded moments, and needs a cause.
 ROWS_PACE, MOVING_PACE, SETTLED_PACE = Pace(0.25, 0.0), Pace(1.5, 0.25), Pace(np.inf, 0.25)
 
@@ -306,13 +308,16 @@ class SearchSchedule:
     def is_due(self, block: Block, n_rows: int, pace: Pace) -> bool:
         """Tell whether to search a block that follows on `n_rows` rows.
 
-        That is at the end of the usual pause, or after the least one if its rows are explained worse than usual.
+        That is at the end of the usual pause, or earlier if its rows are explained worse than usual, and the sooner the
+        worse they are.
         """
         if self.countdown == 0:
             return True
         n_paused = (n_rows - self.n_rows_searched) // len(block.rows)
-        is_unusual = block.mean_residual - 2.0 * self.standard_error(block) > _UNUSUAL * self.usual_residual
-        return is_unusual and n_paused >= pace.least * (self.n_blocks - n_paused)
+        excess = block.mean_residual - 2.0 * self.standard_error(block) - self.usual_residual
+        if not excess > _UNUSUAL * self.usual_residual:
+            return False
+        return excess * (n_paused + 1) >= self.usual_residual * pace.unusual * (self.n_blocks - n_paused)
 
     def reset_after_drift(self, n_blocks: int) -> Self:
         """Return the schedule after a drift: search at once, then as in a stream of at most `n_blocks` blocks."""

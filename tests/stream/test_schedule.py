@@ -87,16 +87,18 @@ def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
     assert schedule.is_due(block_of(rows * residual / rows.mean()), 0, ROWS_PACE) is due
 
 
-@pytest.mark.parametrize("least", [0.0, 0.25, 0.5])
-def test_rows_explained_worse_wait_for_the_least_pause(least):
-    pace = Pace(1.0, least)
+@pytest.mark.parametrize("unusual", [0.0, 0.25, 0.5])
+def test_rows_explained_worse_wait_the_less_the_worse_they_are(unusual):
+    pace = Pace(1.0, unusual)
     schedule, n_rows = replace(SearchSchedule(), n_blocks=39).searched(360, 1.0, 0.0, pace), 360
     worse = block_of(np.full(9, 3.0))
-    for _ in range(int(40 * least)):
+    # Twice the usual residual waits for this share of the 40 blocks so far, three times for half of it.
+    for _ in range(int(40 * unusual / 2) - 1):
         assert not schedule.is_due(worse, n_rows, pace)
         # The first block after the search only lowers what is usual.
         schedule, n_rows = schedule.skipped(worse, n_rows), n_rows + 9
     assert schedule.usual_residual == 1.0
+    schedule, n_rows = schedule.skipped(worse, n_rows), n_rows + 9
     assert schedule.is_due(worse, n_rows, pace)
     assert not schedule.is_due(STEADY, n_rows, pace)
 
