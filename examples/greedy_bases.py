@@ -73,7 +73,12 @@ def make_experiments(seed: int) -> tuple[Experiment, Experiment]:
 def fit_greedy(experiment: Experiment, criterion: Criterion, max_atoms: int) -> ApproximateKernelPCA:
     """Choose a number of rows; every row is a candidate."""
     return ApproximateKernelPCA(
-        COMPONENTS, max_atoms=max_atoms, kernel=experiment.kernel, criterion=criterion, n_candidates=None
+        COMPONENTS,
+        max_atoms=max_atoms,
+        atoms="rows",
+        kernel=experiment.kernel,
+        criterion=criterion,
+        n_candidates=None,
     ).fit(experiment.rows)
 
 

@@ -108,6 +108,7 @@ def test_every_parameter_reaches_the_model():
         "n_components": 3,
         "kernel": kernels.Matern(1.5, length_scale=2.0),
         "max_atoms": 9,
+        "atoms": "rows",
         "tolerance": 0.25,
         "noise_variance": 0.5,
         "n_active": 4,
