@@ -188,7 +188,8 @@ def main() -> int:
     growth = marks[-1]["resident_bytes"] - marks[1]["resident_bytes"]
     ratios = [mark["unexplained"] / mark["unexplained_at_once"] for mark in marks]
     early, late = (float(np.mean(part)) for part in (ratios[: len(ratios) // 2], ratios[len(ratios) // 2 :]))
-    flat = drift <= MOST_DRIFT and growth <= MOST_GROWTH and late <= (MOST_TINY_DECLINE if arguments.tiny else MOST_DECLINE) * early
+    most_decline = MOST_TINY_DECLINE if arguments.tiny else MOST_DECLINE
+    flat = drift <= MOST_DRIFT and growth <= MOST_GROWTH and late <= most_decline * early
     print(
         f"{'FLAT' if flat else 'GROWS'}: drift at most {drift:.0e}, memory {growth / MEBIBYTE:+.1f} MiB from the "
         f"second regime to the last, unexplained {early:.3f} of what atoms chosen at once leave in the first half, "
