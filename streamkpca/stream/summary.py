@@ -210,7 +210,9 @@ class Summary:
         times = arrival_times(self.seed, self.n_rows, rows, 2)
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         moves_atoms = moves_atoms and can_move(self.basis.kernel)
-        pace = MOVING_PACE if moves_atoms else ROWS_PACE
+        # A budget may have been raised since the last search.
+        has_budget = max_atoms is None or self.basis.size < max_atoms
+        pace = SETTLED_PACE if moves_atoms and not has_budget else ROWS_PACE
         if not self._is_worth_searching(block, max_atoms, tolerance, pace):
             self._record(block, times[0])
             return
@@ -314,8 +316,6 @@ class Summary:
         self.atom_stats = self.atom_stats.moved(kept, has_moved)
         if holds_all:
             self.atom_stats = replace(self.atom_stats, weight_since_admission=np.full(moved.size, before.total_weight))
-        # How well the moved atoms explain later rows is not known yet.
-        self.trend = PageCusum()
 
     def chooser(self, n_rows: int) -> Self:
         """Return an empty summary that chooses atoms from this number of rows, and keeps all of them as its sample."""
