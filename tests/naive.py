@@ -411,13 +411,11 @@ class NaiveStream:
         """Return whether to search a block: after the pause, or earlier if it is explained worse than usual."""
         self.n_blocks += 1
         n_paused = (block.start - self.n_rows_searched) // len(block)
-        # While there is a budget left, and where atoms stay rows, pauses are short.
-        moves = self.moves_atoms and self.max_atoms is not None and len(self.atoms) >= self.max_atoms
-        if self.countdown == 0 or (not moves and n_paused > PAUSE * (self.n_blocks - 1 - n_paused)):
+        if self.countdown == 0:
             return True
         a, mean = self.weights[block], self.mean_residual(block)
         error = self.standard_error(mean, a, self.energies[block])
-        least = LEAST_MOVING_PAUSE if moves else LEAST_PAUSE
+        least = LEAST_MOVING_PAUSE if self.moves_atoms else LEAST_PAUSE
         excess, usual = mean - 2.0 * error - self.usual_residual, self.usual_residual
         # The worse a block is explained, the sooner it is searched.
         if excess > UNUSUAL * usual and excess * (n_paused + 1) >= usual * least * (self.n_blocks - 1 - n_paused):
@@ -612,7 +610,6 @@ class NaiveStream:
                 return
             self.atoms, self.recorded = moved, recorded
             self.n_moves += 1
-        self.start_new_level()
 
     def sample(self, most: int = MOST_SAMPLED_ROWS) -> tuple[list[int], Array]:
         """Return the first rows to arrive, at most so many, and the weights that they stand for."""

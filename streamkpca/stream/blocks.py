@@ -311,10 +311,9 @@ class SearchSchedule:
         That is at the end of the usual pause, or earlier if its rows are explained worse than usual, and the sooner the
         worse they are.
         """
-        n_paused = (n_rows - self.n_rows_searched) // len(block.rows)
-        # The pace may have changed since the last search.
-        if self.countdown == 0 or n_paused > pace.usual * (self.n_blocks - n_paused):
+        if self.countdown == 0:
             return True
+        n_paused = (n_rows - self.n_rows_searched) // len(block.rows)
         excess = block.mean_residual - 2.0 * self.standard_error(block) - self.usual_residual
         if not excess > _UNUSUAL * self.usual_residual:
             return False

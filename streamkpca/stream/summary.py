@@ -210,9 +210,7 @@ class Summary:
         times = arrival_times(self.seed, self.n_rows, rows, 2)
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         moves_atoms = moves_atoms and can_move(self.basis.kernel)
-        # A budget may have been raised since the last search.
-        has_budget = max_atoms is None or self.basis.size < max_atoms
-        pace = SETTLED_PACE if moves_atoms and not has_budget else ROWS_PACE
+        pace = MOVING_PACE if moves_atoms else ROWS_PACE
         if not self._is_worth_searching(block, max_atoms, tolerance, pace):
             self._record(block, times[0])
             return
