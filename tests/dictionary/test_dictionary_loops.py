@@ -1,16 +1,20 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.dictionary._loops import (
     add_column,
     add_rank_one,
+    best_swap,
     gram_schmidt,
     insert_direction,
     remove_direction,
     subtract_outer,
+    weigh_coefficients,
+    weigh_slopes,
 )
 
 SEEDS = st.integers(0, 10**6)
@@ -178,3 +182,40 @@ def test_no_rows_give_an_empty_factor():
     factor, accepted = orthonormalise(np.empty((0, 0)))
     assert factor.shape == (0, 0)
     assert accepted == []
+
+
+def test_slopes_and_coefficients_are_weighed_in_place():
+    rng = np.random.default_rng(3)
+    slopes, coefficients, values = rng.normal(size=(3, 5, 4))
+    weights = rng.uniform(0.0, 2.0, 5)
+    weighed, rooted = slopes.copy(), coefficients.copy()
+    of_slopes, of_values = np.ones(4), np.zeros(4)
+    weigh_slopes(weighed, coefficients, weights, of_slopes)
+    np.testing.assert_allclose(weighed, weights[:, None] * coefficients * slopes, rtol=1e-14)
+    np.testing.assert_allclose(of_slopes, 1.0 + np.abs(weighed).sum(axis=0), rtol=1e-14)
+    products = weights[:, None] * coefficients * values
+    assert weigh_coefficients(rooted, values, weights, of_values) == pytest.approx(products.sum(), rel=1e-12)
+    np.testing.assert_allclose(rooted, np.sqrt(weights)[:, None] * coefficients, rtol=1e-14)
+    np.testing.assert_allclose(of_values, np.abs(products).sum(axis=0), rtol=1e-14)
+
+
+def test_the_best_swap_is_that_of_all_pairs():
+    rng = np.random.default_rng(4)
+    m, n = 3, 4
+    columns = rng.normal(size=(20, m + n))
+    sums, pivots, v = columns.T @ columns / 20, np.array([0.5, 0.0, 2.0, 1.0]), rng.normal(size=(n, m))
+    precision, own, shares, recorded = rng.uniform(0.5, 2.0, (4, m))
+    own *= 0.1
+    own_gains, found = rng.uniform(0.0, 0.1, n), np.empty(2, dtype=np.int64)
+    profits = np.full((n, m), -np.inf)
+    for c in np.flatnonzero(pivots):
+        for j in range(m):
+            t, after = sums[m + c, m + c] / pivots[c], precision[j] + v[c, j] ** 2 / pivots[c]
+            alone = sums[j, j] - own[j]
+            squares = alone - 2.0 * v[c, j] * sums[m + c, j] / pivots[c] + v[c, j] ** 2 * t / pivots[c]
+            loss = max(squares, 0.0) / after
+            cost = max(loss + shares[j] / after, recorded[j] * min(loss / (alone / precision[j]), 1.0))
+            profits[c, j] = t + own_gains[c] * pivots[c] - cost - 1e-9
+    profit = best_swap(sums, pivots, v, precision, own, shares, recorded, own_gains, 1e-9, found)
+    assert profit == pytest.approx(profits.max(), rel=1e-12)
+    assert tuple(found) == np.unravel_index(np.argmax(profits), profits.shape)

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 import pytest
 
+from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels._loops import (
     TILE,
@@ -15,6 +16,7 @@ from streamkpca.kernels._loops import (
     mirror_lower,
     run_program,
 )
+from streamkpca.kernels.gradients import gradient_by_rows, values_and_gradients
 
 
 def quiet():
@@ -253,3 +255,22 @@ def test_mirror_copies_just_the_block():
     expected[4, 5] = square[5, 4]
     mirror_lower(square, 4, 2, 5, 4)
     np.testing.assert_array_equal(square, expected)
+
+
+def test_differentiated_programs_have_the_values_of_the_programs():
+    X, Y = np.random.default_rng(5).normal(size=(2, 3, 2))
+    for kernel in (
+        RBF(0.5) * Linear() + Laplacian(0.3),
+        Matern(2.5, length_scale=2.0) ** 2,
+        RationalQuadratic(1.7, length_scale=2.0),
+        Polynomial(3, gamma=0.5),
+        Sigmoid(0.1),
+    ):
+        values, slopes = values_and_gradients(kernel.program, X, Y)
+        np.testing.assert_allclose(values, kernel.program.matrix(X, Y), rtol=1e-12)
+        step = 1e-6
+        moved = Y + step * np.array([1.0, 0.0])
+        bases = zip(kernel.program.base_matrices, slopes, strict=True)
+        total = sum(gradient_by_rows(matrix, X, Y, slope) for matrix, slope in bases)
+        difference = (kernel.program.matrix(X, moved) - values).sum(axis=0) / step
+        np.testing.assert_allclose(total[:, 0], difference, rtol=1e-4, atol=1e-5)
