@@ -202,6 +202,14 @@ class Basis:
         energy, kernel_rows = self.compare(rows)
         return Projected(rows, energy, self.coordinates(kernel_rows))
 
+    def vectors_in(self, other: "Basis") -> Array:
+        """Return the projections (m, m2) of this basis' vectors onto another basis of m2 vectors; O(m m2 (d + m2)).
+
+        Row j of the factor holds atom j in this basis, so that is T = L^-1 (its atoms in the other basis).
+        """
+        atoms = other.project(self.atoms).coordinates
+        return solve_factor(self.factor, np.ascontiguousarray(atoms.T)).T
+
     def compare(self, rows: Array) -> tuple[Array, Array]:
         """Evaluate the kernel for rows with themselves, (B,), and with the atoms, (B, m); O(B m d)."""
         program = self.kernel.program

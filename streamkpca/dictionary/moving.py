@@ -6,6 +6,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -126,10 +127,7 @@ class Unexplained:
             precision = cho_solve(factor, np.eye(len(atoms)), overwrite_b=True, check_finite=False)
             height = max(_VALUES_AT_ONCE // len(atoms), 64)
             slices = [slice(start, start + height) for start in range(0, len(self._rows), height)]
-            first, *others = self._map(lambda rows: self._part(rows, atoms, precision), slices)
-            total = first
-            for part in others:
-                total = total.plus(part)
+            total = reduce(_Part.plus, self._map(lambda rows: self._part(rows, atoms, precision), slices))
             gradient, curvature = total.gradient, np.zeros(atoms.shape)
             for p, matrix in enumerate(self._program.base_matrices):
                 gradient = gradient - gradient_by_rows(matrix, atoms, atoms, total.second * own_slopes[p])

@@ -60,11 +60,7 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
         by_view = weights.T @ x
     if matrix.view.divisors is not None:
         by_view = by_view / matrix.view.divisors
-    if matrix.view.columns is None:
-        return np.asarray(by_view)
-    gradient = np.zeros(Y.shape)
-    gradient[:, matrix.view.columns] = by_view
-    return gradient
+    return _by_features(matrix, by_view, Y)
 
 
 def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
@@ -82,8 +78,13 @@ def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Arr
     by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
     if matrix.view.divisors is not None:
         by_view /= matrix.view.divisors**2
+    return _by_features(matrix, by_view, Y)
+
+
+def _by_features(matrix: PairwiseMatrix, by_view: Array, Y: Array) -> Array:
+    """Spread numbers (m, c) of the columns that a matrix sees over all features of rows (m, d)."""
     if matrix.view.columns is None:
         return by_view
-    curvature = np.zeros(Y.shape)
-    curvature[:, matrix.view.columns] = by_view
-    return curvature
+    spread = np.zeros(Y.shape)
+    spread[:, matrix.view.columns] = by_view
+    return spread

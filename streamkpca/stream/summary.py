@@ -6,7 +6,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import solve_factor
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis, shifted
 from streamkpca.dictionary.moments import Moments, RowSums
@@ -305,9 +304,8 @@ class Summary:
         elif not has_moved.any():
             return
         else:
-            in_moved = moved.project(basis.atoms).coordinates
-            coordinates = solve_factor(basis.factor, np.ascontiguousarray(in_moved.T)).T
-            moments = before.reprojected(coordinates, basis.rounding_amplification + moved.rounding_amplification)
+            amplification = basis.rounding_amplification + moved.rounding_amplification
+            moments = before.reprojected(basis.vectors_in(moved), amplification)
             if not _HORIZON * gained > moments.losses.by_removal - before.losses.by_removal:
                 return
         self.basis, self.moments_base = moved, moments
@@ -363,9 +361,7 @@ class Summary:
         self._solve_pending_sums()
         known, own_weight, other_weight = self.basis.size, self.total_weight, other.total_weight
         joined = self.basis.extend(other.basis.atoms)
-        # Row j of other.basis.factor holds atom j in the other's own basis: T = L2^-1 (its atoms in the union basis).
-        in_union = self.basis.project(other.basis.atoms).coordinates
-        coordinates = solve_factor(other.basis.factor, np.ascontiguousarray(in_union.T)).T
+        coordinates = other.basis.vectors_in(self.basis)
         amplification = self.basis.rounding_amplification + other.basis.rounding_amplification
         grown = self.moments_base.grown(self.basis.size - known)
         self.moments_base = grown.merged(other.moments, coordinates, amplification)
