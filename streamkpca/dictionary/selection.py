@@ -419,17 +419,16 @@ class Choice:
         return len(self.admitted) + len(self.removed) > 0
 
 
-def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerance: float) -> Choice:
-    """Choose few rows, greedily, so that at most `tolerance` of the block's energy stays unexplained.
+def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerated: float) -> Choice:
+    """Choose few rows, greedily, so that at most the energy `tolerated` of the block stays unexplained.
 
-    `weights` are the row weights (B,). A tolerance of 0 admits every row that is independent to working precision.
+    `weights` are the row weights (B,). If it is 0, every row that is independent to working precision is admitted.
     """
     residual = ResidualGram(basis, block, weights, basis.size + len(weights))
-    target = tolerance * float(weights @ block.energy)
     admitted: list[int] = []
-    while tolerance == 0.0 or residual.unexplained > target:
+    while tolerated == 0.0 or residual.unexplained > tolerated:
         gains = residual.gains()
-        if tolerance == 0.0:
+        if tolerated == 0.0:
             # All independent rows are admitted, so their order matters for rounding only: the largest pivot first.
             gains = np.where(gains > 0.0, residual.residual, -np.inf)
         best, gain = residual.best(gains)
@@ -446,14 +445,13 @@ def choose_below_budget(
     weights: Array,
     *,
     max_atoms: int,
-    tolerance: float,
+    least_gain: float,
     total_weight: float,
-    mean_energy: float,
 ) -> Choice:
     """Choose rows that are worth an atom while the basis has fewer than `max_atoms`.
 
-    A row of the block, with weights (B,), is admitted while its gain times `max_atoms` exceeds the share `tolerance` of
-    `mean_energy`. `total_weight` and `mean_energy` are those of the stream, this block included.
+    A row of the block, with weights (B,), is admitted while its gain exceeds `least_gain`. `total_weight` is that of
+    the stream, this block included.
     """
     # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
     capacity = min(max_atoms, basis.size + len(weights))
@@ -462,7 +460,7 @@ def choose_below_budget(
     for atom in range(basis.size, capacity):
         # The first atom may explain itself alone: without any atom there would be no model.
         best, gain = residual.best(residual.cautious_gains(total_weight) if atom else residual.gains())
-        if gain <= 0.0 or (atom and gain * max_atoms <= tolerance * mean_energy):
+        if gain <= 0.0 or (atom and gain <= least_gain):
             break
         residual.admit(best, atom)
         admitted.append(best)

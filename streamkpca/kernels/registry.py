@@ -55,7 +55,7 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     Examples
     --------
     >>> kernel_from("rbf", where="KernelPCA")
-    RBF(gamma='spread')
+    RBF(gamma='contrast')
     """
     if isinstance(value, Kernel):
         return value

@@ -57,6 +57,9 @@ _OPTIMISM = 2.5
 # Rows compared with a basis at a time.
 _CHUNK = 1024
 
+# Tolerances refer to the variance, but to no less than this share of the energy: below it, variances are rounding.
+_LEAST_VARIANCE_SHARE = 1e-9
+
 # Maximum number of blocks prepared ahead if no schedule tells when the atoms will change.
 _MOST_PREFETCHED = 16
 
@@ -204,17 +207,18 @@ class Summary:
         if block is None or not block.is_current_for(self.basis):
             block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
+        variation = self._variation(block)
         if self.basis.size:
-            self._watch(block, tolerance)
+            self._watch(block, tolerance, variation)
         times = arrival_times(self.seed, self.n_rows, rows, 2)
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         moves_atoms = moves_atoms and can_move(self.basis.kernel)
         pace = MOVING_PACE if moves_atoms else ROWS_PACE
-        if not self._is_worth_searching(block, max_atoms, tolerance, pace):
+        if not self._is_worth_searching(block, max_atoms, tolerance * variation, pace):
             self._record(block, times[0])
             return
         n_atoms = self.basis.size
-        searched = self._search(block, max_atoms, tolerance, moves_atoms=moves_atoms)
+        searched = self._search(block, max_atoms, tolerance * variation, moves_atoms=moves_atoms)
         self._record(searched, times[0])
         if max_atoms is None:
             return
@@ -402,14 +406,41 @@ class Summary:
         squared += self.pending_sums.total_squared_weight if self.pending_sums else 0.0
         return self.total_weight**2 / squared if squared > 0.0 else float(self.n_rows)
 
-    def _watch(self, block: Block, tolerance: float) -> None:
+    def _variation(self, block: Block) -> float:
+        """Return the part of a block's energy that tolerances refer to: what varies around the stream's mean.
+
+        It is the block's weight times the variance of the stream's rows, this block included, but no more than the
+        energy of the block, so that the share of the stream's energy that is lost never exceeds the tolerance. Where a
+        kernel is wide, most of the energy is that of the mean.
+        """
+        energy, weight = block.sums.energy, self.total_weight + block.sums.total_weight
+        if self.basis.size:
+            base, pending = self.moments_base, self.pending_sums
+            first, total_energy = base.first, base.energy + energy
+            recent = block.sums.first if self.basis.is_well_conditioned else None
+            if pending is not None:
+                total_energy += pending.energy
+                recent = pending.first if recent is None else pending.first + recent
+            if recent is not None:
+                first = first + self.basis.inverse @ recent
+            if not self.basis.is_well_conditioned:
+                first = first + block.sums.first
+            mean_energy = float(first @ first) / weight
+        else:
+            # Rows before the first atom have no energy.
+            total_energy = energy
+            weights = block.weights
+            mean_energy = float(weights @ self.basis.kernel.program.gram(block.rows) @ weights) / weight
+        variation = max(total_energy - mean_energy, _LEAST_VARIANCE_SHARE * abs(total_energy)) / weight
+        return min(variation * block.sums.total_weight, abs(energy))
+
+    def _watch(self, block: Block, tolerance: float, variation: float) -> None:
         """Test for a drift; if one is signalled, the schedule searches at once."""
-        energy = abs(block.sums.energy)
-        if energy == 0.0:
+        if variation == 0.0:
             return
         # Changes below the tolerance are no drift.
-        share = max(block.unexplained, 0.0) / energy
-        error = self.schedule.standard_error(block) * block.sums.total_weight / energy
+        share = max(block.unexplained, 0.0) / variation
+        error = self.schedule.standard_error(block) * block.sums.total_weight / variation
         trend = self.trend.observe(max(share, tolerance), error)
         if trend.signalled and trend.n_blocks == 1:
             self.last_drift = self.n_rows + len(block.rows)
@@ -418,42 +449,41 @@ class Summary:
             self.schedule = self.schedule.reset_after_drift(int(self._n_rows_counting() / 2.0 / len(block.rows)))
         self.trend = trend
 
-    def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerance: float, pace: Pace) -> bool:
-        if _is_explained(block.unexplained, block.sums.energy, block.weights, tolerance):
+    def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerated: float, pace: Pace) -> bool:
+        # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
+        if not block.weights.any() or (tolerated > 0.0 and block.unexplained <= tolerated):
             return False
         if max_atoms is None or self.schedule.is_due(block, self.n_rows, pace):
             return True
         self.schedule = self.schedule.skipped(block, self.n_rows)
         return False
 
-    def _search(self, block: Block, max_atoms: int | None, tolerance: float, *, moves_atoms: bool) -> Block:
-        """Search for atoms; return the block compared with the atoms found."""
+    def _search(self, block: Block, max_atoms: int | None, tolerated: float, *, moves_atoms: bool) -> Block:
+        """Search for atoms, as the block may leave `tolerated` energy; return it compared with the atoms found."""
         self._solve_pending_sums()
         # Sorted once and kept, as a sorted copy for each query would need memory for both.
         self.selection_sample = self.selection_sample.sorted()
         fills = max_atoms is None or self.basis.size < max_atoms
         if fills:
-            self._fill(block, max_atoms, tolerance)
+            self._fill(block, max_atoms, tolerated)
         # Right after the choice of atoms among the same rows, a swap finds little that a move does not.
         if self.basis.size == max_atoms and not (fills and moves_atoms):
             self._swap(block, moves_atoms=moves_atoms)
         return block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
 
-    def _fill(self, block: Block, max_atoms: int | None, tolerance: float) -> None:
+    def _fill(self, block: Block, max_atoms: int | None, tolerated: float) -> None:
         """Admit rows of the block, until it is explained or the budget is used up."""
         projected, weights = block.projected(), block.weights
         if max_atoms is None:
-            choice = choose_by_tolerance(self.basis, projected, weights, tolerance)
+            choice = choose_by_tolerance(self.basis, projected, weights, tolerated)
         else:
-            total_weight = self.total_weight + block.sums.total_weight
             choice = choose_below_budget(
                 self.basis,
                 projected,
                 weights,
                 max_atoms=max_atoms,
-                tolerance=tolerance,
-                total_weight=total_weight,
-                mean_energy=(self.moments_base.energy + block.sums.energy) / total_weight,
+                least_gain=tolerated / block.sums.total_weight / max_atoms,
+                total_weight=self.total_weight + block.sums.total_weight,
             )
         self._change(choice, block.rows, self.n_rows + np.arange(len(weights)), weights)
 
@@ -508,11 +538,6 @@ def _compared(basis: Basis, rows: Array, weights: Array) -> tuple[RowSums, float
     if basis.is_well_conditioned:
         sums = sums.solved(basis.inverse)
     return sums, sum(block.unexplained for block in blocks)
-
-
-def _is_explained(unexplained: float, energy: float, weights: Array, tolerance: float) -> bool:
-    # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
-    return not weights.any() or (tolerance > 0.0 and unexplained <= tolerance * energy)
 
 
 def _countable(rows: Array, weights: Array) -> Array:

@@ -206,7 +206,7 @@ def test_settling_reaches_every_part():
     expected = (RBF().settled(X) + 2.0 * Laplacian("median").settled(X[:, [1]]).on([1]) * Linear()).scaled_by(wave)
     assert settled == expected.exp() ** 2
     assert settled.settled(X) is settled
-    with pytest.raises(ValueError, match=r"Sum: expected all parameters to be numbers, but RBF\(gamma='spread'\)"):
+    with pytest.raises(ValueError, match=r"Sum: expected all parameters to be numbers, but RBF\(gamma='contrast'\)"):
         (RBF() + Linear()).matrix(X)
 
 

@@ -375,7 +375,7 @@ def test_texts_that_are_not_units_are_refused(text, message):
 def test_units_are_parameters():
     model = StreamingKernelPCA(kernel=RBF().in_units("range"))
     assert model.get_params()["kernel__units"] == "range"
-    assert model.get_params()["kernel__kernel__gamma"] == "spread"
+    assert model.get_params()["kernel__kernel__gamma"] == "contrast"
     model.set_params(kernel__units=np.array([1.0, 2.0]), kernel__kernel__gamma=0.5)
     assert model.kernel == RBF(0.5).in_units([1.0, 2.0])
     with pytest.raises(ValueError, match=r"unit 1 must be .* got nan"):

@@ -298,7 +298,7 @@ def test_the_values_of_other_functions_are_checked():
         (lambda: RBF(np.inf), ValueError, "RBF: gamma"),
         (lambda: RBF(None), TypeError, "RBF: gamma must be a number"),
         (lambda: RBF(True), TypeError, "RBF: gamma must be a number"),
-        (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'spread', 'scale', 'median'"),
+        (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'contrast', 'spread', 'scale', 'median'"),
         (lambda: Laplacian(0), ValueError, "Laplacian: gamma"),
         (lambda: Polynomial("3"), TypeError, "Polynomial: degree must be an integer"),
         (lambda: Polynomial(0), ValueError, "Polynomial: degree must be at least 1"),

@@ -66,6 +66,7 @@ def check_stream(stream: Stream) -> None:
     require_rows("pending", pending.rows, summary.basis.kernel if summary else stream.kernel, pending.weights)
     heaviest = float(pending.weights.max(initial=0.0))
     require(heaviest <= LARGEST_WEIGHT, f"pending.weights: a row cannot weigh {heaviest:.6g}")
+    _check_settling(stream)
     require(stream.n_rejected <= stream.n_rows, f"{stream.n_rejected} of {stream.n_rows} rows were rejected")
     require(stream.n_rows_at_refit <= stream.n_rows, "n_rows_at_refit: the last refit is later than the last row")
     require(
@@ -88,6 +89,17 @@ def check_stream(stream: Stream) -> None:
     if summary is not None:
         _check_weights(summary)
         _check_samples(summary)
+
+
+def _check_settling(stream: Stream) -> None:
+    """Check that the rows which will settle the scale of the kernel are those of the full blocks so far."""
+    settling, summary = stream.settling, stream.summary
+    if settling is None:
+        return
+    require(not stream.kernel.is_settled, "settling: the kernel has a scale already")
+    n_learned = summary.n_rows - stream.n_rows_before if summary else 0
+    require(settling.n_rows == n_learned, f"settling: {settling.n_rows} rows are kept of {n_learned}")
+    require_rows("settling", settling.rows, summary.basis.kernel if summary else stream.kernel, settling.weights)
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -183,6 +195,8 @@ def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
     """Yield the name, the positions in the stream and the rows of each part that holds rows."""
     summary, pending = stream.summary, stream.pending
     yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
+    if stream.settling is not None:
+        yield "settling", stream.n_rows_before + np.arange(stream.settling.n_rows), stream.settling.rows
     if summary is not None:
         yield ("atoms", *_rows_among(summary.atom_stats.positions, summary.basis.atoms))
         for name, sample in samples_of(summary).items():

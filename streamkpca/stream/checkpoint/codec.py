@@ -47,7 +47,7 @@ _SNAPSHOT = {
 }
 FORMAT: Final = "streamkpca stream"
 # Raised when older releases could not read what is written.
-VERSION: Final = 2
+VERSION: Final = 3
 
 # Keys of the file for the fields of each part. They never change: a field that is renamed keeps its key.
 _CUSUM_KEYS = {
@@ -114,6 +114,9 @@ def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
     # Read once, as another thread may be appending rows. The provisional snapshot is not stored.
     pending, summary = stream.pending, stream.summary
     arrays: Arrays = {"pending.rows": pending.kept_rows, "pending.weights": pending.weights}
+    settling = stream.settling
+    if settling is not None:
+        arrays |= {"settling.rows": settling.kept_rows, "settling.weights": settling.weights}
     header: dict[str, Any] = {
         "kernel": kernel_record(stream.kernel),
         "block_size": stream.block_size,
@@ -126,6 +129,7 @@ def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
         "n_rejected": stream.n_rejected,
         "n_rows_at_refit": stream.n_rows_at_refit,
         "n_pending": pending.n_rows,
+        "n_settling": None if settling is None else settling.n_rows,
         "summary": None if summary is None else _summary_record(summary, arrays),
         "scheduled": _snapshot_record("scheduled", stream.scheduled, arrays),
         "published_as_scheduled": stream.published is stream.scheduled,
@@ -146,6 +150,9 @@ def expected_arrays(header: HeaderFields) -> Expected:
     d, n_pending = header.integer("n_features", least=1), header.integer("n_pending")
     kept = _ROWS[header.choice("dtype", _ROWS)]
     expected: Expected = {"pending.rows": (kept, (n_pending, d)), "pending.weights": (_REALS, (n_pending,))}
+    n_settling = header.optional_integer("n_settling") if "n_settling" in header else None
+    if n_settling is not None:
+        expected |= {"settling.rows": (kept, (n_settling, d)), "settling.weights": (_REALS, (n_settling,))}
     if summary := header.optional_part("summary"):
         m = summary.integer("n_atoms")
         expected |= {"atoms.rows": (_REALS, (m, d)), "atoms.factor": (_REALS, (m, m))}
@@ -189,6 +196,11 @@ def restored_stream(
     stream.n_rejected = header.integer("n_rejected")
     stream.n_rows_at_refit = header.integer("n_rows_at_refit")
     stream.pending = RowBuffer(header.integer("n_pending"), arrays["pending.rows"], arrays["pending.weights"])
+    # In files of earlier versions the scale of the kernel is final.
+    stream.settling = None
+    if "settling.rows" in arrays:
+        rows, weights = arrays["settling.rows"], arrays["settling.weights"]
+        stream.settling = RowBuffer(len(rows), rows, weights)
     if summary := header.optional_part("summary"):
         stream.summary = _restored_summary(summary, arrays, d, stream.seed, known_kernel)
     snapshots = (_restored_snapshot(name, header, arrays, known_kernel) for name in ("scheduled", "published"))
