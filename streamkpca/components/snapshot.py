@@ -171,7 +171,7 @@ class Snapshot(ReadOnlyArrays):
         return error
 
     def novelty(self, rows: Array) -> Array:
-        """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`; O(s (d + s)) a row."""
+        """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
         if len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
