@@ -229,7 +229,7 @@ class Service:
                 raise ValueError("expected a user property 'number'")
             row, novelty = row_of(payload, self.options.n_features), 0.0
             if self.threshold is not None and np.isfinite(row).all():
-                novelty = -float(self.model.score_samples([row])[0])
+                novelty = float(self.model.novelty([row])[0])
             self.model.partial_fit([row])
         except ValueError as error:
             self.counts["malformed"] += 1

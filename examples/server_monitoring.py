@@ -112,10 +112,10 @@ def main() -> None:
     start = time.perf_counter()
     model.partial_fit(train).refit()
     learning_seconds = time.perf_counter() - start
-    familiar = model.reconstruction_error(train)
+    familiar = model.novelty(train)
     threshold = float(np.quantile(familiar, arguments.quantile))
     start = time.perf_counter()
-    novelty = model.reconstruction_error(test)
+    novelty = model.novelty(test)
     scoring_seconds = time.perf_counter() - start
 
     alarms, spans = novelty > threshold, segments(anomalous)
@@ -124,7 +124,7 @@ def main() -> None:
         ("rows learned, rows scored", f"{len(train):,}, {len(test):,}"),
         ("kernel", str(model.kernel_)),
         ("atoms", str(model.n_atoms_)),
-        ("energy that the atoms do not explain, learned rows", f"{familiar.mean():.1%}"),
+        ("energy that the atoms do not explain, learned rows", f"{model.reconstruction_error(train).mean():.1%}"),
         ("seconds to learn, to score (first run compiles)", f"{learning_seconds:.2f}, {scoring_seconds:.2f}"),
         ("area under the ROC curve", f"{auroc:.3f} (chance 0.500)"),
         ("average precision", f"{precision:.3f} (chance {anomalous.mean():.3f})"),

@@ -276,7 +276,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
         >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
         >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
-        >>> bool((model.reconstruction_error(X) > model.novelty_threshold(0.99)).mean().compute() < 0.03)
+        >>> bool((model.reconstruction_error(X) < 0.1).mean().compute() > 0.9)
         True
         """
         if not is_dask_collection(X):
@@ -286,6 +286,36 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             # A wrong n_components is refused now, not when rows are computed.
             method(self, self.atoms_[:1])
         return self._apply(X, method)
+
+    def novelty(self, X: Any) -> Any:
+        """Score how novel rows are, on a scale that goes on growing where reconstruction errors do not.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+
+        Returns
+        -------
+        dask Array of shape (n,), Series with the same index, or Bag; ndarray of shape (n,)
+            In units of k(x, x), as `streamkpca.StreamingKernelPCA.novelty` defines it.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.novelty`; errors in the rows are raised on computing.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> bool((model.novelty(X) > model.novelty_threshold(0.99)).mean().compute() < 0.03)
+        True
+        """
+        if not is_dask_collection(X):
+            return super().novelty(X)
+        return self._apply(X, _StreamingKernelPCA.novelty)
 
     def score_samples(self, X: Any) -> Any:
         """Score how familiar rows are: the higher the score, the better the model represents the row.
@@ -297,12 +327,12 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         Returns
         -------
         dask Array of shape (n,), Series with the same index, or Bag; ndarray of shape (n,)
-            Minus `reconstruction_error(X)`.
+            Minus `novelty(X)`.
 
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `reconstruction_error`.
+            As `novelty`.
 
         Examples
         --------
@@ -310,7 +340,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
         >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
         >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
-        >>> bool((model.score_samples(X) == -model.reconstruction_error(X)).all().compute())
+        >>> bool((model.score_samples(X) == -model.novelty(X)).all().compute())
         True
         """
         if not is_dask_collection(X):

@@ -410,8 +410,9 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     Parameters
     ----------
     n_components : int or None
-        None measures the distance to the span of all atoms. A number measures the distance to the mean plus this many
-        principal axes, which also notices rows between the known ones.
+        None measures how far a row is from the span of all atoms, by `streamkpca.StreamingKernelPCA.novelty`. A number
+        measures the squared distance to the mean plus this many principal axes, which also notices rows between the
+        known ones, but tells rows that are far from all others no longer apart.
     kernel : Kernel or str
         A kernel of `streamkpca.kernels`, or the name of one. Scale the features first: `preprocessing.StandardScaler`.
     max_atoms : int or None
@@ -439,8 +440,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
 
     Notes
     -----
-    Scores are squared distances in units of k(x, x). With an RBF kernel, they are 0 for known rows and 1 for rows that
-    resemble nothing. Before the first row is learned, they are 0.
+    Scores are in units of k(x, x): squared distances in feature space for rows near the known ones, and growing with
+    the distance to these far away. Before the first row is learned, scores are 0.
 
     The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
     that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
@@ -512,7 +513,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Returns
         -------
         float
-            Squared distance in feature space, in units of k(x, x); 0 before the first row is learned.
+            In units of k(x, x); 0 before the first row is learned.
 
         Raises
         ------
@@ -532,7 +533,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         if not self._features:
             return 0.0
         row = self._row(x, self._features, "score_one")
-        return float(self._model.reconstruction_error(row, self.n_components)[0])
+        return float(self._scores(row)[0])
 
     def score_many(self, X: Any) -> Any:
         """Score a mini-batch.
@@ -567,10 +568,15 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         frame = dataframe.into_frame(X)
         if self._features and len(frame):
             rows = self._rows(frame, self._features, "score_many")
-            scores = self._model.reconstruction_error(rows, self.n_components)
+            scores = self._scores(rows)
         else:
             scores = np.zeros(len(frame))
         return dataframe.to_native_series(scores, name="score", like=frame)
+
+    def _scores(self, rows: Array) -> Array:
+        if self.n_components is None:
+            return self._model.novelty(rows)
+        return self._model.reconstruction_error(rows, self.n_components)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -94,14 +94,14 @@ def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]
     Yields
     ------
     RecordBatch
-        One for each batch, with a column ``novelty``: `StreamingKernelPCA.reconstruction_error` of its rows.
+        One for each batch, with a column ``novelty``: `StreamingKernelPCA.novelty` of its rows.
 
     Raises
     ------
     ImportError
         pyarrow is not installed.
     TypeError, ValueError
-        As `StreamingKernelPCA.reconstruction_error`.
+        As `StreamingKernelPCA.novelty`.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]
     array([0., 1.])
     """
     for batch in batches:
-        novelty = model.reconstruction_error(_rows(batch)) if batch.num_rows else np.empty(0)
+        novelty = model.novelty(_rows(batch)) if batch.num_rows else np.empty(0)
         yield _pyarrow().record_batch({"novelty": novelty})
 
 

@@ -181,7 +181,7 @@ class Watch:
             novelty, level = np.full(n, np.nan), np.nan
             projections = self.model.transform(block.rows)
         else:
-            novelty = self.model.reconstruction_error(block.rows)
+            novelty = self.model.novelty(block.rows)
             projections = self.model.transform(block.rows)
             self.model.partial_fit(block.rows)
             level = self._alarm_level()

@@ -223,7 +223,7 @@ def project(
             for _, chunk in _all_chunks(tables, n_rows):
                 with signals.deferred():
                     model = (newer and newer()) or model
-                    novelty = model.reconstruction_error(chunk.rows)
+                    novelty = model.novelty(chunk.rows)
                     if writer is not None:
                         writer.write(novelty, model.transform(chunk.rows), times=chunk.times, labels=chunk.labels)
                     for take in callbacks:
@@ -265,5 +265,5 @@ def _is_shown(writer: ResultWriter | None) -> bool:
 
 
 def _write(model: StreamingKernelPCA, chunk: Chunk, writer: ResultWriter) -> None:
-    novelty, projections = model.reconstruction_error(chunk.rows), model.transform(chunk.rows)
+    novelty, projections = model.novelty(chunk.rows), model.transform(chunk.rows)
     writer.write(novelty, projections, times=chunk.times, labels=chunk.labels)

@@ -93,7 +93,7 @@ class Scores:
         self._highest: list[tuple[float, int, Any]] = []
         self._all: list[Array] = []
         self._labels: list[npt.NDArray[np.bool_]] = []
-        self._sum = 0.0
+        self._mean = 0.0
 
     def take(self, chunk: Chunk, novelty: Array) -> list[dict[str, Any]]:
         """Add the scores (n,) of the next rows, and return the alarms among them; any label but 0 is anomalous."""
@@ -103,8 +103,10 @@ class Scores:
         self._highest = sorted(self._highest, key=lambda one: (-one[0], one[1]))[: self._top]
         alarms = [] if self.threshold is None else np.flatnonzero(novelty > self.threshold).tolist()
         found = [_score_line(self.n_rows + i, when[i], float(novelty[i])) for i in alarms]
-        self._sum += float(novelty.sum())
         self.n_rows += len(novelty)
+        if len(novelty):
+            # The sum of scores can overflow.
+            self._mean += float(((novelty - self._mean) / self.n_rows).sum())
         self.n_alarms += len(found)
         if chunk.labels is not None:
             self._all.append(novelty)
@@ -115,7 +117,7 @@ class Scores:
         """Return what was found as JSON has it."""
         found: dict[str, Any] = {
             "rows": self.n_rows,
-            "mean_novelty": self._sum / self.n_rows if self.n_rows else None,
+            "mean_novelty": self._mean if self.n_rows else None,
             "threshold": self.threshold,
             "alarms": None if self.threshold is None else self.n_alarms,
             "most_novel": [_score_line(row, when, value) for value, row, when in self._highest],

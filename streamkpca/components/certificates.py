@@ -1,4 +1,4 @@
-"""Certificates from a random sample: how much of the stream is captured, and from which error on a row is novel.
+"""Certificates from a random sample: how much of the stream is captured, and from which score on a row is novel.
 
 The bounds of the eigenvalues, which are certain, are in `spectrum`.
 """
@@ -39,7 +39,7 @@ def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, c
 
 
 def novelty_threshold(snapshot: Snapshot, reservoir: Reservoir, quantile: float) -> float:
-    """Return the reconstruction error that a row like those of the stream exceeds with probability 1 - quantile.
+    """Return the novelty that a row like those of the stream exceeds with probability 1 - quantile.
 
     The reservoir must not be empty. Atoms explain themselves and say nothing about rows to come, so they are left out
     unless the reservoir holds nothing else.
@@ -48,7 +48,7 @@ def novelty_threshold(snapshot: Snapshot, reservoir: Reservoir, quantile: float)
     others = ~np.isin(reservoir.positions, snapshot.atom_rows) & (stands_for > 0.0)
     if not others.any():
         others[:] = True
-    return upper_quantile(snapshot.reconstruction_error(reservoir.rows[others]), stands_for[others], quantile)
+    return upper_quantile(snapshot.novelty(reservoir.rows[others]), stands_for[others], quantile)
 
 
 def mean_interval(values: Array, weights: Array, total_weight: float, *, confidence: float) -> Array:

@@ -17,6 +17,7 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
+from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import PreparedKernel
@@ -147,7 +148,7 @@ class Snapshot(ReadOnlyArrays):
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
-                return few
+                return few[0]
         program = self.kernel.program
         axes = self.axes[:, :n_components]
 
@@ -169,6 +170,16 @@ class Snapshot(ReadOnlyArrays):
             error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
 
+    def novelty(self, rows: Array) -> Array:
+        """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
+        if len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
+            targets, inverse = self._span
+            few = targets.measure(rows, inverse)
+            if few is not None:
+                return self._novelty_score.of_errors(rows, *few)
+        with one_blas_thread():
+            return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
+
     def inverse_transform(self, projections: Array) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
         combinations = solve_transposed(self.factor, self.mean + projections @ self.axes.T)
@@ -183,7 +194,7 @@ class Snapshot(ReadOnlyArrays):
     def ready(self) -> Self:
         """Prepare now, in O(s^3), what the first single row would have to wait for, and return this snapshot."""
         # Cached properties are made when they are first read.
-        _ = self._targets, self._plain_axes, self._span
+        _ = self._targets, self._plain_axes, self._span, self._novelty_score
         return self
 
     @cached_property
@@ -203,6 +214,10 @@ class Snapshot(ReadOnlyArrays):
         if not self.kernel.is_compiled or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
             return None
         return PreparedKernel(self.kernel.program, self.span_atoms), inverse
+
+    @cached_property
+    def _novelty_score(self) -> NoveltyScore:
+        return NoveltyScore(self.kernel, self.span_atoms, self.span_factor)
 
     def _transform(self, chunk: Array) -> Array:
         projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset

@@ -58,6 +58,9 @@ class FittedModel(Protocol):
     def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure the distances of rows to what the model can represent, (n,)."""
 
+    def novelty(self, rows: Array) -> Array:
+        """Score how novel rows are, (n,)."""
+
 
 class Estimator(ABC):
     """Base of all estimators; a subclass has `fit`, `_snapshot` and `_width`, and stores its arguments by their names.
@@ -330,6 +333,62 @@ class Estimator(ABC):
                 )
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
+    def novelty(self, X: Any) -> Array:
+        """Score how novel rows are, on a scale that goes on growing where reconstruction errors do not.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            In units of k(x, x); never negative and always finite. High scores mark novel rows.
+
+        Raises
+        ------
+        NotFittedError
+            The model has seen no rows yet.
+        TypeError, ValueError
+            X is not a finite real array of the right width; or values of a kernel without bounds overflow.
+
+        Notes
+        -----
+        With a kernel of the difference of two rows, such as RBF, Laplacian and Matern, k(x, x) is the same number e for
+        all rows, and the reconstruction error r, eq. (18) of [1]_, never exceeds it: all rows that are far from the
+        atoms have errors of nearly e. The score is
+
+            -e log(1 - r/e),
+
+        minus the logarithm of the share of the row's energy that the model explains. It rises with the error, so both
+        rank rows alike as long as errors differ. Where r is small, the score equals r up to r^2 / e. Far away, it grows
+        with the distance to the nearest atoms: with RBF as 2 gamma |x - z|^2 e. It is computed from logarithms of
+        kernel values where these would underflow, and stops at the largest float.
+
+        With any other kernel, the score is the reconstruction error itself. Errors of Linear and Polynomial kernels
+        grow with the row; those of Cosine say how much of the row's direction is unknown, and 1 is all of it. A sum of
+        kernels of different columns saturates as long as one of its parts finds the row familiar.
+
+        The cost is that of a reconstruction error, O(m (d + m)) a row with m atoms; rows that are so far away that
+        kernel values underflow need a second evaluation.
+
+        References
+        ----------
+        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
+        >>> model.novelty([[0.0], [1.5], [9.0], [90.0]]).round(3)
+        array([0.0000000e+00, 4.3900000e-01, 1.2785500e+02, 1.5841855e+04])
+        >>> model.reconstruction_error([[0.0], [1.5], [9.0], [90.0]]).round(3)
+        array([0.   , 0.356, 1.   , 1.   ])
+        """
+        answers = self._fitted("novelty")
+        return answers.novelty(self._query(X, "novelty", answers))
+
     def score_samples(self, X: Any) -> Array:
         """Score how familiar rows are: the higher the score, the better the model represents the row.
 
@@ -340,12 +399,12 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n,)
-            Minus `reconstruction_error(X)`: at most 0, in units of k(x, x). Low scores mark novel rows.
+            Minus `novelty(X)`: at most 0, in units of k(x, x). Low scores mark novel rows.
 
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `reconstruction_error`.
+            As `novelty`.
 
         Examples
         --------
@@ -353,10 +412,10 @@ class Estimator(ABC):
         >>> from streamkpca.kernels import RBF
         >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
         >>> model.score_samples([[0.0], [1.5], [9.0]]).round(3) + 0.0
-        array([ 0.   , -0.356, -1.   ])
+        array([   0.   ,   -0.439, -127.855])
         """
         answers = self._fitted("score_samples")
-        return -answers.reconstruction_error(self._query(X, "score_samples", answers))
+        return -answers.novelty(self._query(X, "score_samples", answers))
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
         """Name the columns of a projection.

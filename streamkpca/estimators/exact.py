@@ -11,6 +11,7 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
@@ -63,6 +64,11 @@ class _ExactAxes(ReadOnlyArrays):
         answer = outside_span if n_components is None else beside_axes
         error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
+
+    def novelty(self, rows: Array) -> Array:
+        """Score how far rows are from the span of all rows."""
+        score = NoveltyScore(self.kernel, self.independent_rows, self.factor)
+        return in_chunks(score.of_rows, rows, np.empty(len(rows)))
 
     def inverse_transform(self, projections: Array) -> Array:
         """Find rows with given projections."""

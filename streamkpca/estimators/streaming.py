@@ -503,7 +503,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return captured_energy(snapshot, reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
-        """Find the reconstruction error above which a row is novel.
+        """Find the novelty score above which a row is an alarm.
 
         Parameters
         ----------
@@ -513,8 +513,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         Returns
         -------
         float
-            In units of k(x, x), to compare with `reconstruction_error(X)`, or its negative with `score_samples(X)`.
-            If the sample is too small for the quantile, its largest error: r rows resolve quantiles up to r / (r + 1).
+            In units of k(x, x), to compare with `novelty(X)`, or its negative with `score_samples(X)`.
+            If the sample is too small for the quantile, its largest score: r rows resolve quantiles up to r / (r + 1).
 
         Raises
         ------
@@ -534,8 +534,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> from streamkpca.kernels import RBF
         >>> random = np.random.default_rng(0)
         >>> model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=16).partial_fit(random.normal(size=(5000, 2)))
-        >>> errors = model.reconstruction_error(random.normal(size=(5000, 2)))  # of rows to come
-        >>> round(float((errors < model.novelty_threshold(0.95)).mean()), 2)
+        >>> scores = model.novelty(random.normal(size=(5000, 2)))  # of rows to come
+        >>> round(float((scores < model.novelty_threshold(0.95)).mean()), 2)
         0.94
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)

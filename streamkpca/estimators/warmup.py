@@ -139,7 +139,8 @@ def _ask(model: Any, rows: Array) -> None:
     """Call all queries with one row and with many."""
     for some in (rows[:1], rows):
         model.transform(some)
-        model.score_samples(some)
+        model.novelty(some)
+        model.reconstruction_error(some)
         model.reconstruction_error(some, 1)
         model.reconstruction_error(some, active_only=True)
 

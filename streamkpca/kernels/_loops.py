@@ -441,10 +441,10 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, out: Any) -> Any:
     """Measure squared distances of rows to the span of the targets; return whether all are finite.
 
-    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative.
+    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative. What is subtracted is the explained energy.
 
-    Notation: plan, constants, parts and X as in `project_rows`; inverse (m, m), L^-1, lower triangular; out (n,) takes
-    the distances.
+    Notation: plan, constants, parts and X as in `project_rows`; inverse (m, m), L^-1, lower triangular; out (2, n)
+    takes the distances and the explained energies.
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     m = len(inverse)
@@ -468,7 +468,8 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, ou
             explained += coordinate * coordinate
         distance = own[0, 0] - explained
         # Written so that NaN stays NaN.
-        out[i] = 0.0 if distance < 0.0 else distance
+        out[0, i] = 0.0 if distance < 0.0 else distance
+        out[1, i] = explained
         finite = finite and abs(distance) <= _LARGEST
     return finite
 

@@ -309,6 +309,7 @@ def test_answers_to_arrays_keep_their_chunks():
         assert errors.chunks == (rows.chunks[0],)
         np.testing.assert_allclose(errors, expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(model.score_samples(rows), model.score_samples(X), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.novelty(rows), model.novelty(X), rtol=1e-9, atol=1e-12)
 
 
 def test_pre_images_keep_the_type_of_the_projections():

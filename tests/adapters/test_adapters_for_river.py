@@ -97,10 +97,8 @@ def test_answers_are_those_of_the_wrapped_model():
         transformer.transform_many(FRAME.iloc[:9]).to_numpy(), transformer.kernel_pca.transform(X[:9]), rtol=1e-9
     )
     assert transformer.transform_one(DICTS[0]) == dict(enumerate(transformer.kernel_pca.transform(X[:1])[0]))
-    assert detector.score_one(DICTS[0]) == detector.kernel_pca.reconstruction_error(X[:1])[0]
-    np.testing.assert_allclose(
-        detector.score_many(FRAME), detector.kernel_pca.reconstruction_error(X), rtol=1e-9, atol=1e-12
-    )
+    assert detector.score_one(DICTS[0]) == detector.kernel_pca.novelty(X[:1])[0]
+    np.testing.assert_allclose(detector.score_many(FRAME), detector.kernel_pca.novelty(X), rtol=1e-9, atol=1e-12)
 
 
 def test_every_parameter_reaches_the_model():

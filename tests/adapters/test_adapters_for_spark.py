@@ -41,7 +41,7 @@ def test_the_recipe_gives_the_model_of_all_rows():
     assert whole.n_samples_seen_ == 200
 
     scores = map_in_arrow(lambda given: for_spark.score_batches(whole, given), [X[:150], X[150:150], X[150:]])
-    expected = StreamingKernelPCA.from_bytes(whole.to_bytes()).reconstruction_error(X)
+    expected = StreamingKernelPCA.from_bytes(whole.to_bytes()).novelty(X)
     np.testing.assert_allclose([row["novelty"] for row in scores], expected, rtol=1e-9, atol=1e-12)
 
 

@@ -64,7 +64,7 @@ def test_fit_learns_what_the_library_learns(files, X, expected, source, chunk):
     table = parquet.read_table(out).to_pandas()
     assert table.columns.tolist() == ["row", "novelty", "component_0", "component_1", "component_2"]
     np.testing.assert_array_equal(table["row"], np.arange(600))
-    np.testing.assert_allclose(table["novelty"], expected.reconstruction_error(X), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(table["novelty"], expected.novelty(X), rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(table.iloc[:, 2:], expected.transform(X), rtol=1e-9, atol=1e-12)
     assert not list(files.glob("*.part"))
 
@@ -82,7 +82,7 @@ def test_fit_reads_several_files_as_one_stream(files, X, expected):
     result = run("fit", files / "head.csv", files / "tail.npy", *SMALL, "--save", out)
     assert result.exit_code == 0, result.stderr
     table = csv.read_csv(out).to_pandas()
-    np.testing.assert_allclose(table["novelty"], expected.reconstruction_error(X), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(table["novelty"], expected.novelty(X), rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_rows_of_a_pipe_are_projected_as_they_are_learned(files, X):
     result = run("fit", "-", *SMALL, "--chunk-rows", 100, "--save", out, stdin=text)
     assert result.exit_code == 0, result.stderr
     model = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128)
-    novelty = [model.partial_fit(part).reconstruction_error(part) for part in np.split(X, 6)]
+    novelty = [model.partial_fit(part).novelty(part) for part in np.split(X, 6)]
     np.testing.assert_allclose(
         parquet.read_table(out)["novelty"].to_numpy(), np.concatenate(novelty), rtol=1e-9, atol=1e-14
     )
@@ -184,7 +184,7 @@ def test_score_finds_the_rows_unlike_those_learned(files, X):
     table = csv.read_csv(out).to_pandas()
     np.testing.assert_array_equal(table["label"], np.arange(200) < 20)
     model = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128)
-    novelty = model.partial_fit(X[:400]).refit().reconstruction_error(strange)
+    novelty = model.partial_fit(X[:400]).refit().novelty(strange)
     np.testing.assert_allclose(table["novelty"], novelty, rtol=1e-9, atol=1e-14)
 
 
@@ -484,7 +484,7 @@ def test_a_saved_model_scores_and_projects(files, model, expected, X):
     out = files / "out.csv"
     result = run("score", files / "x.npy", "--model", model, "--save", out, "--top", "3")
     assert result.exit_code == 0, result.stderr
-    np.testing.assert_allclose(csv.read_csv(out).to_pandas()["novelty"], expected.reconstruction_error(X), rtol=1e-9)
+    np.testing.assert_allclose(csv.read_csv(out).to_pandas()["novelty"], expected.novelty(X), rtol=1e-9)
     out = files / "out.parquet"
     result = run("transform", files / "named.csv", "--model", model, "--save", out)
     assert result.stdout.startswith("Projections and scores of 600 rows")

@@ -230,7 +230,7 @@ def model(folder, X, lines):
 def test_alarms_come_as_rows_come(model, X, lines, as_json):
     append("new.csv", [HEADER, *lines[600:610]])
     args = ["score", "new.csv", "--follow", "--model", "m.npz", "--time", "when", "--quantile", "0.8"]
-    novelty, threshold = model.reconstruction_error(X[600:]), model.novelty_threshold(0.8)
+    novelty, threshold = model.novelty(X[600:]), model.novelty_threshold(0.8)
     expected = np.flatnonzero(novelty > threshold)
     with running(*args, *(["--json"] if as_json else [])) as process:
         for first, last in ((0, 10), (10, 150), (150, 300)):
@@ -264,7 +264,7 @@ def test_a_replaced_model_scores_the_rows_that_follow(model, X, lines):
         return [json.loads(process.stdout.readline())["alarm"] for _ in range(n)]
 
     def n_alarms(model, rows):
-        return np.count_nonzero(model.reconstruction_error(rows) > model.novelty_threshold(0.01))
+        return np.count_nonzero(model.novelty(rows) > model.novelty_threshold(0.01))
 
     with running(*args) as process:
         assert len(alarms(n_alarms(model, X[600:620]))) > 10
@@ -272,8 +272,8 @@ def test_a_replaced_model_scores_the_rows_that_follow(model, X, lines):
         other.save("m.npz", {"command": {"columns": ["a", "b", "c"]}})
         append("new.csv", lines[620:640])
         found = alarms(n_alarms(other, X[620:640]))
-        error = other.reconstruction_error(X)[[600 + alarm["row"] for alarm in found]]
-        np.testing.assert_allclose([alarm["novelty"] for alarm in found], error, rtol=1e-9)
+        expected = other.novelty(X)[[600 + alarm["row"] for alarm in found]]
+        np.testing.assert_allclose([alarm["novelty"] for alarm in found], expected, rtol=1e-9)
         assert {alarm["threshold"] for alarm in found} == {other.novelty_threshold(0.01)}
         # A file that cannot replace the model does not: the last good model continues.
         for damage, part in (
@@ -310,7 +310,7 @@ def test_results_come_as_rows_come(model, X, lines, form):
     else:
         table = [json.loads(line) for line in text.splitlines()]
     assert [row["when"] for row in table] == [line.partition(",")[0] for line in lines[600:651]]
-    np.testing.assert_allclose([row["novelty"] for row in table], model.reconstruction_error(X[600:651]), rtol=1e-9)
+    np.testing.assert_allclose([row["novelty"] for row in table], model.novelty(X[600:651]), rtol=1e-9)
 
 
 def test_rows_are_projected_as_they_are_learned(folder, X, lines):
@@ -327,7 +327,7 @@ def test_rows_are_projected_as_they_are_learned(folder, X, lines):
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
     model = StreamingKernelPCA(3, kernel=RBF(), **PARAMETERS)
-    novelty = [model.partial_fit(part).reconstruction_error(part) for part in (X[:130], X[130:140])]
+    novelty = [model.partial_fit(part).novelty(part) for part in (X[:130], X[130:140])]
     np.testing.assert_allclose([row["novelty"] for row in results()], np.concatenate(novelty), rtol=1e-9, atol=1e-14)
 
 

@@ -70,9 +70,7 @@ def test_a_model_finds_its_columns_by_name(folder, X, expected):
     rows = np.column_stack([np.arange(200), X[600:, 2], X[600:, 0], np.ones(200), X[600:, 1]])
     write_csv("more.csv", ["row", "c", "a", "bad", "b"], rows)
     assert run("transform", "more.csv", "--model", "m.npz", "--save", "o.parquet").exit_code == 0
-    np.testing.assert_allclose(
-        parquet.read_table("o.parquet")["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9
-    )
+    np.testing.assert_allclose(parquet.read_table("o.parquet")["novelty"], expected.novelty(X[600:]), rtol=1e-9)
     scored = run("score", "more.csv", "--model", "m.npz", "--labels", "bad", "--json")
     assert json.loads(scored.stdout)["scores"]["anomalous_rows"] == 200
     result = run("fit", "more.csv", "--model", "m.npz", "--resume", "--json")
@@ -97,7 +95,7 @@ def test_files_without_names_are_taken_by_position(folder, X, expected):
     np.save("new.npy", X[600:])
     result = run("transform", "new.npy", "--model", "m.npz")
     found = csv.read_csv(io.BytesIO(result.stdout.encode()))
-    np.testing.assert_allclose(found["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9)
+    np.testing.assert_allclose(found["novelty"], expected.novelty(X[600:]), rtol=1e-9)
 
 
 def test_names_from_a_dataframe_count_too(folder, X):
@@ -126,7 +124,7 @@ def test_the_file_to_learn_sets_the_columns_of_the_file_to_score(folder, X):
     found = run("score", "more.csv", "--train", "old.csv", "--labels", "bad", *SMALL, "--save", "o.csv")
     assert found.exit_code == 0, found.stderr
     model = StreamingKernelPCA(3, **PARAMETERS).partial_fit(X[:600]).refit()
-    np.testing.assert_allclose(csv.read_csv("o.csv")["novelty"], model.reconstruction_error(X[600:]), rtol=1e-9)
+    np.testing.assert_allclose(csv.read_csv("o.csv")["novelty"], model.novelty(X[600:]), rtol=1e-9)
 
 
 def test_a_merged_model_continues_at_the_further_offset(folder, X):
@@ -172,7 +170,7 @@ def test_results_are_written_in_every_format(folder, X, expected, form, by):
     table = read_results(form, (folder / name).read_bytes())
     assert table.column_names == ["row", "novelty", "component_0", "component_1", "component_2"]
     np.testing.assert_array_equal(table["row"], np.arange(200))
-    np.testing.assert_allclose(table["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9)
+    np.testing.assert_allclose(table["novelty"], expected.novelty(X[600:]), rtol=1e-9)
     np.testing.assert_allclose(table["component_2"], expected.transform(X[600:])[:, 2], rtol=1e-9, atol=1e-12)
     assert not list(folder.glob("*.part"))
 
@@ -183,20 +181,18 @@ def test_standard_output_takes_results_and_nothing_else(folder, X, expected, for
     done = shell(command, "new.csv", "--model", "m.npz", "--format", form, "--save", "-")
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
-    np.testing.assert_allclose(
-        read_results(form, done.stdout)["novelty"], expected.reconstruction_error(X[600:]), rtol=1e-9
-    )
+    np.testing.assert_allclose(read_results(form, done.stdout)["novelty"], expected.novelty(X[600:]), rtol=1e-9)
 
 
 def test_transform_prints_a_json_object_for_each_row(folder, X, expected):
     lines = [json.loads(line) for line in run("transform", "new.csv", "--model", "m.npz", "--json").stdout.splitlines()]
-    np.testing.assert_allclose([line["novelty"] for line in lines], expected.reconstruction_error(X[600:]), rtol=1e-9)
+    np.testing.assert_allclose([line["novelty"] for line in lines], expected.novelty(X[600:]), rtol=1e-9)
 
 
 def test_alarms_are_counted(folder, X, expected):
     found = json.loads(run("score", "new.csv", "--model", "m.npz", "--quantile", "0.8", "--json").stdout)["scores"]
     assert found["threshold"] == pytest.approx(expected.novelty_threshold(0.8))
-    assert found["alarms"] == np.count_nonzero(expected.reconstruction_error(X[600:]) > found["threshold"])
+    assert found["alarms"] == np.count_nonzero(expected.novelty(X[600:]) > found["threshold"])
     assert f"{found['alarms']} (" in run("score", "new.csv", "--model", "m.npz", "--quantile", "0.8").stdout
     StreamingKernelPCA(2, reservoir_size=0).partial_fit(X).save("none.npz")
     assert json.loads(run("score", "new.csv", "--model", "none.npz", "--json").stdout)["scores"]["alarms"] is None

@@ -120,7 +120,7 @@ def test_novelty_shows_scores_and_threshold(folder, figures, X):
     axes = drawn(figures, "novelty", "new.csv", "--quantile", "0.9")
     model = StreamingKernelPCA.load("m.npz")
     shown, level = axes.lines[0].get_ydata(), axes.lines[1].get_ydata()
-    np.testing.assert_allclose(shown, model.reconstruction_error(X[600:]), rtol=1e-7)
+    np.testing.assert_allclose(shown, model.novelty(X[600:]), rtol=1e-7)
     np.testing.assert_allclose(level, model.novelty_threshold(0.9), rtol=1e-12)
 
 

@@ -98,10 +98,20 @@ def test_defaults_are_not_printed(model):
     assert repr(type(model)()) == f"{type(model).__name__}()"
 
 
-def test_scores_are_minus_the_errors(model):
+def test_scores_are_minus_the_novelty(model):
     model.fit(X)
-    np.testing.assert_array_equal(model.score_samples(X), -model.reconstruction_error(X))
+    np.testing.assert_array_equal(model.score_samples(X), -model.novelty(X))
     assert np.all(model.score_samples(X) <= 0.0)
+
+
+def test_novelty_is_minus_the_logarithm_of_the_explained_share(model):
+    model.fit(X)
+    rows = np.concatenate([X, 1.5 * X])
+    errors = model.reconstruction_error(rows)
+    np.testing.assert_allclose(model.novelty(rows), -np.log(1.0 - errors), rtol=1e-6, atol=1e-12)
+    far = model.novelty(10.0 ** np.arange(2, 151)[:, None] * np.ones(X.shape[1]))
+    assert np.isfinite(far).all()
+    assert (np.diff(far) > 0.0).all()
 
 
 def test_n_components_of_errors_is_at_most_the_number_of_axes(model):

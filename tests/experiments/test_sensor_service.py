@@ -284,7 +284,7 @@ def expect(sent: list[Sent]) -> Expected:
             if message.row is None:
                 raise ValueError
             finite = np.isfinite(message.row).all()
-            novelty = -model.score_samples([message.row])[0] if threshold is not None and finite else 0.0
+            novelty = model.novelty([message.row])[0] if threshold is not None and finite else 0.0
             model.partial_fit([message.row])
         except ValueError:
             n_malformed += 1

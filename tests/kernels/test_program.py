@@ -49,8 +49,8 @@ def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int
     gram = kernel.matrix(atoms)
     factor = np.linalg.cholesky(gram + 1e-9 * np.trace(gram) * np.eye(m))
     inverse = inverse_factor(factor)
-    coordinates = kernel.matrix(rows, atoms) @ inverse.T
-    expected = np.maximum(kernel.diagonal(rows) - (coordinates**2).sum(axis=1), 0.0)
+    explained = ((kernel.matrix(rows, atoms) @ inverse.T) ** 2).sum(axis=1)
+    expected = np.maximum(kernel.diagonal(rows) - explained, 0.0), explained
     measured = PreparedKernel(kernel.program, atoms).measure(rows, inverse)
     np.testing.assert_allclose(measured, expected, rtol=1e-7, atol=1e-7 * np.abs(kernel.diagonal(rows)).max())
 
@@ -68,7 +68,7 @@ def test_rows_of_zeros_have_no_direction() -> None:
     prepared = PreparedKernel(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
     zero = np.zeros((1, 2))
     np.testing.assert_array_equal(prepared.project(zero, np.eye(2), np.zeros(2)), [[0.0, 0.0]])
-    np.testing.assert_array_equal(prepared.measure(zero, np.eye(2)), [0.0])
+    np.testing.assert_array_equal(prepared.measure(zero, np.eye(2)), [[0.0], [0.0]])
     np.testing.assert_allclose(prepared.project(np.array([[1e200, 1e200]]), np.eye(2), np.zeros(2)), [[0.5**0.5, 0.0]])
 
 

@@ -1,0 +1,70 @@
+"""The novelty score: the reconstruction error on a scale that does not end where kernel values vanish."""
+
+import sys
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.linalg import solve_factor, squared_norms
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.logarithms import log_matrix
+
+Array = npt.NDArray[np.float64]
+
+# From this much explained energy on, relative to k(x, x) and absolutely, no kernel value that counts has underflowed.
+_LEAST_SHARE, _LEAST_ENERGY = 1e-200, 1e-280
+
+
+class NoveltyScore:
+    """-e log(1 - r/e) for rows with the error r to the span of atoms, where e = k(x, x) is the same for all rows.
+
+    Rows with other kernels score r itself: their errors do not saturate (Linear, Polynomial), or saturate for a reason
+    (Cosine).
+
+    Notes
+    -----
+    1 - r/e is the explained share of the row's energy, |c|^2 / e with the coordinates c. Where r has lost its digits,
+    the share comes from the coordinates, and where these underflow, from logarithms of kernel values.
+    """
+
+    def __init__(self, kernel: Kernel, atoms: Array, factor: Array) -> None:
+        self._program = kernel.program
+        self._atoms = atoms
+        self._factor = factor
+        self._own = 0.0
+        if kernel.is_stationary and len(atoms):
+            self._own = float(self._program.diagonal(np.zeros((1, atoms.shape[1])))[0])
+
+    def of_rows(self, rows: Array) -> Array:
+        """Score rows (n, d): (n,), O(m (d + m)) a row."""
+        explained = squared_norms(solve_factor(self._factor, self._program.matrix(rows, self._atoms)))
+        return self.of_errors(rows, self._program.diagonal(rows) - explained, explained)
+
+    def of_errors(self, rows: Array, errors: Array, explained: Array) -> Array:
+        """Score rows (n, d) whose errors and explained energies (n,) are known."""
+        errors = np.maximum(errors, 0.0)
+        own = self._own
+        if own == 0.0:
+            return errors
+        scores: Array = -own * np.log1p(-np.minimum(errors / own, 0.5))
+        far = np.flatnonzero(errors > 0.5 * own)
+        if len(far):
+            with np.errstate(all="ignore"):
+                scores[far] = -own * np.log(explained[far] / own)
+            hidden = far[explained[far] < max(_LEAST_SHARE * own, _LEAST_ENERGY)]
+            if len(hidden):
+                scores[hidden] = self._of_logarithms(rows[hidden])
+        return scores
+
+    def _of_logarithms(self, rows: Array) -> Array:
+        """Score rows far away (n, d); what exceeds the largest float, or rows whose distances do, get that float."""
+        values = log_matrix(self._program, rows, self._atoms)
+        largest = values.max(axis=1)
+        with np.errstate(all="ignore"):
+            np.exp(values - largest[:, None], out=values)
+            values[np.isneginf(largest)] = 1.0
+            coordinates = solve_factor(self._factor, values)
+            coordinates *= np.sqrt(self._own)
+            scores = -self._own * (2.0 * (largest - np.log(self._own)) + np.log(squared_norms(coordinates)))
+        finite: Array = np.minimum(scores, sys.float_info.max)
+        return finite

@@ -1,0 +1,99 @@
+"""Logarithms of kernel values, which keep their digits where the values themselves are too small for a float."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+
+from streamkpca.kernels.program import Arithmetic, Array, Program, Value
+
+
+def log_matrix(program: Program, X: Array, Y: Array) -> Array:
+    """Evaluate log k(x, y) of a stationary kernel for all pairs of rows (n, d) and (m, d); -inf where it overflows."""
+    with np.errstate(all="ignore"):
+        values = log_values(program, list(program.base_values(X, Y)), _ArrayArithmetic(), np.logaddexp)
+        logarithms: Array = np.where(np.isfinite(values), values, -np.inf)
+    return logarithms
+
+
+def log_values(
+    program: Program, bases: Sequence[Value], arithmetic: Arithmetic[Value], add_logs: Callable[[Value, Value], Value]
+) -> Value:
+    """Run the steps of a stationary kernel so that they leave log k; `add_logs` is log(exp(x) + exp(y))."""
+    steps = _LogArithmetic(arithmetic, add_logs)
+    return steps.log(program.evaluate([_Number(base, is_log=False) for base in bases], steps))
+
+
+@dataclass(frozen=True)
+class _Number(Generic[Value]):
+    """A number, or the logarithm of a positive one."""
+
+    value: Value
+    is_log: bool
+
+
+class _LogArithmetic(Arithmetic[_Number[Value]]):
+    """Steps on numbers that turn into logarithms at the first exponential or power.
+
+    Stationary kernels consist of such functions of distances and their sums and products, all of them positive.
+    """
+
+    def __init__(self, plain: Arithmetic[Value], add_logs: Callable[[Value, Value], Value]) -> None:
+        self._plain = plain
+        self._add_logs = add_logs
+
+    def log(self, x: _Number[Value]) -> Value:
+        """Return the logarithm of a positive number."""
+        return x.value if x.is_log else self._plain.apply("log", x.value)
+
+    def affine(self, x: _Number[Value], a: float, b: float) -> _Number[Value]:
+        if x.is_log and a > 0.0 and b == 0.0:
+            return _Number(self._plain.affine(x.value, 1.0, float(np.log(a))), is_log=True)
+        return _Number(self._plain.affine(self._number(x), a, b), is_log=False)
+
+    def minimum(self, x: _Number[Value], most: float) -> _Number[Value]:
+        # Limits keep infinity times zero out of products, which are sums here. With Matern's, logarithms would stop
+        # at -1,000.
+        return x
+
+    def add(self, x: _Number[Value], y: _Number[Value]) -> _Number[Value]:
+        if x.is_log or y.is_log:
+            return _Number(self._add_logs(self.log(x), self.log(y)), is_log=True)
+        return _Number(self._plain.add(x.value, y.value), is_log=False)
+
+    def multiply(self, x: _Number[Value], y: _Number[Value]) -> _Number[Value]:
+        if x.is_log or y.is_log:
+            return _Number(self._plain.add(self.log(x), self.log(y)), is_log=True)
+        return _Number(self._plain.multiply(x.value, y.value), is_log=False)
+
+    def power(self, x: _Number[Value], exponent: int) -> _Number[Value]:
+        return _Number(self._plain.affine(self.log(x), float(exponent), 0.0), is_log=True)
+
+    def apply(self, function: str, x: _Number[Value]) -> _Number[Value]:
+        if function == "exp":
+            return _Number(self._number(x), is_log=True)
+        return _Number(self._plain.apply(function, self._number(x)), is_log=False)
+
+    def _number(self, x: _Number[Value]) -> Value:
+        return self._plain.apply("exp", x.value) if x.is_log else x.value
+
+
+class _ArrayArithmetic(Arithmetic[Array]):
+    """Steps on arrays."""
+
+    def affine(self, x: Array, a: float, b: float) -> Array:
+        return a * x + b
+
+    def minimum(self, x: Array, most: float) -> Array:
+        return np.minimum(x, most)
+
+    def add(self, x: Array, y: Array) -> Array:
+        return x + y
+
+    def multiply(self, x: Array, y: Array) -> Array:
+        return x * y
+
+    def apply(self, function: str, x: Array) -> Array:
+        result: Array = getattr(np, function)(x)
+        return result
