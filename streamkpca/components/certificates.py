@@ -8,6 +8,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.linalg import inverse_factor, squared_norms
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
@@ -38,17 +39,18 @@ def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, c
     return captured
 
 
-def novelty_threshold(snapshot: Snapshot, reservoir: Reservoir, quantile: float) -> float:
-    """Return the novelty that a row like those of the stream exceeds with probability 1 - quantile.
+def left_out_novelty(snapshot: Snapshot, reservoir: Reservoir) -> Array:
+    """Return the novelty (k,) of sampled rows; that of an atom is measured against the other atoms.
 
-    The reservoir must not be empty. Atoms explain themselves and say nothing about rows to come, so they are left out
-    unless the reservoir holds nothing else.
+    Without atom i, its residual would be 1 / (K^-1)_ii.
     """
-    stands_for = reservoir.inclusion_weights()
-    others = ~np.isin(reservoir.positions, snapshot.atom_rows) & (stands_for > 0.0)
-    if not others.any():
-        others[:] = True
-    return upper_quantile(snapshot.novelty(reservoir.rows[others]), stands_for[others], quantile)
+    novelty = snapshot.novelty(reservoir.rows)
+    _, sampled, atoms = np.intersect1d(reservoir.positions, snapshot.atom_rows, return_indices=True)
+    inverse = inverse_factor(snapshot.span_factor)
+    if len(snapshot.atom_rows) == len(inverse):
+        residual, rows = 1.0 / squared_norms(inverse.T)[atoms], snapshot.atoms[atoms]
+        novelty[sampled] = snapshot.novelty_of(rows, residual, snapshot.kernel.program.diagonal(rows) - residual)
+    return novelty
 
 
 def mean_interval(values: Array, weights: Array, total_weight: float, *, confidence: float) -> Array:

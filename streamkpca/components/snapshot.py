@@ -180,6 +180,10 @@ class Snapshot(ReadOnlyArrays):
         with one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
 
+    def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
+        """Score rows (n, d) whose errors and explained energies (n,) are known."""
+        return self._novelty_score.of_errors(rows, errors, explained)
+
     def inverse_transform(self, projections: Array) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
         combinations = solve_transposed(self.factor, self.mean + projections @ self.axes.T)

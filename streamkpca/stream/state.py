@@ -25,6 +25,7 @@ from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.summary import LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
 # Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
 # rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
@@ -468,6 +469,27 @@ class Stream:
         """Return the sample for certificates and the stream's totals, without searching for atoms."""
         summary = self._own_summary(settings)
         return summary.sampled(self.pending.rows, self.pending.weights, settings.half_life)
+
+    def rows_for_selection(self) -> tuple[Array, Array, Positions]:
+        """Return rows (n, d), weights (n,) and positions of what atoms were chosen from, pending rows included."""
+        pending, summary = self.pending, self.summary
+        positions = self.n_rows - pending.n_rows + np.arange(pending.n_rows)
+        if summary is None:
+            return pending.rows, pending.weights, positions
+        sample = summary.selection_sample
+        order = np.argsort(sample.positions)
+        return (
+            np.concatenate([sample.rows[order], pending.rows]),
+            np.concatenate([sample.inclusion_weights()[order], pending.weights]),
+            np.concatenate([sample.positions[order], positions]),
+        )
+
+    def relearned(self, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
+        """Return the summary of a stream of these rows alone, which decay no further."""
+        other = Stream(replace(settings, kernel=kernel, half_life=None, random_state=self.seed), self.n_features, None)
+        other._take_all(rows, weights, replace(settings, half_life=None), kernel)
+        assert other.summary is not None
+        return other.summary
 
     def answering(self, settings: StreamSettings) -> Snapshot:
         """Return the published snapshot, or before the first refit one of all rows so far, kept until more come."""
