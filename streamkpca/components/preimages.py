@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.gradients import is_of_squared_distances, values_and_gradients
-from streamkpca.kernels.program import FeatureView
+from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

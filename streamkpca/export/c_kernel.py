@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from streamkpca.export.model import Formula
 from streamkpca.export.rounding import single_centre, single_units
-from streamkpca.kernels.program import Arithmetic, Base, FeatureView, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

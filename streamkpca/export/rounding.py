@@ -7,7 +7,8 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from streamkpca.export.model import Formula
-from streamkpca.kernels.program import Arithmetic, Base, FeatureView, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

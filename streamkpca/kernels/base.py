@@ -11,12 +11,9 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.program import (
-    Array,
+from streamkpca.kernels.program import Array, Program, ProgramBuilder, RowFunction
+from streamkpca.kernels.views import (
     FeatureView,
-    Program,
-    ProgramBuilder,
-    RowFunction,
     Units,
     check_in_units,
     checked_columns,

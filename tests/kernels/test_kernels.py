@@ -26,7 +26,8 @@ from streamkpca.kernels import (
 )
 from streamkpca.kernels import _loops as kernel_loops
 from streamkpca.kernels import program as kernel_programs
-from streamkpca.kernels.program import Base, FeatureView, PairwiseMatrix
+from streamkpca.kernels.program import Base, PairwiseMatrix
+from streamkpca.kernels.views import FeatureView
 
 PRIMITIVES = [
     (Linear(), pairwise.linear_kernel),
