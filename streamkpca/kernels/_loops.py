@@ -474,6 +474,29 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, ou
 
 
 @jit
+def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
+    """Write W (x - o) for each row x, in an order that does not depend on the rows beside it.
+
+    Numbers that overflow on both sides, which have no sum, count as infinite: such rows are far from all others.
+
+    Notation: X (n, c); origin o (c,); Wt (c, p), the matrix transposed, so that the inner loop runs along memory;
+    out (n, p).
+    """
+    n, c = X.shape
+    p = Wt.shape[1]
+    for i in range(n):
+        for j in range(p):
+            out[i, j] = 0.0
+        for k in range(c):
+            value = X[i, k] - origin[k]
+            for j in range(p):
+                out[i, j] += value * Wt[k, j]
+        for j in range(p):
+            if math.isnan(out[i, j]):
+                out[i, j] = math.inf
+
+
+@jit
 def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, column: Any) -> None:
     """Write squared or absolute (L1) distances, each a sum over the features.
 

@@ -63,28 +63,43 @@ class PairwiseMatrix:
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
 
-    def centre(self, Y: Array, *, n_rows: int) -> Array | None:
-        """Choose the point (c,) from which inner products measure squared distances, or None to sum them directly.
+    def origin(self, Y: Array) -> Array | None:
+        """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
 
-        The point depends on the right rows Y (m, d) alone, so that the answer for a left row does not depend on the
-        rows beside it.
+        Far from the origin, sums of rounded products would lose the digits in which rows differ. None for inner
+        products, which have an origin of their own, and where no matrix multiplies.
         """
-        d = Y.shape[1] if self.view.columns is None else len(self.view.columns)
-        if self.base is not Base.SQUARED or d <= _FEW_FEATURES or n_rows <= _FEW_ROWS or not len(Y):
+        if self.view.matrix is None or self.base not in (Base.SQUARED, Base.ABSOLUTE) or not len(Y):
             return None
         with np.errstate(all="ignore"):
-            mean: Array = self.view.of(Y).mean(axis=0)
+            mean: Array = self.view.selected(Y).mean(axis=0)
         return mean
 
-    def side(self, X: Array, centre: Array | None) -> "Side":
+    def centre(self, Y: Array, *, n_rows: int) -> "Centre":
+        """Choose the points that distances are measured from.
+
+        They depend on the right rows Y (m, d) alone, so that the answer for a left row does not depend on the rows
+        beside it.
+        """
+        origin = self.origin(Y)
+        few = self.view.width(Y.shape[1]) <= _FEW_FEATURES or n_rows <= _FEW_ROWS
+        if self.base is not Base.SQUARED or few or not len(Y):
+            return Centre(origin, None)
+        if origin is not None:
+            # Rows around the origin are around it after the multiplication.
+            return Centre(origin, np.zeros(self.view.width(Y.shape[1])))
+        with np.errstate(all="ignore"):
+            return Centre(None, self.view.of(Y).mean(axis=0))
+
+    def side(self, X: Array, centre: "Centre") -> "Side":
         """Prepare rows (n, d) for either side of the matrix."""
-        rows = self.view.of(X)
+        rows = self.view.of(X, centre.origin)
         if self.base is Base.COSINE:
             return Side(rows, unit_rows(rows), None)
-        if centre is None:
+        if centre.mean is None:
             return Side(rows, rows, None)
         with np.errstate(all="ignore"):
-            centred = rows - centre
+            centred = rows - centre.mean
             return Side(rows, centred, np.einsum("ij,ij->i", centred, centred))
 
     def fill(self, left: "Side", right: "Side", target: Array, row: int, column: int) -> None:
@@ -120,6 +135,18 @@ class PairwiseMatrix:
             for i in range(len(rows)):
                 row = rows[i : i + 1]
                 target[i] = checked_values(self.function(row, row), (1, 1), where="Custom")[0, 0]
+
+
+@dataclass(frozen=True)
+class Centre:
+    """What both sides of a base matrix are measured from.
+
+    `origin` (c,) is subtracted from columns before a matrix multiplies them; `mean` (p,) is the point in the view from
+    which inner products measure squared distances, None to sum these directly.
+    """
+
+    origin: Array | None
+    mean: Array | None
 
 
 @dataclass(frozen=True)
@@ -399,21 +426,33 @@ class PreparedKernel:
 
     def __init__(self, program: Program, rows: Array) -> None:
         matrices = program.base_matrices
+        self._origins = [(matrix.view, matrix.origin(rows)) for matrix in matrices]
+        parts = [view.of(rows, origin) for view, origin in self._origins]
         all_columns = tuple(range(rows.shape[1]))
-        owned = [np.array(all_columns if matrix.view.columns is None else matrix.view.columns) for matrix in matrices]
-        bounds, columns = np.cumsum([0, *map(len, owned)]), np.concatenate(owned)
-        # Rows in units are laid out as the parts are, and divided once: a loop would divide for each target.
-        self._view = None
-        if any(matrix.view.units for matrix in matrices):
-            units = [matrix.view.units or (1.0,) * len(own) for matrix, own in zip(matrices, owned, strict=True)]
-            chosen = tuple(columns.tolist())
-            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(chain.from_iterable(units)))
-            columns = np.arange(len(columns))
+        owned = [all_columns if view.columns is None else view.columns for view, _ in self._origins]
+        bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
+        # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
+        self._is_laid_out = any(view.units is not None for view, _ in self._origins)
+        self._view: FeatureView | None = None
+        if self._is_laid_out and all(view.matrix is None for view, _ in self._origins):
+            chosen = tuple(chain.from_iterable(owned))
+            units = [
+                np.ones(len(own)) if view.divisors is None else view.divisors
+                for (view, _), own in zip(self._origins, owned, strict=True)
+            ]
+            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(np.concatenate(units).tolist()))
+        columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
         layout = [*(_KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
-        seen = [(matrix, matrix.view.of(rows)) for matrix in matrices]
-        parts = np.concatenate([(unit_rows(part) if matrix.base is Base.COSINE else part).T for matrix, part in seen])
-        self._prepared = np.array(steps + layout, dtype=np.int64), program.constants, np.ascontiguousarray(parts)
+        used = [
+            (unit_rows(part) if matrix.base is Base.COSINE else part).T
+            for matrix, part in zip(matrices, parts, strict=True)
+        ]
+        self._prepared = (
+            np.array(steps + layout, dtype=np.int64),
+            program.constants,
+            np.ascontiguousarray(np.concatenate(used)),
+        )
 
     def project(self, X: Array, axes: Array, offset: Array) -> Array | None:
         """Project rows (n, d) onto axes (q, m), k(x, Z) P - offset; None where a projection is not finite."""
@@ -430,4 +469,9 @@ class PreparedKernel:
         return out if loops.measure_rows(*self._prepared, self._seen(X), inverse, out) else None
 
     def _seen(self, X: Array) -> Array:
-        return X if self._view is None else self._view.of(X)
+        if not self._is_laid_out:
+            return X
+        if self._view is not None:
+            return self._view.of(X)
+        parts = [view.of(X, origin) for view, origin in self._origins]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
