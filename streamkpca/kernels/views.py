@@ -349,7 +349,7 @@ def _checked_entries(entries: Array) -> Array:
         row, column = np.argwhere(~allowed)[0]
         raise ValueError(
             f"in_units: expected a matrix of finite numbers, at most {_LARGEST_ENTRY:g} in size, but got "
-            f"{entries[row, column]!r} in row {row}, column {column}; check how the matrix was computed"
+            f"{float(entries[row, column])!r} in row {row}, column {column}; check how the matrix was computed"
         )
     return entries
 
