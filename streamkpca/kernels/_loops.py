@@ -487,7 +487,14 @@ def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
     for i in range(n):
         for j in range(p):
             out[i, j] = 0.0
-        for k in range(c):
+        # Four columns at once, as reading and writing the sums takes half of the time for 50 features.
+        whole = c - c % 4
+        for k in range(0, whole, 4):
+            first, second = X[i, k] - origin[k], X[i, k + 1] - origin[k + 1]
+            third, fourth = X[i, k + 2] - origin[k + 2], X[i, k + 3] - origin[k + 3]
+            for j in range(p):
+                out[i, j] += first * Wt[k, j] + second * Wt[k + 1, j] + (third * Wt[k + 2, j] + fourth * Wt[k + 3, j])
+        for k in range(whole, c):
             value = X[i, k] - origin[k]
             for j in range(p):
                 out[i, j] += value * Wt[k, j]

@@ -166,7 +166,8 @@ def _multiplied(X: Array, transposed: Array, origin: Array | None = None) -> Arr
     """
     out = np.empty((len(X), transposed.shape[1]))
     origin = np.zeros(len(transposed)) if origin is None else origin
-    loops.multiply_rows(np.ascontiguousarray(X), origin, transposed, out)
+    with np.errstate(all="ignore"):
+        loops.multiply_rows(np.ascontiguousarray(X), origin, transposed, out)
     return out
 
 
