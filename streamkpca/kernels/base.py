@@ -257,7 +257,7 @@ class Kernel(ABC):
 
     @cached_property
     def has_units(self) -> bool:
-        """Whether some part divides rows by units.
+        """Whether some part takes rows in units.
 
         Examples
         --------

@@ -379,6 +379,20 @@ def test_a_stream_settles_on_its_first_block_whatever_the_cuts():
     np.testing.assert_array_equal(first.transform(X), second.transform(X))
 
 
+@pytest.mark.parametrize("d", [3, 12, 30])
+def test_a_stream_of_any_width_is_the_same_whatever_the_cuts(d):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, d)) @ rng.normal(size=(d, d)) + 50.0
+    whole, cut = (
+        StreamingKernelPCA(2, kernel=RBF().in_units("whitened"), block_size=64, random_state=0) for _ in range(2)
+    )
+    whole.partial_fit(X)
+    for start in range(0, 300, 37):
+        cut.partial_fit(X[start : start + 37])
+    assert whole.to_bytes() == cut.to_bytes()
+    np.testing.assert_allclose(whole.transform(X[:1]), whole.transform(X)[:1], atol=1e-9)
+
+
 def test_pre_images_are_those_of_whitened_rows():
     X, fresh = rows_of(0, 400, offset=5.0), rows_of(1, 50, offset=5.0)
     model = KernelPCA(4, kernel=RBF("spread").in_units("whitened")).fit(X)
