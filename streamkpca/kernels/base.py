@@ -404,7 +404,8 @@ class Kernel(ABC):
         features are [1]_. Without correlations this is "std". The ridge r, 1e-2 or (features / different rows)^2 if
         that is more, keeps directions in which these rows hardly vary from counting more than (1 + 1 / r)^(1/2) times.
         A feature that does not vary counts as uncorrelated, in the unit 1. O(n d^2 + d^3) once, for at most 2,048
-        features, and O(d^2) for each row.
+        features, and O(d^2) for each row. If all features are on one scale already, a matrix made of their covariances
+        does not blow up those that hardly vary.
 
         A matrix is W itself, and not a covariance: ``in_units(numpy.diag(1 / u))`` is ``in_units(u)``. The distances of
         Mahalanobis take a W with W^T W = C^-1, such as ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
