@@ -22,6 +22,7 @@ from streamkpca.kernels import (
 )
 
 Array = npt.NDArray[np.float64]
+MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
 
 PRIMITIVES: list[Kernel] = [
     Linear(),
@@ -48,6 +49,11 @@ COMBINED: list[Kernel] = [
     Laplacian(0.3).in_units([0.7, 1.3, 3.1]) + 0.1 * Linear().in_units([1.3, 0.7]).on([2, 0]),
     Linear().in_units([0.3]).on(0),
     Cosine().in_units([0.7, 1.3, 3.1]) * Matern(1.5).on([1, 2]).in_units("range") + RBF(0.2),
+    RBF(0.4).in_units("whitened"),
+    RBF(0.4).in_units(MATRIX),
+    Laplacian(0.3).in_units(MATRIX).on([2, 0, 1]) + 0.1 * Linear().in_units([[1.3, 0.7], [0.1, 0.6]]).on([2, 0]),
+    Cosine().in_units(MATRIX) * Matern(1.5).on([1, 2]).in_units("whitened") + Linear().in_units([[0.3]]).on(0),
+    (Polynomial(2, gamma=0.2).on(1) * RBF(0.1).in_units([0.7, 1.3, 3.1])).in_units(MATRIX),
 ]
 EXPORTABLE = [*PRIMITIVES, *COMBINED]
 OF_THE_CALLER: list[Kernel] = [
@@ -111,7 +117,7 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
     placed = st.one_of(
         parts,
         st.builds(lambda kernel, chosen: kernel.on(chosen), parts, columns),
-        st.builds(lambda kernel, chosen: kernel.in_units(chosen), parts, units),
+        st.builds(lambda kernel, chosen: kernel.in_units(chosen), parts, units | st.just(MATRIX)),
         st.builds(lambda kernel, chosen, own: kernel.in_units(own[: len(chosen)]).on(chosen), parts, columns, units),
     )
     return st.recursive(

@@ -223,7 +223,8 @@ def _cost(kernel: KernelCalls, n_atoms: int, n_more: int) -> str:
     calls = Counter({what: n_atoms * count for what, count in sorted(kernel.calls.items())})
     if kernel.n_divisions:
         calls["division"] += kernel.n_divisions
-    counted = [f"{n_atoms * kernel.n_multiplications + n_more} multiplications"]
+    n_multiplications = n_atoms * kernel.n_multiplications + kernel.n_multiplications_once + n_more
+    counted = [f"{n_multiplications} multiplications"]
     return ", ".join(counted + [f"{count} {what}" for what, count in calls.items()])
 
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from streamkpca.export.model import Formula
 from streamkpca.export.rounding import single_centre, single_units
-from streamkpca.kernels.program import Arithmetic, Base, FeatureView, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.views import FeatureView, UnitMatrix
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -122,6 +123,8 @@ class KernelCalls:
     # k(x, atom i), with ``{i}`` for i, and k(x, x).
     of_atom: str
     of_itself: str
+    # Number of multiplications by matrices of units, once a row.
+    n_multiplications_once: int
     # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
@@ -165,6 +168,7 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
         if constant is not None
         else f"{name}_value({', '.join(base.write_own() for base in bases)})",
         n_numbers=sum(base.width for base in prepared),
+        n_multiplications_once=sum(base.n_multiplications_once for base in bases),
         n_multiplications=steps.n_multiplications + sum(base.n_multiplications for base in bases),
         calls=steps.calls,
         n_divisions=sum(base.n_divisions for base in bases),
@@ -181,27 +185,52 @@ class _BaseText:
         # A distance between a row and itself is 0 and needs no name.
         self.own = f"own{p}" if matrix.base in (Base.INNER, Base.COSINE) else ""
         self.is_cosine = matrix.base is Base.COSINE
-        rows = np.ascontiguousarray(FeatureView(matrix.view.columns).of(formula.rows))
-        self.width = rows.shape[1]
-        entry = self._entry()
-        if matrix.base in (Base.SQUARED, Base.ABSOLUTE) and source.is_single:
-            # Rounding atoms far from the origin would spoil the distances between them.
-            centre = single_centre(rows)
-            if centre.any():
-                entry = f"({entry} - {source.table(f'centre{p}', centre)}[k])"
-                rows = rows - centre
-        units = matrix.view.divisors
-        if units is not None:
-            entry = f"{entry} / {source.divisors(f'units{p}', units)}[k]"
-            rows = rows / (single_units(units) if source.is_single else units)
+        columns = np.ascontiguousarray(matrix.view.selected(formula.rows))
+        self.is_prepared = self.is_cosine or matrix.view.units is not None
+        self.width = matrix.view.width(formula.n_features)
+        self._n_columns = columns.shape[1]
+        rows = self._write_entries(columns)
         if self.is_cosine:
             rows = unit_rows(rows)
+        verb = "multiplied" if matrix.view.matrix is not None else "divided"
+        self._preparation = f"{source.name}_{'unit' if self.is_cosine else verb}{p}"
         # Prepared entries are computed once a row, and not for each atom.
-        self.is_prepared = self.is_cosine or units is not None
-        self._preparation = f"{source.name}_{'unit' if self.is_cosine else 'divided'}{p}"
-        self._entry_of_x = entry
-        self._row_entry = f"{self.used}[k]" if self.is_prepared else entry
+        self._row_entry = f"{self.used}[k]" if self.is_prepared else self._entry_of_x
         self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
+
+    def _write_entries(self, columns: Array) -> Array:
+        """Write how a row in units comes from x, with the tables that it takes; return the atoms (m, p) in units.
+
+        `columns` (m, c) are those of the atoms. `_filling` are the statements for one entry of ``u``.
+        """
+        source, p, view = self.source, self._number, self.matrix.view
+        is_distance = self.matrix.base in (Base.SQUARED, Base.ABSOLUTE)
+        index = "k" if view.matrix is None else "l"
+        entry, rows = self._entry(index), columns
+        if is_distance and (source.is_single or view.matrix is not None):
+            # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
+            centre = single_centre(columns)
+            if centre.any():
+                entry = f"({entry} - {source.table(f'centre{p}', centre)}[{index}])"
+                rows = columns - centre
+        if view.matrix is not None:
+            factors = single_units(view.matrix.entries) if source.is_single else view.matrix.entries
+            # What is small beside the rest of its column may become 0, but not the whole column.
+            for largest in np.abs(view.matrix.entries).max(axis=0, initial=0.0).tolist():
+                source.number(largest)
+            table = source.table(f"units{p}", factors)
+            self._entry_of_x = entry
+            self._filling = [
+                f"u[k] = {source.number(0.0)};",
+                f"for (l = 0; l < {self._n_columns}; ++l) u[k] += {table}[k][l] * {entry};",
+            ]
+            return FeatureView(units=UnitMatrix(factors)).of(rows)
+        if view.divisors is not None:
+            entry = f"{entry} / {source.divisors(f'units{p}', view.divisors)}[k]"
+            rows = rows / (single_units(view.divisors) if source.is_single else view.divisors)
+        self._entry_of_x = entry
+        self._filling = [f"u[k] = {entry};"]
+        return rows
 
     @property
     def n_multiplications(self) -> int:
@@ -211,7 +240,12 @@ class _BaseText:
     @property
     def n_divisions(self) -> int:
         """Number of divisions for a row, before any atom."""
-        return int(self.width) * ((self.matrix.view.units is not None) + self.is_cosine)
+        return int(self.width) * ((self.matrix.view.divisors is not None) + self.is_cosine)
+
+    @property
+    def n_multiplications_once(self) -> int:
+        """Number of multiplications for a row, before any atom."""
+        return 0 if self.matrix.view.matrix is None else self.width * self._n_columns
 
     @property
     def preparing_call(self) -> str:
@@ -231,38 +265,43 @@ class _BaseText:
         return [f"{loop} {self.sum} += {self._row_entry} * {self._atom_entry};"]
 
     def write_preparation(self) -> None:
-        """Write the function that divides a row by its units, and for cosines scales it to length 1."""
+        """Write the function that gives a row in units, and for cosines scales it to length 1."""
         if self.is_cosine:
             self._write_unit_row()
         else:
-            self._write_division()
+            self._write_row_in_units()
 
-    def _write_division(self) -> None:
+    def _write_row_in_units(self) -> None:
         source, c = self.source, self.source.dtype
         head, loop = f"{self._preparation}(const {c} *x, {c} *u)", f"for (k = 0; k < {self.width}; ++k)"
+        does = "Divide a row by its units" if self.matrix.view.matrix is None else "Multiply a row by a matrix"
         if not self.own:
-            lines = ["int k;", f"{loop} u[k] = {self._entry_of_x};"]
-            source.function("Divide a row by its units.", f"static void {head}", lines)
+            filling = [f"{loop} {{", *(f"    {line}" for line in self._filling), "}"]
+            lines = [f"{loop} {self._filling[0]}"] if len(self._filling) == 1 else filling
+            source.function(f"{does}.", f"static void {head}", [self._indices, *lines])
             return
-        zero = source.number(0.0)
-        lines = [f"    u[k] = {self._entry_of_x};", "    sum += u[k] * u[k];"]
+        lines = [f"    {line}" for line in [*self._filling, "sum += u[k] * u[k];"]]
         source.function(
-            "Divide a row by its units; return its squared length in them.",
+            f"{does}; return its squared length {'in them' if self.matrix.view.matrix is None else 'then'}.",
             f"static {c} {head}",
-            ["int k;", f"{c} sum = {zero};", f"{loop} {{", *lines, "}", "return sum;"],
+            [self._indices, f"{c} sum = {source.number(0.0)};", f"{loop} {{", *lines, "}", "return sum;"],
         )
+
+    @property
+    def _indices(self) -> str:
+        return "int k;" if self.matrix.view.matrix is None else "int k, l;"
 
     def _write_unit_row(self) -> None:
         source, c = self.source, self.source.dtype
-        zero, one, entry, loop = source.number(0.0), source.number(1.0), self._entry_of_x, f"k < {self.width}; ++k"
+        zero, one, loop = source.number(0.0), source.number(1.0), f"k < {self.width}; ++k"
         source.function(
             "Scale a row to length 1, without overflow; return its new squared length, 0 for a row of zeros.",
             f"static {c} {self._preparation}(const {c} *x, {c} *u)",
             [
-                "int k;",
+                self._indices,
                 f"{c} largest = {zero}, sum = {zero}, scale = {zero};",
                 f"for (k = 0; {loop}) {{",
-                f"    u[k] = {entry};",
+                *(f"    {line}" for line in self._filling),
                 f"    largest = {source.call('fabs', 'u[k]')} > largest ? {source.call('fabs', 'u[k]')} : largest;",
                 "}",
                 f"if (!(largest > {zero})) return {zero};",
@@ -296,13 +335,13 @@ class _BaseText:
         )
         return f"{head}(x)"
 
-    def _entry(self) -> str:
+    def _entry(self, index: str) -> str:
         columns = self.matrix.view.columns
-        if columns is None or columns == tuple(range(self.width)):
-            return "x[k]"
-        if columns == tuple(range(columns[0], columns[0] + self.width)):
-            return f"x[{columns[0]} + k]"
-        return f"x[{self.source.positions(f'columns{self._number}', np.array(columns))}[k]]"
+        if columns is None or columns == tuple(range(self._n_columns)):
+            return f"x[{index}]"
+        if columns == tuple(range(columns[0], columns[0] + self._n_columns)):
+            return f"x[{columns[0]} + {index}]"
+        return f"x[{self.source.positions(f'columns{self._number}', np.array(columns))}[{index}]]"
 
 
 class _StatementArithmetic(Arithmetic[str]):

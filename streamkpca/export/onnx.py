@@ -198,8 +198,9 @@ def _own_values(graph: Graph, formula: Formula, rows: str) -> str:
 
 
 def _base_matrix(graph: Graph, matrix: PairwiseMatrix, rows: str, atoms: Array) -> str:
-    rows = _viewed(graph, matrix, rows)
-    atoms = matrix.view.of(atoms)
+    origin = matrix.origin(atoms)
+    rows = _viewed(graph, matrix, rows, origin)
+    atoms = matrix.view.of(atoms, origin)
     if matrix.base is Base.INNER:
         # The unit of a single column is a single number, which must not stand next to a matrix product: see
         # `_kernel_values`.
@@ -260,10 +261,16 @@ def _own_base_values(graph: Graph, matrix: PairwiseMatrix, rows: str) -> str:
     return graph.constant(np.float64(0.0))
 
 
-def _viewed(graph: Graph, matrix: PairwiseMatrix, rows: str) -> str:
+def _viewed(graph: Graph, matrix: PairwiseMatrix, rows: str, origin: Array | None = None) -> str:
     columns, divisors = matrix.view.columns, matrix.view.divisors
     if columns is not None:
         rows = graph.node("Gather", rows, graph.constant(np.array(columns, dtype=np.int64)), axis=1)
+    if matrix.view.matrix is not None:
+        if origin is not None:
+            rows = graph.node("Sub", rows, graph.constant(origin))
+        transposed = matrix.view.matrix.transposed
+        # A single number must not stand next to a matrix product: see `_kernel_values`.
+        return graph.node("MatMul" if len(transposed) > 1 else "Mul", rows, graph.constant(transposed))
     return rows if divisors is None else graph.node("Div", rows, graph.constant(divisors))
 
 

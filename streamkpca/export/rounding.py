@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from streamkpca.export.model import Formula
-from streamkpca.kernels.program import Arithmetic, Base, FeatureView, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 
 Array = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -79,7 +79,7 @@ def single_centre(rows: Array) -> Array:
 
 
 def single_units(units: Array) -> Array:
-    """Round units (c,) to single precision, for rows and atoms alike; those beyond it become 0 or infinite."""
+    """Round units to single precision, for rows and atoms alike; those beyond it become 0 or infinite."""
     with np.errstate(all="ignore"):
         return units.astype(np.float32).astype(np.float64)
 
@@ -95,12 +95,15 @@ def _probes(rows: Array) -> Array:
 
 
 def _base_matrix(matrix: PairwiseMatrix, rows: Array, atoms: Array) -> Singles:
-    columns = FeatureView(matrix.view.columns)
-    rows, atoms = columns.of(rows), columns.of(atoms)
+    rows, atoms = matrix.view.selected(rows), matrix.view.selected(atoms)
     if matrix.base in (Base.SQUARED, Base.ABSOLUTE):
         centre = single_centre(atoms)
         rows, atoms = rows - centre, atoms - centre
-    if matrix.view.divisors is not None:
+    if matrix.view.matrix is not None:
+        factors = single_units(matrix.view.matrix.entries)
+        rows = (rows.astype(np.float32) @ factors.T.astype(np.float32)).astype(np.float64)
+        atoms = atoms @ factors.T
+    elif matrix.view.divisors is not None:
         units = single_units(matrix.view.divisors)
         rows, atoms = (rows / units).astype(np.float32).astype(np.float64), atoms / units
     if matrix.base is Base.COSINE:

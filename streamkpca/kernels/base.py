@@ -6,18 +6,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.program import (
-    Array,
+from streamkpca.kernels.program import Array, Program, ProgramBuilder, RowFunction
+from streamkpca.kernels.views import (
     FeatureView,
-    Program,
-    ProgramBuilder,
-    RowFunction,
+    UnitMatrix,
     Units,
+    check_can_whiten,
     check_in_units,
     checked_columns,
     checked_units,
@@ -289,7 +289,7 @@ class Kernel(ABC):
 
     @cached_property
     def has_units(self) -> bool:
-        """Whether some part divides rows by units.
+        """Whether some part takes rows in units.
 
         Examples
         --------
@@ -425,14 +425,15 @@ class Kernel(ABC):
         """
         return OnColumns(self, checked_columns(columns))
 
-    def in_units(self, units: str | Iterable[float]) -> "Kernel":
-        """Make the kernel k(x / u, y / u), with a unit for each feature.
+    def in_units(self, units: str | npt.ArrayLike) -> "Kernel":
+        """Make the kernel k(x / u, y / u) with a unit for each feature, or k(W x, W y) with a matrix.
 
         Parameters
         ----------
-        units : "range", "std" or iterable of float
-            Positive numbers, one for each feature that this kernel compares; or a rule that takes from the first rows
-            the largest less the smallest number of each feature, or its standard deviation, and 1 if it does not vary.
+        units : "range", "std", "whitened", iterable of float, or array-like of shape (d, d)
+            Positive numbers, one for each feature that this kernel compares; a matrix W that can be inverted; or a rule
+            that takes from the first rows the largest less the smallest number of each feature, its standard
+            deviation (1 if it does not vary), or the matrix that makes features uncorrelated, of variance 1.
 
         Returns
         -------
@@ -441,7 +442,8 @@ class Kernel(ABC):
         Raises
         ------
         TypeError, ValueError
-            `units` is another word, not numbers from 1e-150 to 1e150, or more or fewer than this kernel's own units.
+            `units` is another word; numbers that are not from 1e-150 to 1e150; a matrix that is not square, finite and
+            invertible; or there are more or fewer than this kernel's own units.
 
         Notes
         -----
@@ -450,6 +452,23 @@ class Kernel(ABC):
         ``k.in_units(u).on(columns)`` takes a unit for each chosen column, ``k.on(columns).in_units(u)`` for every
         column.
 
+        "whitened" is for features that vary together: what breaks their usual relation is then as far away as what
+        is unusual in one of them. With the standard deviations S and the correlations R of the first rows,
+        W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the symmetric root, so it does not matter in which units the
+        features are [1]_. Without correlations this is "std". The ridge r, 1e-2 or (features / different rows)^2 if
+        that is more, keeps directions in which these rows hardly vary from counting more than (1 + 1 / r)^(1/2) times.
+        A feature that does not vary counts as uncorrelated, in the unit 1. O(n d^2 + d^3) once, for at most 2,048
+        features, and O(d^2) for each row. If all features are on one scale already, a matrix made of their covariances
+        does not blow up those that hardly vary.
+
+        A matrix is W itself, and not a covariance: ``in_units(numpy.diag(1 / u))`` is ``in_units(u)``. The distances of
+        Mahalanobis take a W with W^T W = C^-1, such as ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
+
+        References
+        ----------
+        .. [1] A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 72,
+           2018: ZCA-cor whitening. There without a ridge.
+
         Examples
         --------
         >>> from streamkpca.kernels import RBF
@@ -457,6 +476,16 @@ class Kernel(ABC):
         array([[0.368]])
         >>> RBF(1.0).in_units("range").settled([[0.0, 5.0], [10.0, 5.5], [20.0, 5.0]])
         RBF(gamma=1.0).in_units((20.0, 0.5))
+        >>> RBF(1.0).in_units([[1.0, 0.0], [-1.0, 1.0]]).matrix([[3.0, 4.0]], [[2.0, 3.0]]).round(3)
+        array([[0.368]])
+
+        The second feature follows the first; of two rows as far from the mean, the one that breaks this is further:
+
+        >>> rows = [[0.0, 10.0], [1.0, 20.0], [2.0, 30.0], [3.0, 41.0], [4.0, 50.0]] * 10
+        >>> kernel = RBF(0.1).in_units("whitened").settled(rows)
+        >>> kernel.matrix([[3.0, 40.0], [3.0, 20.0]], [[2.0, 30.0]]).round(2)
+        array([[0.95],
+               [0.49]])
         """
         return InUnits(self, units)  # type: ignore[arg-type]
 
@@ -531,6 +560,25 @@ class Kernel(ABC):
         if self.has_units:
             for part in self._parts():
                 part.check_range(self._seen(X), where)
+
+    def matrices(self) -> dict[str, UnitMatrix]:
+        """Return the matrices of units that are too large to print, by the names under which they are printed.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> kernel = RBF(1.0).in_units(np.eye(5))
+        >>> kernel
+        RBF(gamma=1.0).in_units(matrix('5x5-87748e42a62618ab'))
+        >>> [np.asarray(matrix).shape for matrix in kernel.matrices().values()]
+        [(5, 5)]
+        """
+        return {name: matrix for part in self._parts() for name, matrix in part.matrices().items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
@@ -747,7 +795,7 @@ class OnColumns(Kernel):
 
 @dataclass(frozen=True, repr=False)
 class InUnits(Kernel):
-    """The kernel of rows divided by units, or by what a rule makes of the first rows; written ``k.in_units(units)``."""
+    """The kernel of rows in units, or in what a rule makes of the first rows; written ``k.in_units(units)``."""
 
     kernel: Kernel
     units: str | Units
@@ -782,13 +830,26 @@ class InUnits(Kernel):
         super().check_range(X, where)
 
     def check_width(self, d: int, where: str) -> None:
-        """Refuse rows with more or fewer features than there are units."""
-        if not isinstance(self.units, str) and len(self.units) != d:
+        """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
+        if isinstance(self.units, str):
+            if self.units == "whitened":
+                check_can_whiten(d, where)
+        elif len(self.units) != d:
+            if isinstance(self.units, UnitMatrix):
+                has, give = f"a matrix for {len(self.units)} features", "a matrix with a row and a column"
+            else:
+                has, give = f"units for {len(self.units)} features", "one unit"
             raise ValueError(
-                f"{where}: the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
-                "one unit for each feature that its kernel compares, after .on() where that chooses columns"
+                f"{where}: the kernel has {has} but got rows with {d}; give in_units {give} for each feature that its "
+                "kernel compares, after .on() where that chooses columns"
             )
         super().check_width(d, where)
+
+    def matrices(self) -> dict[str, UnitMatrix]:
+        """Return the matrices that print as their names, by these."""
+        own = self.units
+        named = {own.name: own} if isinstance(own, UnitMatrix) and not own.is_printed_whole else {}
+        return named | super().matrices()
 
 
 def _is_near(value: Any, other: Any) -> bool:
@@ -797,6 +858,8 @@ def _is_near(value: Any, other: Any) -> bool:
         return value.is_near(other)
     if isinstance(value, tuple) and isinstance(other, tuple):
         return len(value) == len(other) and all(map(_is_near, value, other))
+    if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):
+        return value.is_near(other)
     if is_real(value) and is_real(other):
         return abs(float(value) - float(other)) <= 0.2 * max(abs(float(value)), abs(float(other)))
     return bool(value == other)

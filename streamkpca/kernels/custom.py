@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.program import Base, FeatureView, PairFunction, ProgramBuilder, RowFunction
+from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder, RowFunction
+from streamkpca.kernels.views import FeatureView
 
 
 @dataclass(frozen=True, init=False)

@@ -6,9 +6,10 @@ from typing import Self
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.program import Array, Base, FeatureView, ProgramBuilder
+from streamkpca.kernels.program import Array, Base, ProgramBuilder
 from streamkpca.kernels.registry import register
 from streamkpca.kernels.stationary import checked_width, settled_gamma
+from streamkpca.kernels.views import FeatureView
 
 
 @register("linear")

@@ -42,7 +42,8 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
     X (n, d), Y (m, d) and `weights` (n, m) give (m, d). At the cusps of L1 distances, which have no derivative, it is
     the mean of both sides. O(n m d).
     """
-    x, y = matrix.view.of(X), matrix.view.of(Y)
+    origin = matrix.origin(Y)
+    x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
     if matrix.base is Base.SQUARED:
         # Differences from a common point, as all digits would cancel far from the origin.
         centre = y.mean(axis=0)
@@ -58,7 +59,9 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
         by_view /= np.where(lengths > 0.0, lengths, np.inf)
     else:
         by_view = weights.T @ x
-    if matrix.view.divisors is not None:
+    if matrix.view.matrix is not None:
+        by_view = by_view @ matrix.view.matrix.entries
+    elif matrix.view.divisors is not None:
         by_view = by_view / matrix.view.divisors
     return _by_features(matrix, by_view, Y)
 
@@ -66,7 +69,8 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
 def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
     """Estimate |d phi(y_i) / d y_if|^2 / k(y_i, y_i) for rows Y (m, d), given the size (m,) of |k' / k| near each.
 
-    k' is the derivative by the base matrix. For a squared distance, this is -2 k' / k at distance 0.
+    k' is the derivative by the base matrix. For a squared distance, this is -2 k' / k at distance 0. Where a matrix
+    multiplies rows, the numbers that a feature becomes count as independent.
     """
     y = matrix.view.of(Y)
     if matrix.base is Base.SQUARED:
@@ -76,7 +80,9 @@ def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Arr
     elif matrix.base is Base.COSINE:
         steepness = steepness / np.maximum(np.einsum("ij,ij->i", y, y), np.finfo(np.float64).tiny)
     by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
-    if matrix.view.divisors is not None:
+    if matrix.view.matrix is not None:
+        by_view = by_view @ matrix.view.matrix.entries**2
+    elif matrix.view.divisors is not None:
         by_view /= matrix.view.divisors**2
     return _by_features(matrix, by_view, Y)
 

@@ -16,130 +16,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.concurrency import cached_property
-from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
+from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
-Units = tuple[float, ...]
-
-UNIT_RULES = ("range", "std")
-# A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.
-_ROUNDING = 4.0 * np.finfo(np.float64).eps
-# The squares of units in this range are finite; a feature that varies less counts as constant.
-_SMALLEST, _LARGEST = 1e-150, 1e150
-# Squared lengths of rows within this limit are far below what streams accept, so no row makes them refuse its block.
-_FARTHEST = 1e65
-
-
-@dataclass(frozen=True)
-class FeatureView:
-    """Columns of rows, by position, each divided by its unit; by default all columns, divided by nothing."""
-
-    columns: tuple[int, ...] | None = None
-    units: Units | None = None
-
-    @cached_property
-    def divisors(self) -> Array | None:
-        """The units as an array of shape (c,)."""
-        return None if self.units is None else np.array(self.units)
-
-    def on(self, columns: tuple[int, ...]) -> "FeatureView":
-        """Choose columns of this view, by their positions in it."""
-        return FeatureView(
-            columns if self.columns is None else tuple(self.columns[i] for i in columns),
-            None if self.units is None else tuple(self.units[i] for i in columns),
-        )
-
-    def in_units(self, units: Units) -> "FeatureView":
-        """Divide this view by units, and refuse those that are out of range together with the present ones."""
-        if self.units is not None:
-            units = _checked_numbers([outer * inner for outer, inner in zip(self.units, units, strict=True)])
-        return FeatureView(self.columns, units)
-
-    def of(self, X: Array) -> Array:
-        """Return the view (n, c) of rows (n, d): X itself if nothing changes, infinite where units make it overflow."""
-        seen = X if self.columns is None else np.take(X, self.columns, axis=1)
-        if self.divisors is None:
-            return seen
-        with np.errstate(over="ignore"):
-            divided: Array = seen / self.divisors
-        return divided
-
-
-def check_in_units(seen: Array, where: str) -> None:
-    """Refuse rows (n, c), given in the units of a kernel, that are too large."""
-    largest = np.abs(seen).max(axis=0, initial=0.0)
-    if not (largest <= _FARTHEST).all():
-        feature = int(np.argmax(~(largest <= _FARTHEST)))
-        raise ValueError(
-            f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the limit "
-            f"is {_FARTHEST:g}; give in_units larger units"
-        )
-
-
-def checked_columns(given: Any) -> tuple[int, ...]:
-    """Check which columns a kernel shall compare: one position or several different ones, counted from 0."""
-    if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
-        raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
-    listed = list(given) if np.iterable(given) else [given]
-    columns = tuple(check_integer("column", column, least=0, where="on") for column in listed)
-    if not columns:
-        raise ValueError("on: expected at least one column but got none; leave .on() out to use all")
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"on: expected every column once but got {columns}; remove the repetitions")
-    return columns
-
-
-def checked_units(given: Any) -> str | Units:
-    """Check what a kernel shall divide features by: a rule, or one positive number for each feature."""
-    where = "in_units"
-    if isinstance(given, str):
-        return check_choice("units", given, choices=UNIT_RULES, where=where)
-    # Arrays without dimensions say that they are iterable, but are not.
-    if not np.iterable(given) or isinstance(given, dict | set | frozenset | bytes):
-        raise TypeError(
-            f"{where}: expected one positive number for each feature, as in [1.0, 0.5], or "
-            f"{' or '.join(map(repr, UNIT_RULES))}, but got {given!r}"
-        )
-    listed = list(given)
-    if not listed:
-        raise ValueError(f"{where}: expected at least one unit but got none; leave .in_units() out to divide nothing")
-    return _checked_numbers(listed)
-
-
-def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
-    """Measure how much features of rows (n, d) vary: their "range" (largest less smallest number) or "std".
-
-    The unit is 1 for a feature that does not vary, or by its rounding alone. Weights (n,) are more than 0, and a whole
-    number counts as that many copies of the row.
-
-    Examples
-    --------
-    >>> measured_units(np.array([[0.0, 7.0], [4.0, 7.0]]), "std", None)
-    (2.0, 1.0)
-    """
-    least, most = X.min(axis=0), X.max(axis=0)
-    # Numbers that overflow here are refused later, in these units.
-    with np.errstate(all="ignore"):
-        spread = most - least
-        varies = spread > _ROUNDING * np.maximum(np.abs(least), np.abs(most))
-        units = np.where(varies, spread, 1.0)
-        if rule == "std":
-            # Squares of shares of the range are finite whatever the range is.
-            shares = (X - least) / units
-            mean = np.average(shares, axis=0, weights=weights)
-            units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
-    usable = varies & (units >= _SMALLEST)
-    return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
-
-
-def _checked_numbers(listed: list[Any]) -> Units:
-    return tuple(
-        check_real(f"unit {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
-        for position, unit in enumerate(listed)
-    )
-
 
 RowFunction = Callable[[Array], Any]
 PairFunction = Callable[[Array, Array], Any]
@@ -183,28 +63,43 @@ class PairwiseMatrix:
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
 
-    def centre(self, Y: Array, *, n_rows: int) -> Array | None:
-        """Choose the point (c,) from which inner products measure squared distances, or None to sum them directly.
+    def origin(self, Y: Array) -> Array | None:
+        """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
 
-        The point depends on the right rows Y (m, d) alone, so that the answer for a left row does not depend on the
-        rows beside it.
+        Far from the origin, sums of rounded products would lose the digits in which rows differ. None for inner
+        products, which have an origin of their own, and where no matrix multiplies.
         """
-        d = Y.shape[1] if self.view.columns is None else len(self.view.columns)
-        if self.base is not Base.SQUARED or d <= _FEW_FEATURES or n_rows <= _FEW_ROWS or not len(Y):
+        if self.view.matrix is None or self.base not in (Base.SQUARED, Base.ABSOLUTE) or not len(Y):
             return None
         with np.errstate(all="ignore"):
-            mean: Array = self.view.of(Y).mean(axis=0)
+            mean: Array = self.view.selected(Y).mean(axis=0)
         return mean
 
-    def side(self, X: Array, centre: Array | None) -> "Side":
+    def centre(self, Y: Array, *, n_rows: int) -> "Centre":
+        """Choose the points that distances are measured from.
+
+        They depend on the right rows Y (m, d) alone, so that the answer for a left row does not depend on the rows
+        beside it.
+        """
+        origin = self.origin(Y)
+        few = self.view.width(Y.shape[1]) <= _FEW_FEATURES or n_rows <= _FEW_ROWS
+        if self.base is not Base.SQUARED or few or not len(Y):
+            return Centre(origin, None)
+        if origin is not None:
+            # Rows around the origin are around it after the multiplication.
+            return Centre(origin, np.zeros(self.view.width(Y.shape[1])))
+        with np.errstate(all="ignore"):
+            return Centre(None, self.view.of(Y).mean(axis=0))
+
+    def side(self, X: Array, centre: "Centre") -> "Side":
         """Prepare rows (n, d) for either side of the matrix."""
-        rows = self.view.of(X)
+        rows = self.view.of(X, centre.origin)
         if self.base is Base.COSINE:
             return Side(rows, unit_rows(rows), None)
-        if centre is None:
+        if centre.mean is None:
             return Side(rows, rows, None)
         with np.errstate(all="ignore"):
-            centred = rows - centre
+            centred = rows - centre.mean
             return Side(rows, centred, np.einsum("ij,ij->i", centred, centred))
 
     def fill(self, left: "Side", right: "Side", target: Array, row: int, column: int) -> None:
@@ -240,6 +135,18 @@ class PairwiseMatrix:
             for i in range(len(rows)):
                 row = rows[i : i + 1]
                 target[i] = checked_values(self.function(row, row), (1, 1), where="Custom")[0, 0]
+
+
+@dataclass(frozen=True)
+class Centre:
+    """What both sides of a base matrix are measured from.
+
+    `origin` (c,) is subtracted from columns before a matrix multiplies them; `mean` (p,) is the point in the view from
+    which inner products measure squared distances, None to sum these directly.
+    """
+
+    origin: Array | None
+    mean: Array | None
 
 
 @dataclass(frozen=True)
@@ -519,21 +426,33 @@ class PreparedKernel:
 
     def __init__(self, program: Program, rows: Array) -> None:
         matrices = program.base_matrices
+        self._origins = [(matrix.view, matrix.origin(rows)) for matrix in matrices]
+        parts = [view.of(rows, origin) for view, origin in self._origins]
         all_columns = tuple(range(rows.shape[1]))
-        owned = [np.array(all_columns if matrix.view.columns is None else matrix.view.columns) for matrix in matrices]
-        bounds, columns = np.cumsum([0, *map(len, owned)]), np.concatenate(owned)
-        # Rows in units are laid out as the parts are, and divided once: a loop would divide for each target.
-        self._view = None
-        if any(matrix.view.units for matrix in matrices):
-            units = [matrix.view.units or (1.0,) * len(own) for matrix, own in zip(matrices, owned, strict=True)]
-            chosen = tuple(columns.tolist())
-            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(chain.from_iterable(units)))
-            columns = np.arange(len(columns))
+        owned = [all_columns if view.columns is None else view.columns for view, _ in self._origins]
+        bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
+        # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
+        self._is_laid_out = any(view.units is not None for view, _ in self._origins)
+        self._view: FeatureView | None = None
+        if self._is_laid_out and all(view.matrix is None for view, _ in self._origins):
+            chosen = tuple(chain.from_iterable(owned))
+            units = [
+                np.ones(len(own)) if view.divisors is None else view.divisors
+                for (view, _), own in zip(self._origins, owned, strict=True)
+            ]
+            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(np.concatenate(units).tolist()))
+        columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
         layout = [*(_KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
-        seen = [(matrix, matrix.view.of(rows)) for matrix in matrices]
-        parts = np.concatenate([(unit_rows(part) if matrix.base is Base.COSINE else part).T for matrix, part in seen])
-        self._prepared = np.array(steps + layout, dtype=np.int64), program.constants, np.ascontiguousarray(parts)
+        used = [
+            (unit_rows(part) if matrix.base is Base.COSINE else part).T
+            for matrix, part in zip(matrices, parts, strict=True)
+        ]
+        self._prepared = (
+            np.array(steps + layout, dtype=np.int64),
+            program.constants,
+            np.ascontiguousarray(np.concatenate(used)),
+        )
 
     def project(self, X: Array, axes: Array, offset: Array) -> Array | None:
         """Project rows (n, d) onto axes (q, m), k(x, Z) P - offset; None where a projection is not finite."""
@@ -550,4 +469,9 @@ class PreparedKernel:
         return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), inverse, out) else None
 
     def _seen(self, X: Array) -> Array:
-        return X if self._view is None else self._view.of(X)
+        if not self._is_laid_out:
+            return X
+        if self._view is not None:
+            return self._view.of(X)
+        parts = [view.of(X, origin) for view, origin in self._origins]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

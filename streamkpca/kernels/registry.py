@@ -6,11 +6,13 @@ Expressions are read without running any code.
 import ast
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from streamkpca.kernels.base import Kernel
+from streamkpca.kernels.views import UnitMatrix
 
 KernelClass = TypeVar("KernelClass", bound=type[Kernel])
 
@@ -83,8 +85,10 @@ _MOST_BRACKETS = 100
 _ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str, matrices: Mapping[str, UnitMatrix] = MappingProxyType({})) -> Kernel:
     """Read a kernel from text: a name, or the expression that a kernel prints as.
+
+    `matrices` are those that the text calls by their names, as `Kernel.matrices` returns them.
 
     A ValueError says what cannot be read, or which parameter the kernel refuses. The text is parsed to a syntax tree,
     of which only calls of kernel constructors, ``+``, ``*``, ``**``, ``.exp()``, ``.on()``, ``.in_units()`` and
@@ -103,14 +107,14 @@ def parse_kernel(text: str) -> Kernel:
     if max(brackets, default=0) > _MOST_BRACKETS or _ENDLESS.search(text):
         raise ValueError(f"cannot read kernel {_shown(text)}; {_help()}")
     try:
-        return _kernel(ast.parse(text.strip(), mode="eval").body)
+        return _kernel(ast.parse(text.strip(), mode="eval").body, matrices)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"cannot read kernel {_shown(text)}; {_help()}") from None
     except (TypeError, OverflowError) as error:
         raise ValueError(f"cannot read kernel {_shown(text)} ({error}); {_help()}") from None
 
 
-def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
+def _kernel(node: ast.expr, matrices: Mapping[str, UnitMatrix], depth: int = 0) -> Kernel:
     if depth > _DEEPEST:
         raise ValueError(f"a kernel is nested more than {_DEEPEST} deep; join fewer kernels")
     deeper = depth + 1
@@ -120,21 +124,21 @@ def _kernel(node: ast.expr, depth: int = 0) -> Kernel:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
             return _construct(name, args, keywords)
         case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
-            return _kernel(inner, deeper).exp()
+            return _kernel(inner, matrices, deeper).exp()
         case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
-            return _kernel(inner, deeper).on([int(_number(item, whole=True)) for item in _items(columns)])
+            return _kernel(inner, matrices, deeper).on([int(_number(item, whole=True)) for item in _items(columns)])
         case ast.Call(func=ast.Attribute(value=inner, attr="in_units"), args=[units], keywords=[]):
-            return _kernel(inner, deeper).in_units(_units(units))
+            return _kernel(inner, matrices, deeper).in_units(_units(units, matrices))
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _kernel(left, deeper) + _kernel(right, deeper)
+            return _kernel(left, matrices, deeper) + _kernel(right, matrices, deeper)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _kernel(left, deeper) ** int(_number(right, whole=True))
+            return _kernel(left, matrices, deeper) ** int(_number(right, whole=True))
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             if _is_number(left):
-                return _number(left) * _kernel(right, deeper)
+                return _number(left) * _kernel(right, matrices, deeper)
             if _is_number(right):
-                return _kernel(left, deeper) * _number(right)
-            return _kernel(left, deeper) * _kernel(right, deeper)
+                return _kernel(left, matrices, deeper) * _number(right)
+            return _kernel(left, matrices, deeper) * _kernel(right, matrices, deeper)
     raise ValueError(f"cannot read {_shown(ast.unparse(node))} in a kernel; {_help()}")
 
 
@@ -181,13 +185,28 @@ def _items(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
 
 
-def _units(node: ast.expr) -> str | list[float]:
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_number(item) for item in node.elts]
+def _units(node: ast.expr, matrices: Mapping[str, UnitMatrix]) -> str | list[Any] | UnitMatrix:
+    match node:
+        case ast.List() | ast.Tuple():
+            return [_numbers(item) for item in node.elts]
+        case ast.Call(func=ast.Name(id="matrix"), args=[ast.Constant(value=str(name))], keywords=[]):
+            if name not in matrices:
+                raise ValueError(
+                    f"the kernel has the matrix {_shown(name)} by its name alone; pass the kernel itself, whose text "
+                    "does not hold large matrices"
+                )
+            return matrices[name]
     word = _literal(node)
     if isinstance(word, str):
         return word
     raise ValueError(f"expected units in a kernel, as in [1, 0.5], but got {_shown(ast.unparse(node))}; {_help()}")
+
+
+def _numbers(node: ast.expr) -> float | list[float]:
+    """Read a number, or a row of a matrix."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_number(item) for item in node.elts]
+    return _number(node)
 
 
 def _shown(text: str) -> str:

@@ -13,8 +13,9 @@ from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.contrast import contrast, least_change, swapped
-from streamkpca.kernels.program import Base, FeatureView, ProgramBuilder
+from streamkpca.kernels.program import Base, ProgramBuilder
 from streamkpca.kernels.registry import register
+from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
 

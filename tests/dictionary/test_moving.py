@@ -14,6 +14,7 @@ from streamkpca.dictionary.moving import Unexplained, can_move, moved_atoms, mov
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 
 UNITS = np.array([2.0, 0.25, 10.0])
+MATRIX = np.array([[1.0, -0.5, 0.2], [0.4, 2.0, 0.0], [-0.3, 0.1, 0.5]])
 KERNELS = [
     RBF(0.3),
     Matern(0.5, length_scale=2.0),
@@ -25,6 +26,8 @@ KERNELS = [
     Cosine() * RBF(0.1),
     RBF(0.3).on([0, 2]) + 0.2 * Linear(),
     RBF(0.3).in_units(UNITS),
+    RBF(0.3).in_units(MATRIX),
+    Laplacian(0.2).in_units(MATRIX[:2, :2]).on([2, 0]) + 0.2 * Linear(),
 ]
 SMOOTH = [RBF(0.3), Matern(2.5, length_scale=2.0), Polynomial(2, gamma=0.5, coef0=1.0)]
 EVALUATIONS = 12
@@ -278,7 +281,7 @@ def test_widths_beyond_all_sense_are_no_obstacle(gamma):
         assert after.size == before.size
 
 
-@pytest.mark.parametrize("rule", [None, "std", "range", [1e6, 1e-6, 1.0]], ids=str)
+@pytest.mark.parametrize("rule", [None, "std", "range", "whitened", [1e6, 1e-6, 1.0]], ids=str)
 def test_columns_of_a_million_beside_millionths(rule):
     X = rows_of(0, 100) * [1e6, 1e-6, 1.0]
     if rule is None:

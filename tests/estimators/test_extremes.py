@@ -64,6 +64,7 @@ KERNELS = {
     "large": 1e200 * RBF(1.0),
     "range": RBF().in_units("range"),
     "deviation": Linear().in_units("std"),
+    "whitened": RBF().in_units("whitened"),
     "units": (RBF("median") + 1e-3 * Linear()).in_units([1e-120, 1.0, 1e120]),
 }
 SETTINGS = {

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from exports import (
     EXPORTABLE,
+    MATRIX,
     are_well_apart,
     assert_same_answers,
     drawn_rows,
@@ -34,6 +35,8 @@ FAR_AWAY = [
     Laplacian(0.4).on([1, 0]),
     RBF(0.4).in_units([0.7, 1.3, 3.1]),
     Laplacian(0.4).in_units([0.7, 1.3]).on([1, 0]),
+    RBF(0.4).in_units("whitened"),
+    Laplacian(0.4).in_units(MATRIX[:2, :2]).on([1, 0]),
 ]
 NUMBERS = {"double": np.float64, "float": np.float32}
 
@@ -185,6 +188,7 @@ def test_nan_stays_nan_and_counts_as_novel(dtype, build):
         Cosine(),
         Polynomial(2, gamma=1.0),
         Linear().in_units([1.0, 2.0, 3.0]),
+        RBF(0.4).in_units(MATRIX + 0.01),
     ):
         compiled = build(streamed(kernel), dtype=dtype, threshold=1e30)
         rows = np.array([[0.5, np.nan, 0.1], [np.nan] * 3, [0.5, 0.2, 0.1]])
@@ -352,3 +356,31 @@ def test_a_row_is_divided_once_and_not_for_each_atom():
     assert text.count("/ kpca_units0[k]") == 1
     assert "static void kpca_divided0(const double *x, double *u)" in text
     assert "3 division" in text
+
+
+@pytest.mark.parametrize("unit", [1e-60, 1e60])
+def test_matrices_beyond_single_precision_are_refused(unit):
+    model = streamed(RBF(0.4).in_units(MATRIX / [unit, 1.0, 1.0]), drawn_rows(0) * [unit, 1.0, 1.0])
+    with pytest.raises(ValueError, match=r"to_c: expected numbers of single precision .* or use dtype=\"double\""):
+        to_c(model, dtype="float")
+    assert to_c(model)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_whitened_features_of_very_different_units(dtype, build):
+    rows = drawn_rows(0, 400, 12)
+    rows[:, 1:] += 0.8 * rows[:, :-1]
+    rows = ((rows + 5.0) * 10.0 ** np.linspace(-3, 5, 12)).astype(np.float32).astype(np.float64)
+    model = streamed(RBF("spread").in_units("whitened"), rows)
+    tolerance = {"double": 1e-12, "float": 1e-5}[dtype]
+    assert_same_answers(model, rows[:50], *build(model, dtype=dtype).answers(rows[:50]), tolerance=tolerance)
+
+
+def test_a_row_is_multiplied_once_and_not_for_each_atom():
+    model = streamed(RBF(0.4).in_units(MATRIX))
+    text = to_c(model, name="kpca")
+    assert text.count("kpca_units0[k][l] *") == 1
+    assert "static void kpca_multiplied0(const double *x, double *u)" in text
+    k, q = model._snapshot().projection.shape
+    # 3 for a distance and one for gamma, then the axes; and once the matrix.
+    assert f"transform {k * (3 + 1 + q) + 9} multiplications, {k} exp;" in text

@@ -72,7 +72,9 @@ def test_every_estimator_can_be_exported(model, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("kernel", [RBF(0.4), Matern(0.5, length_scale=1.7), Laplacian(0.4)], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [RBF(0.4), Matern(0.5, length_scale=1.7), Laplacian(0.4), RBF(0.4).in_units("whitened")], ids=repr
+)
 def test_large_offsets_do_no_harm(kernel, dtype):
     rows = (drawn_rows(0) + np.array([1e5, -3e5, 0.0])).astype(np.float32).astype(np.float64)
     model = streamed(kernel, rows)

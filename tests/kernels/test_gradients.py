@@ -29,6 +29,7 @@ from streamkpca.kernels.gradients import (
 )
 
 UNITS = np.array([2.0, 0.25, 10.0])
+MATRIX = np.array([[1.0, -0.5, 0.2], [0.4, 2.0, 0.0], [-0.3, 0.1, 0.5]])
 SQUARED: list[Kernel] = [
     RBF(0.3),
     Matern(0.5, length_scale=2.0),
@@ -61,6 +62,12 @@ KERNELS: list[Kernel] = [
     Cosine().in_units(UNITS),
     Polynomial(2, gamma=0.5).in_units(UNITS),
     (RBF(0.3).in_units([0.5, 4.0]).on([2, 0]) + Linear()).in_units(UNITS),
+    RBF(0.3).in_units(MATRIX),
+    Laplacian(0.4).in_units(MATRIX),
+    Cosine().in_units(MATRIX),
+    Polynomial(2, gamma=0.5).in_units(MATRIX),
+    Matern(1.5, length_scale=2.0).in_units(MATRIX[:2, :2]).on([2, 0]) * Linear() + RBF(0.2).in_units(UNITS),
+    (RBF(0.3).on([2, 0]) + Laplacian(0.1).in_units(UNITS)).in_units(MATRIX),
 ]
 
 
@@ -111,7 +118,7 @@ def compiled_kernels():
     simple = st.sampled_from(KERNELS[:13])
     columns = st.sampled_from([[0], [1, 2], [2, 0, 1], [0, 2]])
     seen = simple | st.builds(lambda kernel, chosen: kernel.on(chosen), simple, columns)
-    seen |= st.builds(lambda kernel: kernel.in_units(UNITS), simple)
+    seen |= st.builds(lambda kernel, units: kernel.in_units(units), simple, st.sampled_from([UNITS, MATRIX]))
     return st.recursive(
         seen,
         lambda inner: (

@@ -14,6 +14,7 @@ from streamkpca.kernels._loops import (
     exponentiate,
     finish_squared_distances,
     mirror_lower,
+    multiply_rows,
     run_program,
 )
 from streamkpca.kernels.gradients import gradient_by_rows, values_and_gradients
@@ -212,6 +213,37 @@ def test_finished_distances_are_right_to_twelve_digits(kind, d):
     expected = exact(X, Y, 2)
     error = np.abs(finished(X, Y, Y.mean(axis=0)) - expected)
     assert (error <= 1e-12 * expected).all()
+
+
+def multiplied(X, origin, W):
+    out = np.full((len(X), len(W)), np.nan)
+    with quiet():
+        multiply_rows(X, origin, np.ascontiguousarray(W.T), out)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 4), (2, 5, 3), (7, 11, 13), (0, 3, 2)], ids=str)
+def test_rows_are_multiplied(shape):
+    n, c, p = shape
+    rng = np.random.default_rng(0)
+    X, origin, W = rng.normal(size=(n, c)), rng.normal(size=c), rng.normal(size=(p, c))
+    np.testing.assert_allclose(multiplied(X, origin, W), (X - origin) @ W.T, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("c", [3, 8, 53])
+def test_rows_are_multiplied_alike_wherever_they_stand(c):
+    rng = np.random.default_rng(0)
+    X, W = rng.normal(size=(37, c)), rng.normal(size=(c, c))
+    whole = multiplied(X, np.zeros(c), W)
+    for i in range(37):
+        np.testing.assert_array_equal(multiplied(X[i : i + 1], np.zeros(c), W)[0], whole[i])
+        np.testing.assert_array_equal(multiplied(X[: i + 1], np.zeros(c), W), whole[: i + 1])
+
+
+@pytest.mark.parametrize("c", [2, 4])
+def test_products_that_overflow_on_both_sides_are_infinite(c):
+    X, W = np.full((1, c), 1e300), np.tile([[1e100, -1e100]], (1, c // 2))
+    assert multiplied(X, np.zeros(c), W) == [[np.inf]]
 
 
 def test_finished_distances_of_equal_rows_are_exactly_zero():

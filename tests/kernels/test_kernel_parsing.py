@@ -12,6 +12,7 @@ from streamkpca import kernels
 from streamkpca.kernels.registry import parse_kernel
 
 POSITIVE = st.floats(0.01, 100)
+UNITS = ["range", "std", "whitened", [0.5, 3.0], [[1.0, -0.5], [1e-3, 2.0]]]
 SIMPLE = st.one_of(
     st.just(kernels.Linear()),
     st.just(kernels.Cosine()),
@@ -31,7 +32,7 @@ KERNELS = st.recursive(
         st.builds(lambda k, p: k**p, inner, st.integers(1, 3)),
         st.builds(lambda k: k.exp(), inner),
         st.builds(lambda k, columns: k.on(columns), inner, st.just([0, 1])),
-        st.builds(lambda k, units: k.in_units(units), inner, st.sampled_from(["range", "std", [0.5, 3.0]])),
+        st.builds(lambda k, units: k.in_units(units), inner, st.sampled_from(UNITS)),
     ),
     max_leaves=4,
 )

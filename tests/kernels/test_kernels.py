@@ -26,7 +26,8 @@ from streamkpca.kernels import (
 )
 from streamkpca.kernels import _loops as kernel_loops
 from streamkpca.kernels import program as kernel_programs
-from streamkpca.kernels.program import Base, FeatureView, PairwiseMatrix
+from streamkpca.kernels.program import Base, PairwiseMatrix
+from streamkpca.kernels.views import FeatureView
 
 PRIMITIVES = [
     (Linear(), pairwise.linear_kernel),
@@ -378,6 +379,6 @@ def test_other_values_than_kernels_are_refused():
 
 def test_distances_of_few_features_or_rows_are_summed_directly():
     matrix = PairwiseMatrix(Base.SQUARED, FeatureView())
-    assert matrix.centre(rows(5, 8), n_rows=100) is None
-    assert matrix.centre(rows(5, 9), n_rows=1) is None
-    np.testing.assert_allclose(matrix.centre(rows(5, 9), n_rows=100), rows(5, 9).mean(axis=0))
+    assert matrix.centre(rows(5, 8), n_rows=100).mean is None
+    assert matrix.centre(rows(5, 9), n_rows=1).mean is None
+    np.testing.assert_allclose(matrix.centre(rows(5, 9), n_rows=100).mean, rows(5, 9).mean(axis=0))

@@ -26,8 +26,11 @@ from streamkpca.stream.checkpoint.codec import (
     FORMAT,
     VERSION,
     expected_arrays,
+    expected_matrices,
     kernel_from_record,
     kernel_record,
+    kernels_of,
+    matrix_record,
     restored_stream,
     stream_record,
 )
@@ -51,8 +54,15 @@ def write_checkpoint(
         "extra": extra,
     }
     arrays: dict[str, npt.NDArray[Any]] = {}
+    kernels = [value for value in parameters.values() if isinstance(value, Kernel)]
     if stream is not None:
         header["stream"], arrays = stream_record(stream)
+        kernels += kernels_of(stream)
+    matrix_names, matrices = matrix_record(kernels)
+    if matrix_names:
+        # Files without them stay as earlier releases read them.
+        header["matrices"] = matrix_names
+        arrays |= matrices
     try:
         write_archive(file, header, arrays)
     except (TypeError, ValueError, RecursionError) as error:
@@ -78,17 +88,18 @@ def read_checkpoint(
         raise CheckpointError(
             f"its format has version {version}, and this release reads up to {VERSION}; install a later streamkpca"
         )
+    record = header.optional_part("stream")
+    matrices = expected_matrices(header.texts("matrices") if "matrices" in header else [])
+    arrays = archive.read(matrices | expected_arrays(record) if record else matrices)
     given = header.part("parameters")
     parameters = {name: given.value(name) for name in given}
-    parameters["kernel"] = _kernel_parameter(given, known_kernel)
+    parameters["kernel"] = _kernel_parameter(given, known_kernel, arrays)
     # Files of version 1 are of streams whose atoms stayed rows.
     parameters.setdefault("atoms", "rows")
     try:
         settings = settings_of(parameters)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"its parameters are refused: {error}") from None
-    record = header.optional_part("stream")
-    arrays = archive.read(expected_arrays(record) if record else {})
     stream = restored_stream(record, arrays, settings, known_kernel) if record else None
     if stream is not None:
         with one_blas_thread(), np.errstate(all="ignore"):
@@ -112,8 +123,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _kernel_parameter(parameters: HeaderFields, known_kernel: Kernel | None) -> Kernel | str:
+def _kernel_parameter(
+    parameters: HeaderFields, known_kernel: Kernel | None, arrays: Mapping[str, npt.NDArray[Any]]
+) -> Kernel | str:
     name = parameters.value("kernel")
     if isinstance(name, str):
         return name
-    return kernel_from_record(parameters.part("kernel").optional_text("expression"), known_kernel)
+    return kernel_from_record(parameters.part("kernel").optional_text("expression"), known_kernel, arrays)

@@ -1,6 +1,7 @@
 """A stream as a header and arrays, and back."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.registry import parse_kernel
+from streamkpca.kernels.views import UnitMatrix
 from streamkpca.stream.blocks import RowBuffer, SearchSchedule
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
 from streamkpca.stream.drift import PageCusum
@@ -45,6 +47,9 @@ _SNAPSHOT = {
     "eigenvalue_bounds": "q2",
     "explained_variance_ratio": "q",
 }
+# Key of a large matrix of a kernel, before its name, and what a name looks like.
+_MATRIX = "kernel.matrix."
+_MATRIX_NAME = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})-[0-9a-f]{16}")
 FORMAT: Final = "streamkpca stream"
 # Raised when older releases could not read what is written.
 VERSION: Final = 3
@@ -84,9 +89,12 @@ _SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
 
 def kernel_record(kernel: Kernel) -> str | None:
-    """Return a kernel's expression; None if it has functions of the caller, which are code and never stored."""
+    """Return a kernel's expression; None if it has functions of the caller, which are code and never stored.
+
+    Large matrices, which an expression calls by their names, are arrays of the file.
+    """
     try:
-        return repr(kernel) if parse_kernel(repr(kernel)) == kernel else None
+        return repr(kernel) if parse_kernel(repr(kernel), kernel.matrices()) == kernel else None
     except ValueError as error:
         # The parser blames the text when memory runs out, as the text may be hostile. This one is our own.
         if isinstance(error.__context__, MemoryError):
@@ -94,7 +102,7 @@ def kernel_record(kernel: Kernel) -> str | None:
         return None
 
 
-def kernel_from_record(text: str | None, known: Kernel | None) -> Kernel:
+def kernel_from_record(text: str | None, known: Kernel | None, arrays: Mapping[str, AnyArray]) -> Kernel:
     """Read what `kernel_record` wrote; a kernel with functions of the caller is `known`, or refused."""
     if text is None:
         if known is None:
@@ -103,10 +111,41 @@ def kernel_from_record(text: str | None, known: Kernel | None) -> Kernel:
                 "again: load(path, kernel=...)"
             )
         return known
+    matrices = _matrices_in(arrays)
     try:
-        return parse_kernel(text)
+        return parse_kernel(text, matrices)
     except ValueError as error:
         raise CheckpointError(f"its kernel is not known: {error}") from None
+
+
+def matrix_record(kernels: Iterable[Kernel]) -> tuple[list[str], Arrays]:
+    """Return the names of the large matrices of kernels, and arrays of these."""
+    named = {name: matrix for kernel in kernels for name, matrix in kernel.matrices().items()}
+    return sorted(named), {f"{_MATRIX}{name}": matrix.entries for name, matrix in named.items()}
+
+
+def expected_matrices(names: Iterable[str]) -> Expected:
+    """Return the type and shape of the array of each matrix, which its name says."""
+    expected: Expected = {}
+    for name in names:
+        if not (shape := _MATRIX_NAME.fullmatch(name)):
+            raise CheckpointError(f"{name!r} is not the name of a matrix")
+        expected[f"{_MATRIX}{name}"] = (_REALS, (int(shape[1]), int(shape[2])))
+    return expected
+
+
+def _matrices_in(arrays: Mapping[str, AnyArray]) -> dict[str, UnitMatrix]:
+    matrices = {key: UnitMatrix(array) for key, array in arrays.items() if key.startswith(_MATRIX)}
+    for key, matrix in matrices.items():
+        if key != f"{_MATRIX}{matrix.name}":
+            raise CheckpointError(f"{key!r} is not the matrix that its name says, but {matrix.name!r}")
+    return {matrix.name: matrix for matrix in matrices.values()}
+
+
+def kernels_of(stream: Stream) -> list[Kernel]:
+    """Return the kernels of a stream's parts."""
+    parts = [None if stream.summary is None else stream.summary.basis, stream.scheduled, stream.published]
+    return [stream.kernel, *(part.kernel for part in parts if part is not None)]
 
 
 def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
@@ -185,7 +224,7 @@ def restored_stream(
     names = header.optional_texts("feature_names", d)
     began = replace(
         settings,
-        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel),
+        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel, arrays),
         block_size=header.integer("block_size", least=2),
         reservoir_size=header.integer("reservoir_size"),
         random_state=header.integer("seed", most=None),
@@ -238,7 +277,7 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
 def _restored_summary(
     header: HeaderFields, arrays: Mapping[str, AnyArray], d: int, seed: int, known_kernel: Kernel | None
 ) -> Summary:
-    basis = Basis(kernel_from_record(header.optional_text("kernel"), known_kernel), d)
+    basis = Basis(kernel_from_record(header.optional_text("kernel"), known_kernel, arrays), d)
     basis.atoms, basis.factor, basis.energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
     summary = Summary(basis.kernel, d, seed=seed, n_rows=header.integer("n_rows"))
     summary.basis = basis
@@ -293,7 +332,7 @@ def _restored_snapshot(
             "as active"
         )
     return Snapshot(
-        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel),
+        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel, arrays),
         active_atoms=parts["atoms"][active],
         span_atoms=parts["atoms"],
         noise_variance=None if header.value("noise_variance") is None else header.real("noise_variance"),

@@ -96,6 +96,15 @@ class HeaderFields:
             raise self._wrong(name, f"null or a list of {count} strings")
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """Return a list of different strings, in their order."""
+        value = self.value(name)
+        is_listed = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        if not is_listed or value != sorted(set(value)):
+            raise self._wrong(name, "a list of different strings, in order")
+        listed: list[str] = value
+        return listed
+
     def numbers_of(self, kind: type[Value], keys: Mapping[str, str], **others: Any) -> Value:
         """Make a dataclass; `keys` names the entry of each field that is a number or flag, `others` are the rest.
 

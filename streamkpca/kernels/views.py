@@ -1,0 +1,372 @@
+"""Views: the features of rows that a kernel compares, in the units in which it compares them."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dgecon, dgetrf
+
+from streamkpca._core.concurrency import cached_property
+from streamkpca._core.linalg import one_blas_thread
+from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real
+from streamkpca.kernels import _loops as loops
+
+Array = npt.NDArray[np.float64]
+
+UNIT_RULES = ("range", "std", "whitened")
+# A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.
+_ROUNDING = 4.0 * np.finfo(np.float64).eps
+# The squares of units in this range are finite; a feature that varies less counts as constant.
+_SMALLEST, _LARGEST = 1e-150, 1e150
+# The entries of a matrix are reciprocals of units, times a number that its conditioning bounds.
+_LARGEST_ENTRY = 1e160
+# Of so many features, it takes seconds to find the matrix, and 32 MB to keep it; both grow faster than their number.
+_MOST_WHITENED = 2048
+# What "whitened" adds to each eigenvalue of the correlations, whose mean is 1.
+_RIDGE = 1e-2
+# Matrices of up to this many numbers are printed whole.
+_PRINTED_WHOLE = 16
+# Squared lengths of rows within this limit are far below what streams accept, so no row makes them refuse its block.
+_FARTHEST = 1e65
+
+
+class UnitMatrix:
+    """A matrix (p, c) that multiplies rows of c features, as a value: immutable, comparable, hashable, printable.
+
+    A large matrix prints as its name, which says its shape and a digest of its entries. ``numpy.asarray`` gives the
+    entries.
+    """
+
+    def __init__(self, entries: npt.ArrayLike) -> None:
+        self._entries = np.array(entries, dtype=np.float64, order="C")
+        self._entries.setflags(write=False)
+
+    @property
+    def entries(self) -> Array:
+        """The entries, read-only, of shape (p, c)."""
+        return self._entries
+
+    @cached_property
+    def transposed(self) -> Array:
+        """The entries of the transposed matrix (c, p), laid out in its rows."""
+        return np.ascontiguousarray(self._entries.T)
+
+    @cached_property
+    def name(self) -> str:
+        """The shape and a digest of the entries, the same on all machines."""
+        # Negative zeros equal zeros, and so must their digests.
+        data = (self._entries + 0.0).astype("<f8").tobytes()
+        return f"{'x'.join(map(str, self._entries.shape))}-{hashlib.blake2b(data, digest_size=8).hexdigest()}"
+
+    @property
+    def is_printed_whole(self) -> bool:
+        """Whether the matrix prints its entries, and not its name."""
+        return self._entries.size <= _PRINTED_WHOLE
+
+    @cached_property
+    def is_invertible(self) -> bool:
+        """Whether a square matrix is invertible up to rounding, whatever the units of features and of results."""
+        balanced = self._entries
+        for axis in (0, 1):
+            largest = np.abs(balanced).max(axis=axis, keepdims=True)
+            balanced = balanced / np.where(largest > 0.0, largest, 1.0)
+        with one_blas_thread():
+            factors, _, status = dgetrf(balanced)
+            # One over the condition, which takes a tenth of the time of singular values.
+            nearness, _ = dgecon(factors, np.abs(balanced).sum(axis=0).max(), norm="1")
+        return bool(status == 0 and nearness > len(balanced) * np.finfo(np.float64).eps)
+
+    def is_near(self, other: "UnitMatrix") -> bool:
+        """Whether no row becomes more than a quarter longer or shorter with this matrix than with another."""
+        if self == other or self._entries.shape != other._entries.shape:
+            return self == other
+        with one_blas_thread():
+            ratios = np.linalg.svd(np.linalg.solve(other._entries.T, self._entries.T), compute_uv=False)
+        return bool(0.8 <= ratios[-1] and ratios[0] <= 1.25)
+
+    def __len__(self) -> int:
+        """Return how many numbers a row becomes."""
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnitMatrix) and np.array_equal(self._entries, other._entries)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        if self.is_printed_whole:
+            return repr(tuple(map(tuple, self._entries.tolist())))
+        return f"matrix({self.name!r})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self._entries, dtype=dtype, copy=copy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not the digest and the like, and so that the entries are read-only again.
+        return UnitMatrix, (self._entries,)
+
+
+# Positive numbers to divide features by, or a matrix that multiplies them.
+Units = tuple[float, ...] | UnitMatrix
+
+
+@dataclass(frozen=True)
+class FeatureView:
+    """Columns of rows, by position, in units: each divided by its own, or all multiplied by a matrix.
+
+    By default these are all columns, as they are.
+    """
+
+    columns: tuple[int, ...] | None = None
+    units: Units | None = None
+
+    @cached_property
+    def divisors(self) -> Array | None:
+        """The units that columns are divided by, as an array of shape (c,)."""
+        return np.array(self.units) if isinstance(self.units, tuple) else None
+
+    @property
+    def matrix(self) -> UnitMatrix | None:
+        """The matrix that columns are multiplied by."""
+        return self.units if isinstance(self.units, UnitMatrix) else None
+
+    def on(self, columns: tuple[int, ...]) -> "FeatureView":
+        """Choose columns of this view, by their positions in it."""
+        if isinstance(self.units, UnitMatrix):
+            return FeatureView(self.columns, UnitMatrix(self.units.entries[list(columns)]))
+        return FeatureView(
+            columns if self.columns is None else tuple(self.columns[i] for i in columns),
+            None if self.units is None else tuple(self.units[i] for i in columns),
+        )
+
+    def in_units(self, units: Units) -> "FeatureView":
+        """Give this view in units, and refuse those that are out of range together with the present ones."""
+        return FeatureView(self.columns, units if self.units is None else _units_of_units(self.units, units))
+
+    def width(self, d: int) -> int:
+        """Return how many numbers rows of d features become."""
+        if self.units is not None:
+            return len(self.units)
+        return d if self.columns is None else len(self.columns)
+
+    def selected(self, X: Array) -> Array:
+        """Return the columns (n, c) of rows (n, d), before units: X itself if these are all."""
+        return X if self.columns is None else np.take(X, self.columns, axis=1)
+
+    def of(self, X: Array, origin: Array | None = None) -> Array:
+        """Return the view (n, p) of rows (n, d): X itself if nothing changes, not finite where units make it overflow.
+
+        A matrix multiplies the difference of the columns to `origin` (c,), if that is given.
+        """
+        seen = self.selected(X)
+        if self.matrix is not None:
+            return _multiplied(seen, self.matrix.transposed, origin)
+        if self.divisors is None:
+            return seen
+        with np.errstate(over="ignore"):
+            divided: Array = seen / self.divisors
+        return divided
+
+
+def _multiplied(X: Array, transposed: Array, origin: Array | None = None) -> Array:
+    """Multiply rows (n, c), less an origin (c,), by the transposed (c, p) of a matrix.
+
+    Every row by itself, in the same order, so that equal rows stay equal wherever they stand; BLAS does not promise it.
+    """
+    out = np.empty((len(X), transposed.shape[1]))
+    origin = np.zeros(len(transposed)) if origin is None else origin
+    with np.errstate(all="ignore"):
+        loops.multiply_rows(np.ascontiguousarray(X), origin, transposed, out)
+    return out
+
+
+def _units_of_units(outer: Units, inner: Units) -> Units:
+    """Combine the units of rows with those of what they are then."""
+    if not isinstance(outer, UnitMatrix) and not isinstance(inner, UnitMatrix):
+        return _checked_numbers([first * second for first, second in zip(outer, inner, strict=True)])
+    with np.errstate(all="ignore"):
+        if not isinstance(inner, UnitMatrix):
+            entries = np.asarray(outer) / np.array(inner)[:, None]
+        elif not isinstance(outer, UnitMatrix):
+            entries = np.asarray(inner) / np.array(outer)
+        else:
+            entries = _multiplied(inner.entries, outer.entries)
+    return UnitMatrix(_checked_entries(entries))
+
+
+def check_in_units(seen: Array, where: str) -> None:
+    """Refuse rows (n, c), given in the units of a kernel, that are too large."""
+    largest = np.abs(seen).max(axis=0, initial=0.0)
+    if not (largest <= _FARTHEST).all():
+        feature = int(np.argmax(~(largest <= _FARTHEST)))
+        raise ValueError(
+            f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the limit "
+            f"is {_FARTHEST:g}; give in_units larger units"
+        )
+
+
+def checked_columns(given: Any) -> tuple[int, ...]:
+    """Check which columns a kernel shall compare: one position or several different ones, counted from 0."""
+    if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
+        raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
+    listed = list(given) if np.iterable(given) else [given]
+    columns = tuple(check_integer("column", column, least=0, where="on") for column in listed)
+    if not columns:
+        raise ValueError("on: expected at least one column but got none; leave .on() out to use all")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"on: expected every column once but got {columns}; remove the repetitions")
+    return columns
+
+
+def checked_units(given: Any) -> str | Units:
+    """Check units: a rule, one positive number for each feature, or a square matrix that can be inverted."""
+    where = "in_units"
+    if isinstance(given, UnitMatrix):
+        return _checked_matrix(given)
+    if isinstance(given, str):
+        return check_choice("units", given, choices=UNIT_RULES, where=where)
+    # Arrays without dimensions say that they are iterable, but are not.
+    if not np.iterable(given) or isinstance(given, dict | set | frozenset | bytes):
+        raise TypeError(
+            f"{where}: expected one positive number for each feature, as in [1.0, 0.5], a square matrix, or "
+            f"{' or '.join(map(repr, UNIT_RULES))}, but got {given!r}"
+        )
+    listed = list(given)
+    if not listed:
+        raise ValueError(f"{where}: expected at least one unit but got none; leave .in_units() out to divide nothing")
+    if getattr(given, "ndim", 1) > 1 or any(np.iterable(item) and not isinstance(item, str) for item in listed):
+        return _matrix_of(given)
+    return _checked_numbers(listed)
+
+
+def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
+    """Measure how much features of rows (n, d) vary: "range" (largest less smallest number), "std", or "whitened".
+
+    The unit is 1 for a feature that does not vary, or by its rounding alone. Weights (n,) are more than 0, and a whole
+    number counts as that many copies of the row.
+
+    Examples
+    --------
+    >>> measured_units(np.array([[0.0, 7.0], [4.0, 7.0]]), "std", None)
+    (2.0, 1.0)
+    """
+    if rule == "whitened":
+        return _whitening(X, weights)
+    least, most = X.min(axis=0), X.max(axis=0)
+    # Numbers that overflow here are refused later, in these units.
+    with np.errstate(all="ignore"):
+        spread = most - least
+        varies = spread > _ROUNDING * np.maximum(np.abs(least), np.abs(most))
+        units = np.where(varies, spread, 1.0)
+        if rule == "std":
+            # Squares of shares of the range are finite whatever the range is.
+            shares = (X - least) / units
+            mean = np.average(shares, axis=0, weights=weights)
+            units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
+    usable = varies & (units >= _SMALLEST)
+    return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
+
+
+def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
+    """Find W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the correlations R (d, d) and the standard deviations S of rows.
+
+    Notes
+    -----
+    r is the ridge: 1e-2, and at least (features / different rows)^2. In correlations of n rows of d independent
+    features, eigenvalues, which should be 1, go down to (1 - sqrt(d / n))^2 (Marchenko and Pastur 1967), and to 0 where
+    d > n. What varies there in later rows would count (1 + r) / r times.
+
+    The root is the symmetric one, because it depends continuously on the rows, whatever signs and order LAPACK gives
+    eigenvectors, and because every number stays nearest to the feature that it stands for: among all roots this one
+    makes their correlations largest. So L1 distances and ``.on(columns)`` keep a meaning. For Euclidean distances and
+    inner products, all roots are the same.
+
+    References
+    ----------
+    A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 72, 2018: ZCA-cor.
+    """
+    units = np.array(measured_units(X, "std", weights))
+    with np.errstate(all="ignore"):
+        shares = (X - X.min(axis=0)) / units
+        shares -= np.average(shares, axis=0, weights=weights)
+        # The mean square is 1 unless a feature does not vary, or its unit is out of range.
+        varies = np.abs(np.average(shares**2, axis=0, weights=weights) - 1.0) < 0.5
+    inverse = np.diag(1.0 / units)
+    if varies.any():
+        rows, chosen = shares[:, varies], np.ix_(varies, varies)
+        rows *= np.sqrt(1.0 / len(X) if weights is None else weights / weights.sum())[..., None]
+        with one_blas_thread():
+            correlations = rows.T @ rows
+            np.fill_diagonal(correlations, 1.0)
+            sizes, vectors = np.linalg.eigh(correlations)
+            # Equal rows tell nothing new, and zeros have two signs.
+            ridge = max(_RIDGE, (len(sizes) / len(np.unique(X + 0.0, axis=0))) ** 2)
+            factors = np.sqrt((1.0 + ridge) / (np.maximum(sizes, 0.0) + ridge))
+            root = (vectors * factors) @ vectors.T
+        inverse[chosen] = 0.5 * (root + root.T) / units[varies]
+    return UnitMatrix(inverse)
+
+
+def check_can_whiten(d: int, where: str) -> None:
+    """Refuse rows of so many features that their correlations take too much time and memory."""
+    if d > _MOST_WHITENED:
+        raise ValueError(
+            f'{where}: the rule "whitened" expected at most {_MOST_WHITENED} features but got rows with {d}; give '
+            'in_units the rule "std", or choose columns with .on() after in_units()'
+        )
+
+
+def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:
+    return tuple(
+        check_real(f"unit {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
+        for position, unit in enumerate(listed)
+    )
+
+
+def _matrix_of(given: Any) -> UnitMatrix:
+    """Make a checked matrix of nested lists or an array."""
+    try:
+        entries = np.asarray(given)
+    except ValueError:
+        entries = np.array(None)
+    if entries.dtype.kind not in "fiu":
+        raise TypeError(
+            "in_units: expected a number for each feature, or a square matrix of numbers with rows of one length, but "
+            f"got {_shown(given)}"
+        )
+    if entries.ndim != 2 or entries.shape[0] != entries.shape[1]:
+        raise ValueError(
+            "in_units: expected a square matrix, with a row and a column for each feature, but got the shape "
+            f"{entries.shape}; rows x become W x. To leave directions out, give the model the rows X @ W.T instead"
+        )
+    return _checked_matrix(UnitMatrix(entries))
+
+
+def _checked_matrix(matrix: UnitMatrix) -> UnitMatrix:
+    _checked_entries(matrix.entries)
+    if not matrix.is_invertible:
+        raise ValueError(
+            f"in_units: expected a matrix that can be inverted but this one of shape {matrix.entries.shape} is "
+            "singular, up to rounding, so that rows which differ would count as equal; add a ridge to the covariance "
+            "before its inverse square root is taken"
+        )
+    return matrix
+
+
+def _checked_entries(entries: Array) -> Array:
+    allowed = np.abs(entries) <= _LARGEST_ENTRY
+    if not allowed.all():
+        row, column = np.argwhere(~allowed)[0]
+        raise ValueError(
+            f"in_units: expected a matrix of finite numbers, at most {_LARGEST_ENTRY:g} in size, but got "
+            f"{float(entries[row, column])!r} in row {row}, column {column}; check how the matrix was computed"
+        )
+    return entries
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
