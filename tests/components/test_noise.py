@@ -94,9 +94,7 @@ def test_search_keeps_to_its_number_of_fits(monkeypatch):
 
 
 class Spans:
-    """Bases of what the active candidates of each fit span, and of each the number of them and the share of variance
-    that its span loses on q axes, by a projector and all eigenvalues.
-    """
+    """Bases of what the active candidates of each fit span; keeps the number of them and the share of variance lost."""
 
     def __init__(self, q, features, second_moment):
         self.q, self.features, self.second_moment, self.trials = q, features, second_moment, []
@@ -156,12 +154,23 @@ def test_a_search_for_the_fewest_may_start_noisier_or_quieter():
         found = fewest_that_hold(5, 0.05, features, second_moment, spans, start=start)
         assert 5 <= len(found.fit.active) <= len(cold.fit.active) + 3
         assert spans.loss(features[found.fit.active]) <= 0.05
-    kept = fewest_that_hold(5, 0.05, features, second_moment, Spans(5, features, second_moment), start=start)
-    spans = Spans(5, features, second_moment)
-    assert 0.7 * 0.05 <= spans.loss(features[kept.fit.active])
-    again = fewest_that_hold(5, 0.05, features, second_moment, spans, start=(kept.fit.weights, kept.noise_variance))
-    assert len(spans.trials) == 1
-    assert again.noise_variance == kept.noise_variance
+
+
+def test_a_start_that_loses_nearly_what_may_be_lost_is_kept():
+    features, second_moment = draw_problem(3, r=20, p=60)
+    fit = fit_weights(features, second_moment, 1.5)
+    loss = Spans(5, features, second_moment).loss(features[fit.active])
+    assert len(fit.active) > 5
+    start = fit.weights, 1.5
+    for share in (1.4, 1.01):
+        spans = Spans(5, features, second_moment)
+        found = fewest_that_hold(5, share * loss, features, second_moment, spans, start=start)
+        assert found.noise_variance == pytest.approx(1.5)
+        assert len(spans.trials) == 1
+    for share in (0.99, 1.5):
+        spans = Spans(5, features, second_moment)
+        fewest_that_hold(5, share * loss, features, second_moment, spans, start=start)
+        assert len(spans.trials) > 1
 
 
 def test_the_fewest_are_as_many_as_axes():
