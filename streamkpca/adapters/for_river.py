@@ -233,7 +233,8 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     tolerance : float
         Share of the energy sum k(x, x) that may stay outside the span of the atoms.
     noise_variance : float, "auto" or None
-        The larger it is, the fewer atoms are active, that is, used by the axes; None keeps all.
+        The larger it is, the fewer atoms are active, that is, used by the axes. "auto" keeps the fewest that hold at
+        least 99% of the variance that all atoms hold on the axes; None keeps all.
     n_active : int or None
         Number of active atoms; the noise variance is then chosen to leave this many.
     axes : {"ritz", "likelihood"}

@@ -32,8 +32,7 @@ from streamkpca.components.weights import (
     OPTIMISERS,
     Optimiser,
     SparsityPath,
-    WeightFit,
-    automatic_noise_variance,
+    fewest_that_hold,
     fit_weights,
     noise_variance_for,
     second_moment_within,
@@ -50,13 +49,17 @@ Positions = npt.NDArray[np.int64]
 # Weights of the last fit are no start for the next where the variance of the rows has decayed by more than this.
 _LARGEST_DECAY = 1e12
 
+# Share of the variance on the axes that "auto" may lose of the rows seen, to lose at most 1% of others. On held-out
+# halves of three data sets with 89 to 898 rows, 100 atoms lost .3 to 2.7 times what they lost of the rows seen.
+_MOST_LOST = 0.01 / 3.0
+
 
 @dataclass(frozen=True)
 class RefitSettings:
     """How a refit turns moments into axes; parameters as `SparseKernelPCA` describes them.
 
-    `noise_variance` is None where all candidates are active without a likelihood, "auto" for the (q + 1)-th eigenvalue,
-    halved while fewer than q candidates are active. `n_active` searches for the noise variance instead.
+    `noise_variance` is None where all candidates are active without a likelihood, "auto" for the largest that leaves
+    enough active to hold 99% of the variance on the axes. `n_active` searches for the noise variance instead.
     """
 
     n_components: int | float
@@ -126,7 +129,8 @@ def find_weights(
     """Find the weights (p,) of candidates and the noise variance of the fit, starting from the last ones if given.
 
     Weights are ones and the noise variance is None where no likelihood is wanted, where nothing varies, or where "auto"
-    has no more candidates than axes. SparsityError if no weight is positive or `n_active` exceeds the candidates.
+    has no more candidates than axes, or no noise leaves enough active. SparsityError if no weight is positive or
+    `n_active` exceeds the candidates.
     """
     p = len(candidates.rows)
     ones = np.ones(p)
@@ -156,7 +160,20 @@ def find_weights(
         q = _n_axes(moments, settings)
         if p <= q:
             return ones, None
-        fit, noise_variance = _automatic_fit(features, covariance, q, last_weights, settings.optimiser)
+
+        def span_of(weights: Array) -> Array:
+            # As in `refit`, axes are made of the candidates themselves, while the likelihood has them centred.
+            active = np.flatnonzero(weights)
+            if candidates.are_atoms:
+                return restrict_factor(candidates.coordinates, active)[1]
+            return independent_span(candidates.coordinates[active])[2]
+
+        found = fewest_that_hold(
+            q, _MOST_LOST, features, covariance, span_of, optimiser=settings.optimiser, start=start
+        )
+        if found is None:
+            return ones, None
+        fit, noise_variance = found.fit, found.noise_variance
     else:
         assert isinstance(settings.noise_variance, float)
         noise_variance = settings.noise_variance
@@ -181,22 +198,6 @@ def _n_axes(moments: Moments, settings: RefitSettings) -> int:
         variance = total_variance(moments, center=settings.center)
         q = len(principal_axes(moments, q, center=settings.center, variance=variance).eigenvalues)
     return q
-
-
-def _automatic_fit(
-    features: Array, covariance: Array, q: int, start: Array | None, optimiser: Optimiser
-) -> tuple[WeightFit, float]:
-    """Take the (q + 1)-th eigenvalue as noise; halve it while it leaves too few candidates to span q axes.
-
-    Where variance is spread evenly over many axes, no candidate alone may rise above that eigenvalue.
-    """
-    noise_variance = automatic_noise_variance(covariance, q)
-    least = automatic_noise_variance(covariance, len(covariance))
-    while True:
-        fit = fit_weights(features, covariance, noise_variance, optimiser=optimiser, initial_weights=start)
-        if len(fit.active) >= q or noise_variance <= least:
-            return fit, noise_variance
-        noise_variance, start = max(0.5 * noise_variance, least), fit.weights
 
 
 def _warn_unless_converged(converged: npt.NDArray[np.bool_], optimiser: Optimiser) -> None:

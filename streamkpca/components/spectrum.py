@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, eigh
+from scipy.linalg import LinAlgError, eigh, eigvalsh
 from scipy.linalg.lapack import dpotrf
 
 from streamkpca.dictionary.moments import Moments
@@ -166,6 +166,15 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
         # silently; the other does not.
     eigenvalues, vectors = eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[first:][::-1], vectors[:, first:][:, ::-1]
+
+
+def leading_sum(matrix: Array, count: int) -> float:
+    """Sum the largest `count` eigenvalues of a symmetric matrix, or all if there are fewer."""
+    m = len(matrix)
+    if m < 2 * _LARGE or count > m // _FEW:
+        # Without vectors all of them cost less than some of the pairs: .2 against .4 ms for 10 of 90.
+        return float(eigvalsh(matrix, check_finite=False)[max(m - count, 0) :].sum())
+    return float(leading_eigenpairs(matrix, count)[0].sum())
 
 
 def _lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:

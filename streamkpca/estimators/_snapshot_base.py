@@ -166,7 +166,8 @@ class SnapshotEstimator(Estimator):
 
         Examples
         --------
-        By default it is the eigenvalue after those of the axes:
+        By default the search for the fewest atoms begins at the eigenvalue after those of the axes. Here one atom is
+        active there, as many as axes, and holds all variance along the first:
 
         >>> from streamkpca import StreamingKernelPCA
         >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])

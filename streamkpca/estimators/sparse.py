@@ -31,13 +31,16 @@ class SparseKernelPCA(SnapshotEstimator):
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters.
     noise_variance : float, "auto" or None, default="auto"
-        Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" takes the
-        (q + 1)-th eigenvalue, so that the likelihood keeps q axes (half of it, and so on, while fewer than q rows are
-        active). None: all rows are active.
+        Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" searches for the
+        one that keeps the fewest rows that hold at least 99% of the variance on the q axes of all rows, and no fewer
+        rows than axes. Of the rows of X at least 99.67% is held, as a margin for other rows. That may take most rows
+        where no few of them are like the others; for sparser projections give a number, or `n_active`. None: all rows
+        are active.
     n_active : int or None, default=None
         Search for the noise variance that leaves this many rows active, instead.
     axes : {"ritz", "likelihood"}, default="ritz"
-        "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model.
+        "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model, with
+        the same weights.
     center : bool, default=True
         Subtract the mean in feature space.
     optimiser : {"coordinate", "fixed_point", "em"}, default="coordinate"
@@ -84,7 +87,7 @@ class SparseKernelPCA(SnapshotEstimator):
     "fixed_point" and "em" stop when a round raises the mean log-likelihood by less than 1e-8 of it, "coordinate" when
     no single weight could gain 1e-10. An optimiser that uses up its rounds (10,000; "coordinate" 1,000) keeps the
     weights found so far and issues a `SparsityWarning`. `n_active` and `sparsity_path` make tens of fits, and "auto"
-    may make a few: with the paper's rules the time adds up.
+    up to ten or so: with the paper's rules the time adds up.
 
     References
     ----------

@@ -60,13 +60,16 @@ class StreamingKernelPCA(SnapshotEstimator):
         kernel PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
     noise_variance : float, "auto" or None, default="auto"
         Tipping's noise variance sigma^2, in units of k(x, x): the larger it is, the fewer atoms are active. "auto"
-        takes the (q + 1)-th eigenvalue, so that the likelihood keeps q axes, and halves it while fewer than q atoms
-        are active. None makes all atoms active, and so does "auto" when ``tolerance=0`` and ``max_atoms=None`` ask for
-        batch kernel PCA.
+        searches for the one that keeps the fewest atoms that hold at least 99% of the variance that all atoms hold on
+        the q axes, and no fewer atoms than axes. The rows seen keep two thirds of that 1% as a margin for others, so
+        at least 99.67% of their variance is held. Where no noise variance leaves enough, all atoms are active. For
+        sparser projections give a number, or `n_active`. None makes all atoms active, and so does "auto" when
+        ``tolerance=0`` and ``max_atoms=None`` ask for batch kernel PCA.
     n_active : int or None, default=None
         Number of active atoms; the noise variance is then chosen to give it.
     axes : {"ritz", "likelihood"}, default="ritz"
-        "ritz": the best axes in the span of the active atoms. "likelihood": the axes of the likelihood's model.
+        "ritz": the best axes in the span of the active atoms. "likelihood": the axes of the likelihood's model, with
+        the same weights; what "auto" promises is about the best axes.
     center : bool, default=True
         Subtract the mean in feature space.
     half_life : float or None, default=None
@@ -116,7 +119,7 @@ class StreamingKernelPCA(SnapshotEstimator):
     unexplained_energy_ratio_ : float
         Share of the stream's energy that is not recorded in the basis.
     noise_variance_ : float or None
-        The sigma^2 that the weights were fitted with.
+        The sigma^2 that the weights were fitted with; None where all atoms are active without a likelihood.
     kernel_ : Kernel
         The kernel, its scale settled.
     total_weight_ : float

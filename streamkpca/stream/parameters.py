@@ -115,7 +115,7 @@ PARAMETERS = (
         "noise_variance",
         "auto",
         check_noise_variance,
-        help="Sparsity of the projections: the larger, the fewer atoms they use; none: all atoms.",
+        help="The larger, the fewer atoms projections use; auto: as few as hold 99% of the variance; none: all atoms.",
         unit="NUMBER",
         numbers=(float,),
         words=("auto", None),

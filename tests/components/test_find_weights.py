@@ -40,6 +40,12 @@ def covariance(c, weights, *, center):
     return np.einsum("n,ni,nj->ij", weights, c - mean, c - mean) / weights.sum(), mean
 
 
+def held(rows, S, q):
+    """Sum the q largest eigenvalues of a covariance in the span of rows."""
+    projector = np.linalg.pinv(rows) @ rows
+    return np.linalg.eigvalsh(projector @ S @ projector)[-q:].sum()
+
+
 @given(SEEDS, st.integers(1, 12), st.booleans(), st.sampled_from(["auto", 0.05, 0.3]))
 def test_weights_are_at_a_maximum_of_the_likelihood(seed, p, center, noise_variance):
     candidates, moments, c, a = drawn(seed, p=p)
@@ -49,16 +55,14 @@ def test_weights_are_at_a_maximum_of_the_likelihood(seed, p, center, noise_varia
     except SparsityError:
         return
     if noise is None:
-        # No more candidates than axes: none to leave out.
-        assert (noise_variance, p <= 2) == ("auto", True)
+        # No more candidates than axes, or than it takes to hold the variance: none to leave out.
+        assert noise_variance == "auto"
+        assert p <= 4
         np.testing.assert_array_equal(weights, np.ones(p))
         return
     if noise_variance == "auto":
-        # The third eigenvalue, or a half of it, or a quarter ..., the first that leaves two candidates.
-        halvings = np.log2(np.linalg.eigvalsh(S)[-3] / noise)
-        assert halvings == pytest.approx(round(halvings), abs=1e-5)
-        assert halvings > -0.5
         assert np.count_nonzero(weights) >= 2
+        assert held(candidates.rows[weights > 0.0], S, 2) >= 0.99 * held(candidates.rows, S, 2)
     else:
         assert noise == noise_variance
     phi = candidates.rows - mean
@@ -70,14 +74,32 @@ def test_weights_are_at_a_maximum_of_the_likelihood(seed, p, center, noise_varia
     assert np.all(np.abs(gradient[weights > 0.0]) <= 1e-3 * size[weights > 0.0])
 
 
-def test_automatic_noise_of_a_share_leaves_the_axes_that_explain_it():
-    candidates, moments, c, a = drawn(3)
-    S, _ = covariance(c, a, center=True)
+@pytest.mark.parametrize("center", [True, False])
+def test_automatic_noise_of_a_share_leaves_the_axes_that_explain_it(center):
+    candidates, moments, c, a = drawn(3, r=8)
+    S, _ = covariance(c, a, center=center)
     eigenvalues = np.linalg.eigvalsh(S)[::-1]
     total = np.trace(S) + (moments.energy - np.trace(moments.second)) / moments.total_weight
-    q = np.flatnonzero(np.cumsum(eigenvalues) >= 0.8 * total)[0] + 1
-    _, noise = find_weights(candidates, moments, settings_of(n_components=0.8))
-    assert noise == pytest.approx(eigenvalues[q])
+    q = int(np.flatnonzero(np.cumsum(eigenvalues) >= 0.8 * total)[0] + 1)
+    found = find_weights(candidates, moments, settings_of(n_components=0.8, center=center))
+    expected = find_weights(candidates, moments, settings_of(n_components=q, center=center))
+    assert found[1] == expected[1]
+    np.testing.assert_array_equal(*(weights for weights, _ in (found, expected)))
+
+
+def test_automatic_noise_is_the_same_for_both_kinds_of_axes():
+    candidates, moments, *_ = drawn(3)
+    weights, noise = find_weights(candidates, moments, settings_of())
+    others, other_noise = find_weights(candidates, moments, settings_of(axes="likelihood"))
+    assert noise == other_noise
+    np.testing.assert_array_equal(weights, others)
+
+
+def test_where_no_noise_leaves_enough_all_are_active(monkeypatch):
+    candidates, moments, *_ = drawn(3)
+    monkeypatch.setattr(sparsity, "_MOST_FITS_TO_HOLD", 0)
+    weights, noise = find_weights(candidates, moments, settings_of())
+    assert (weights.tolist(), noise) == ([1.0] * 40, None)
 
 
 @pytest.mark.parametrize("noise_variance", [None, "auto", 1e-3])

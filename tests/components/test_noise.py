@@ -8,7 +8,13 @@ from tipping import mean_log_likelihood
 
 from streamkpca.components import weights as noise_module
 from streamkpca.components import weights as weights_module
-from streamkpca.components.weights import automatic_noise_variance, fit_weights, noise_variance_for, sparsity_path
+from streamkpca.components.weights import (
+    automatic_noise_variance,
+    fewest_that_hold,
+    fit_weights,
+    noise_variance_for,
+    sparsity_path,
+)
 
 
 def draw_problem(seed, *, n=100, p=30, r=8):
@@ -85,6 +91,110 @@ def test_search_keeps_to_its_number_of_fits(monkeypatch):
     found = noise_variance_for(7, features, second_moment)
     assert not found.exact
     assert not found.fit.weights.any()
+
+
+class Spans:
+    """Bases of what the active candidates of each fit span; keeps the number of them and the share of variance lost."""
+
+    def __init__(self, q, features, second_moment):
+        self.q, self.features, self.second_moment, self.trials = q, features, second_moment, []
+
+    def __call__(self, weights):
+        active = self.features[weights > 0.0]
+        self.trials.append((len(active), self.loss(active)))
+        return np.linalg.svd(active, full_matrices=False)[2][: np.linalg.matrix_rank(active)]
+
+    def loss(self, active):
+        projector = np.linalg.pinv(active) @ active
+        held = np.linalg.eigvalsh(projector @ self.second_moment @ projector)[::-1][: self.q].sum()
+        return 1.0 - held / np.linalg.eigvalsh(self.second_moment)[::-1][: self.q].sum()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1_000),
+    p=st.integers(5, 30),
+    r=st.integers(1, 8),
+    q=st.integers(1, 10),
+    most_lost=st.sampled_from([0.2, 0.05, 0.01, 1e-3]),
+)
+def test_the_fewest_that_hold_enough_are_found(seed, p, r, q, most_lost):
+    features, second_moment = draw_problem(seed, p=p, r=r)
+    spans = Spans(q, features, second_moment)
+    found = fewest_that_hold(q, most_lost, features, second_moment, spans)
+    n_axes = min(q, r)
+    enough = [count >= n_axes and loss <= most_lost * (1.0 + 1e-6) for count, loss in spans.trials]
+    if found is None:
+        # As a last resort there is hardly any noise.
+        assert p < r
+        assert not any(enough)
+        return
+    count = len(found.fit.active)
+    assert count >= n_axes
+    assert spans.loss(features[found.fit.active]) <= most_lost * (1.0 + 1e-6)
+    again = fit_weights(features, second_moment, found.noise_variance, initial_weights=found.fit.weights)
+    np.testing.assert_array_equal(again.active, found.fit.active)
+    # Fewer were tried, and lost too much: one less, or those at a noise so near that none was tried between.
+    assert all(fewer >= count for (fewer, _), holds in zip(spans.trials, enough, strict=True) if holds)
+    if count > n_axes and len(spans.trials) < 30:
+        largest = np.linalg.eigvalsh(second_moment)[-1]
+        noisier = fit_weights(features, second_moment, min(1.02 * found.noise_variance, largest)).active
+        has_neighbour = any(
+            fewer >= count - 1 for (fewer, _), holds in zip(spans.trials, enough, strict=True) if not holds
+        )
+        assert has_neighbour or len(noisier) < count or spans.loss(features[noisier]) > most_lost
+
+
+def test_a_search_for_the_fewest_may_start_noisier_or_quieter():
+    features, second_moment = draw_problem(3, r=20, p=60)
+    cold = fewest_that_hold(5, 0.05, features, second_moment, Spans(5, features, second_moment))
+    for factor in (1e-3, 0.5, 1.0, 1.3, 1e3):
+        spans = Spans(5, features, second_moment)
+        start = cold.fit.weights, factor * cold.noise_variance
+        found = fewest_that_hold(5, 0.05, features, second_moment, spans, start=start)
+        assert 5 <= len(found.fit.active) <= len(cold.fit.active) + 3
+        assert spans.loss(features[found.fit.active]) <= 0.05
+
+
+def test_a_start_that_loses_nearly_what_may_be_lost_is_kept():
+    features, second_moment = draw_problem(3, r=20, p=60)
+    fit = fit_weights(features, second_moment, 1.5)
+    loss = Spans(5, features, second_moment).loss(features[fit.active])
+    assert len(fit.active) > 5
+    start = fit.weights, 1.5
+    for share in (1.4, 1.01):
+        spans = Spans(5, features, second_moment)
+        found = fewest_that_hold(5, share * loss, features, second_moment, spans, start=start)
+        assert found.noise_variance == pytest.approx(1.5)
+        assert len(spans.trials) == 1
+    for share in (0.99, 1.5):
+        spans = Spans(5, features, second_moment)
+        fewest_that_hold(5, share * loss, features, second_moment, spans, start=start)
+        assert len(spans.trials) > 1
+
+
+def test_the_fewest_are_as_many_as_axes():
+    # Two of three axes hold 99.9%, and three are wanted; beyond the rank there is nothing to span.
+    axes = np.eye(5)
+    second_moment = np.diag([4.0, 2.0, 1e-3, 0.0, 0.0])
+    for q, count in ((1, 1), (2, 2), (3, 3), (5, 3)):
+        found = fewest_that_hold(q, 0.01, axes, second_moment, Spans(q, axes, second_moment))
+        assert found.fit.active.tolist() == list(range(count))
+
+
+def test_no_noise_may_leave_enough():
+    features, second_moment = np.eye(3)[:1], np.diag([4.0, 2.0, 1.0])
+    spans = Spans(2, features, second_moment)
+    assert fewest_that_hold(2, 0.01, features, second_moment, spans) is None
+    assert len(spans.trials) <= 30
+
+
+def test_a_search_for_the_fewest_keeps_to_its_number_of_fits(monkeypatch):
+    monkeypatch.setattr(noise_module, "_MOST_FITS_TO_HOLD", 2)
+    features, second_moment = draw_problem(0)
+    spans = Spans(3, features, second_moment)
+    fewest_that_hold(3, 1e-6, features, second_moment, spans)
+    assert len(spans.trials) <= 2
 
 
 @settings(max_examples=6, deadline=None)

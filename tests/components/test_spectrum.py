@@ -10,6 +10,7 @@ from streamkpca.components.spectrum import (
     covariance_divisor,
     deciding_signs,
     leading_eigenpairs,
+    leading_sum,
     likelihood_axes,
     principal_axes,
     total_variance,
@@ -170,6 +171,13 @@ def test_leading_eigenpairs_are_as_many_as_were_asked_for_where_all_are_equal(m,
         values, vectors = leading_eigenpairs(matrix, count)
         np.testing.assert_allclose(values, [matrix[0, 0] - matrix[0, 1]] * count, rtol=1e-12)
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(count), atol=1e-12)
+
+
+@pytest.mark.parametrize(("m", "count"), [(1, 3), (5, 2), (100, 10), (300, 10), (300, 200)])
+def test_a_sum_of_the_largest_eigenvalues_needs_no_vectors(m, count):
+    columns = np.random.default_rng(m).normal(size=(2 * m, m)) * np.geomspace(1.0, 0.1, m)
+    matrix = columns.T @ columns
+    assert leading_sum(matrix, count) == pytest.approx(np.linalg.eigvalsh(matrix)[::-1][:count].sum(), rel=1e-9)
 
 
 def test_leading_eigenpairs_survive_a_driver_that_gives_up(monkeypatch):

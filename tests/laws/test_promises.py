@@ -3,8 +3,12 @@
 import copy
 import pickle
 
+import naive
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import datasets
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -187,3 +191,63 @@ def test_it_is_the_last_step_of_a_pipeline(estimator):
 def test_an_unfitted_model_names_the_request():
     with pytest.raises(AttributeError, match=r"^score_samples needs a fitted"):
         StreamingKernelPCA().score_samples([[1.0]])
+
+
+def held_variance(gamma, atoms, rows, q, *, center):
+    """Sum the q largest eigenvalues of the rows' covariance in the span of atoms, by kernel matrices alone."""
+    kernel = naive.rbf(gamma)
+    across = kernel(rows, atoms)
+    inside = across @ np.linalg.pinv(kernel(atoms, atoms), rcond=1e-12, hermitian=True) @ across.T
+    if center:
+        inside = inside - inside.mean(axis=0)
+        inside = inside - inside.mean(axis=1, keepdims=True)
+    return np.linalg.eigvalsh(inside)[-q:].sum()
+
+
+@given(
+    seed=st.integers(0, 1_000),
+    q=st.integers(1, 6),
+    d=st.integers(1, 6),
+    n=st.integers(2, 80),
+    max_atoms=st.integers(1, 40),
+    center=st.booleans(),
+)
+def test_active_atoms_hold_what_all_atoms_hold(seed, q, d, n, max_atoms, center):
+    # A second pass measures all rows in the span of the last atoms.
+    rows = rows_of(seed, n, d) * 0.7 ** np.arange(d)
+    model = StreamingKernelPCA(q, kernel=RBF(0.3), max_atoms=max_atoms, center=center, block_size=32).fit(rows)
+    everything = held_variance(0.3, model.atoms_, rows, q, center=center)
+    held = held_variance(0.3, model.atoms_[model.active_], rows, q, center=center)
+    assert held >= 0.99 * everything
+    divisor = n - 1 if center else n
+    assert model.eigenvalues_.sum() == pytest.approx(held / divisor, rel=1e-5, abs=1e-9)
+    batch = SparseKernelPCA(q, kernel=RBF(0.3), center=center).fit(rows)
+    everything = held_variance(0.3, rows, rows, q, center=center)
+    assert held_variance(0.3, rows[batch.active_], rows, q, center=center) >= 0.99 * everything
+
+
+def test_the_axes_of_a_stream_stay_as_good_as_their_promise():
+    rows = rows_of(0, 6_000, 8) * 0.8 ** np.arange(8)
+    default = StreamingKernelPCA(5, max_atoms=60, block_size=128, refit_every=128)
+    for block in np.array_split(rows, 40):
+        default.partial_fit(block)
+        everything = copy.deepcopy(default).set_params(noise_variance=None).refit()
+        assert default.refit().eigenvalues_.sum() >= 0.99 * everything.eigenvalues_.sum()
+        assert default.n_active_ < default.n_atoms_
+
+
+@pytest.mark.parametrize("load", [datasets.load_digits, datasets.load_wine, datasets.load_breast_cancer])
+def test_active_atoms_hold_the_variance_of_rows_not_seen(load):
+    rows = load().data[np.random.default_rng(0).permutation(len(load().data))]
+    half = len(rows) // 2
+    if load is not datasets.load_digits:
+        rows = (rows - rows[:half].mean(axis=0)) / rows[:half].std(axis=0)
+    held = [
+        StreamingKernelPCA(10, max_atoms=100, noise_variance=noise_variance)
+        .fit(rows[:half])
+        .transform(rows[half:])
+        .var(axis=0)
+        .sum()
+        for noise_variance in ("auto", None)
+    ]
+    assert held[0] >= 0.99 * held[1]
