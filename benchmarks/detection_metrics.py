@@ -26,10 +26,10 @@ def vus_pr(labels: npt.ArrayLike, scores: npt.ArrayLike, *, window: int = 100, t
 
     Notes
     -----
-    The mean over the buffers 0 .. window of the range-based average precision. It counts predicted label mass; recall is
-    that mass, relative to P + half of what lies in buffers, times the share of segments that have an alarm; segments
-    whose buffers touch count as one. The thresholds are evenly spaced ranks of the scores, as in the authors' code.
-    O(n (log n + window)).
+    The mean over the buffers 0 .. window of the range-based average precision. Recall is the sum of the labels of the
+    alarms, relative to the number of anomalous rows plus half of the sum that lies in buffers, times the share of
+    segments that have an alarm; segments whose buffers touch count as one. The thresholds are evenly spaced ranks of
+    the scores, as in the authors' code. O(n (log n + window)).
 
     References
     ----------
