@@ -41,7 +41,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -434,13 +434,13 @@ def made_stream(seed: int) -> Stream:
     """Make a small machine with faults, for a test run."""
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(2, 8))
-    hidden = lfilter([0.6], [1.0, -0.8], rng.normal(size=(1000, 2)), axis=0)
-    rows = np.tanh(hidden @ mixing) + 0.02 * rng.normal(size=(1000, 8))
-    labels = np.zeros(400, dtype=bool)
-    for start in range(50, 400, 70):
+    hidden = lfilter([0.6], [1.0, -0.8], rng.normal(size=(560, 2)), axis=0)
+    rows = np.tanh(hidden @ mixing) + 0.02 * rng.normal(size=(560, 8))
+    labels = np.zeros(210, dtype=bool)
+    for start in range(40, 210, 60):
         labels[start : start + 12] = True
-    rows[600:][labels, :3] += 0.7
-    return Stream("made" if seed < 2 else "others", f"stream {seed}", rows[:600], rows[600:], labels, 1440.0)
+    rows[350:][labels, :3] += 0.7
+    return Stream("made" if seed < 2 else "others", f"stream {seed}", rows[:350], rows[350:], labels)
 
 
 def made_plant() -> dict[str, Array]:
@@ -449,7 +449,7 @@ def made_plant() -> dict[str, Array]:
     mixing = rng.normal(size=(3, 6))
     plant = {
         name: rng.normal(size=(n, 3)) @ mixing + 0.1 * rng.normal(size=(n, 6))
-        for name, n in (("d00", 300), ("d00_te", 300), ("d01_te", 240), ("d02_te", 240))
+        for name, n in (("d00", 200), ("d00_te", 200), ("d01_te", 190), ("d02_te", 190))
     }
     plant["d01_te"][FAULTY_FROM:, 0] += 1.5
     plant["d02_te"][FAULTY_FROM:, 1] *= 2.0
@@ -459,19 +459,12 @@ def made_plant() -> dict[str, Array]:
 def read_streams(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Stream]:
     """Read the streams that were named, in order of family and name."""
     wanted = {"train", "test", "test_label"}
-    days: dict[str, float] = {}
-    for text in arguments.rows_per_day:
-        family, equals, number = text.rpartition("=")
-        try:
-            days[family if equals else ""] = float(number)
-        except ValueError:
-            parser.error(f"--rows-per-day: expected a number, or FAMILY=NUMBER, but got {text}")
     paths = [
         (path, named)
         for given in arguments.paths
         for path, named in ([(p, False) for p in sorted(given.rglob("*.npz"))] if given.is_dir() else [(given, True)])
     ]
-    streams, counts = [], dict[str, int]()
+    streams, counts = list[Stream](), dict[str, int]()
     for path, named in paths:
         family = path.resolve().parent.name
         if arguments.streams is not None and counts.get(family, 0) >= arguments.streams:
@@ -489,9 +482,27 @@ def read_streams(arguments: argparse.Namespace, parser: argparse.ArgumentParser)
             print(f"left out: {path}: values that are not finite, or labels of one kind only")
             continue
         counts[family] = counts.get(family, 0) + 1
-        day = days.get(family, days.get(""))
-        streams.append(Stream(family, path.stem, train, test, labels, day, family not in arguments.unordered))
+        streams.append(Stream(family, path.stem, train, test, labels))
     return streams
+
+
+def described(streams: list[Stream], arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Stream]:
+    """Add to streams what the command line says about their families."""
+    days: dict[str, float] = {}
+    for text in arguments.rows_per_day:
+        family, equals, number = text.rpartition("=")
+        try:
+            days[family if equals else ""] = float(number)
+        except ValueError:
+            parser.error(f"--rows-per-day: expected a number, or FAMILY=NUMBER, but got {text}")
+    return [
+        replace(
+            stream,
+            rows_per_day=days.get(stream.family, days.get("")),
+            ordered=stream.family not in arguments.unordered,
+        )
+        for stream in streams
+    ]
 
 
 def parse() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
@@ -542,7 +553,7 @@ def main() -> int:
     """Run the benchmark."""
     arguments, parser = parse()
     streams = [made_stream(seed) for seed in (0, 1, 2)] if arguments.tiny else []
-    streams += read_streams(arguments, parser)
+    streams = described(streams + read_streams(arguments, parser), arguments, parser)
     where = surroundings()
     libraries = installed(library for library, _ in PEERS.values())
     peers = {name: peer for name, (library, peer) in PEERS.items() if library in libraries}
