@@ -90,6 +90,57 @@ def test_novelty_on_real_servers(tmp_path: Path) -> None:
     assert "name npz files with train, test and test_label" in refused.stderr
 
 
+def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "folder" / "family").mkdir(parents=True)
+    rows = {
+        "train": rng.normal(size=(300, 4)),
+        "test": rng.normal(size=(200, 4)),
+        "test_label": np.arange(200) % 50 < 3,
+    }
+    rows["test"][rows["test_label"]] += 3.0
+    np.savez(tmp_path / "folder" / "family" / "one.npz", **rows)
+    np.savez(tmp_path / "folder" / "family" / "two.npz", **rows)
+    np.savez(tmp_path / "folder" / "family" / "a-plant.npz", d00=rows["train"])
+    np.savez(tmp_path / "folder" / "family" / "holes.npz", **(rows | {"train": np.full((9, 4), np.nan)}))
+    options = ("folder", "--streams", "1", "--unordered", "family", "--rows-per-day", "made=1440", "--tiny")
+    output, found = figures(tmp_path, "novelty_on_unseen_streams.py", *options)
+    assert "the Monitor's mean average precision with context is" in output
+    assert "a-plant.npz: expected the arrays train, test and test_label but it has d00" in output
+    assert "holes.npz: values that are not finite" in output
+    for kind in ("alone", "context"):
+        titles = {"made/stream 0", "made/stream 1", "others/stream 2", "family/one"}
+        assert set(found["streams"][kind]["Monitor"]) == titles
+        for method, table in found["streams"][kind].items():
+            for figure in ("AP", "AUROC", "healthy", "covered"):
+                assert all(0.0 <= line[figure] <= 1.0 for line in table.values())
+                families = found["families"][kind][method]
+                assert found["macro"][kind][method][figure] == pytest.approx(
+                    np.mean([line[figure] for line in families.values()])
+                )
+            # A Monitor in context may know that its stream is young; a score that is drawn by lot would be at .15.
+            assert table["made/stream 0"]["AP"] > 0.1
+    assert found["macro"]["alone"]["Monitor"]["AP"] > 0.8
+    # Rows without order have no context, no delay and no volume.
+    assert found["streams"]["alone"]["LOF"]["family/one"] == found["streams"]["context"]["LOF"]["family/one"]
+    assert found["streams"]["alone"]["LOF"]["family/one"]["delay"] is None
+    minutes = found["streams"]["alone"]["LOF"]["made/stream 0"]
+    assert minutes["minutes"] == minutes["delay"]
+    assert minutes["false/d"] == pytest.approx(1.44 * minutes["false/k"])
+    assert found["streams"]["alone"]["LOF"]["others/stream 2"]["minutes"] is None
+    for line in found["plant"].values():
+        assert line["alone"]["at 1%"] == pytest.approx((line["alone"]["fault 1"] + line["alone"]["fault 2"]) / 2)
+    refused = run(tmp_path, "novelty_on_unseen_streams.py")
+    assert refused.returncode == 2
+    assert "name npz files with train, test and test_label" in refused.stderr
+    refused = run(tmp_path, "novelty_on_unseen_streams.py", "folder/family/a-plant.npz")
+    assert refused.returncode == 2
+    assert "expected the arrays train, test and test_label but it has d00" in refused.stderr
+    refused = run(tmp_path, "novelty_on_unseen_streams.py", "folder", "--rows-per-day", "made=often")
+    assert refused.returncode == 2
+    assert "expected a number, or FAMILY=NUMBER, but got made=often" in refused.stderr
+
+
 def test_readers_do_not_wait(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
     for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
