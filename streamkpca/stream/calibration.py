@@ -1,5 +1,6 @@
 """The novelty that rows of a stream have for a model which has not seen them, from which thresholds come."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.components.certificates import left_out_novelty
 from streamkpca.components.novelty import NoveltyScore
-from streamkpca.components.snapshot import Snapshot
+from streamkpca.kernels import Kernel
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream
 
@@ -48,29 +49,43 @@ def calibrate(stream: Stream, settings: StreamSettings, n_least: int) -> Calibra
     unseen = Calibration(snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
     if len(unseen.weights) >= n_least or np.count_nonzero(seen) < 2:
         return unseen if len(unseen.weights) else Calibration(snapshot.novelty(reservoir.rows), counting)
-    known = _cross_validated(stream, snapshot, rows[seen], weights[seen], settings)
-    return Calibration(*map(np.concatenate, zip(unseen, known, strict=True)))
+    n = int(np.count_nonzero(seen))
+    parts = np.random.default_rng(stream.seed).permutation(n) % min(_MOST_PARTS, n)
+    known = list(_cross_validated(stream, snapshot.kernel, rows[seen], weights[seen], parts, settings))
+    if not known:
+        return Calibration(snapshot.novelty(rows), weights)
+    return Calibration(*map(np.concatenate, zip(unseen, *known, strict=True)))
+
+
+def held_out_runs(stream: Stream, settings: StreamSettings, n_least: int) -> list[Array]:
+    """Return the novelty of rows as if they had not been seen, in runs of rows in the order of the stream.
+
+    While all rows are kept, runs of neighbours are left out in turn. Later the rows are not neighbours any more, and
+    each run is a single one of those that `calibrate` scores.
+    """
+    if settings.max_atoms is not None and stream.holds_all_rows:
+        rows, weights, _ = stream.rows_for_selection()
+        parts = np.arange(len(rows)) * _MOST_PARTS // max(len(rows), 1)
+        kernel = stream.answering(settings).kernel
+        return [part.novelty for part in _cross_validated(stream, kernel, rows, weights, parts, settings)]
+    return [np.array([score]) for score in calibrate(stream, settings, n_least).novelty]
 
 
 def _cross_validated(
-    stream: Stream, snapshot: Snapshot, rows: Array, weights: Array, settings: StreamSettings
-) -> Calibration:
-    """Learn rows (n, d) without some of them, and score those."""
-    n = len(rows)
-    n_parts = min(_MOST_PARTS, n)
-    part = np.random.default_rng(stream.seed).permutation(n) % n_parts
-    scores, stand_for = [], []
+    stream: Stream, kernel: Kernel, rows: Array, weights: Array, parts: npt.NDArray[np.int64], settings: StreamSettings
+) -> Iterator[Calibration]:
+    """Learn rows (n, d) without each of some parts in turn, given by their numbers (n,), and score those rows."""
+    n_parts = int(parts.max(initial=-1)) + 1
+    is_young = stream.summary is None or stream.settling is not None
+    n_left_out = min(n_parts, -(-_ROWS_LEFT_OUT * n_parts // max(len(rows), 1)))
     with one_blas_thread():
-        for number in range(min(n_parts, -(-_ROWS_LEFT_OUT * n_parts // n))):
-            left_out = (part == number) & (weights > 0.0)
+        for number in range(n_left_out):
+            left_out = (parts == (2 * number + 1) * n_parts // (2 * n_left_out)) & (weights > 0.0)
             # Rows of weight zero keep their places, so that blocks end where they did.
             others = np.where(left_out, 0.0, weights)
-            if not left_out.any() or not others.any():
-                continue
-            basis = stream.relearned(rows, others, settings, snapshot.kernel).basis
-            score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
-            scores.append(score.of_rows(rows[left_out]))
-            stand_for.append(weights[left_out])
-    if not scores:
-        return Calibration(snapshot.novelty(rows), weights)
-    return Calibration(np.concatenate(scores), np.concatenate(stand_for))
+            if left_out.any() and others.any():
+                # While the scale is not final, rows that it was settled on look nearer than rows to come.
+                known = stream.settled_on(rows, others) if is_young else kernel
+                basis = stream.relearned(rows, others, settings, known).basis
+                score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
+                yield Calibration(score.of_rows(rows[left_out]), weights[left_out])

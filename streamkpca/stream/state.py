@@ -180,7 +180,7 @@ class Stream:
         with one_blas_thread():
             stream._check_range(rows, weights)
             # A row of the first pass is followed by all others, so the scale is settled on all of them.
-            kernel, stream.settling = stream._settled_on(rows, weights), None
+            kernel, stream.settling = stream.settled_on(rows, weights), None
             if settings.max_atoms is None:
                 stream._take_all(rows, weights, settings, kernel)
             else:
@@ -285,7 +285,7 @@ class Stream:
                 continue
             known = known.joined(rows, weights, _ROWS_TO_SETTLE + self.block_size)
             if known.n_rows >= _ROWS_TO_SETTLE or (known.n_rows // self.block_size).bit_count() == 1:
-                settled = self._settled_on(known.rows, known.weights)
+                settled = self.settled_on(known.rows, known.weights)
                 kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
         self.settling = known
         return number, kernel or self.kernel
@@ -404,9 +404,9 @@ class Stream:
 
     def _settled_kernel(self) -> Kernel:
         """Return the kernel with its scale as it is now; before the first full block, settled on the pending rows."""
-        return self.summary.basis.kernel if self.summary else self._settled_on(self.pending.rows, self.pending.weights)
+        return self.summary.basis.kernel if self.summary else self.settled_on(self.pending.rows, self.pending.weights)
 
-    def _settled_on(self, rows: Array, weights: Array) -> Kernel:
+    def settled_on(self, rows: Array, weights: Array) -> Kernel:
         """Return the kernel with its scale settled on rows of positive weight."""
         if self.kernel.is_settled:
             return self.kernel
@@ -483,6 +483,11 @@ class Stream:
             np.concatenate([sample.inclusion_weights()[order], pending.weights]),
             np.concatenate([sample.positions[order], positions]),
         )
+
+    @property
+    def holds_all_rows(self) -> bool:
+        """Whether the rows that atoms are chosen from are all rows of positive weight."""
+        return self.summary is None or not self.summary.selection_sample.is_full
 
     def relearned(self, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
         """Return the summary of a stream of these rows alone, which decay no further."""

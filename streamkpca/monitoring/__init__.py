@@ -1,0 +1,11 @@
+"""Monitoring: what a service runs on a stream of rows: scores, thresholds, alarms, events and lasting changes.
+
+monitor : the class `Monitor`
+thresholds : scores of recent rows, and the level that few of them exceed
+events : runs of alarms, and changes that last
+"""
+
+from streamkpca.monitoring.events import Change, Event
+from streamkpca.monitoring.monitor import Monitor, MonitorRecord
+
+__all__ = ["Change", "Event", "Monitor", "MonitorRecord"]

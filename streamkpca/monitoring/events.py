@@ -1,0 +1,164 @@
+"""Runs of alarms, and changes that last."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+# An event ends with its last alarm once this number of rows without an alarm has come after it.
+PATIENCE = 10
+# Share of alarms that is no lasting change.
+ALLOWANCE = 0.05
+
+
+class Contribution(NamedTuple):
+    """How much a feature adds to a novelty."""
+
+    feature: str | int
+    contribution: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """A run of alarms.
+
+    Parameters
+    ----------
+    start, end : int
+        Positions of the first alarm and of the row after the last one, counted from the first row of the monitor.
+    n_alarms : int
+    peak : float
+        The largest novelty.
+    peak_row : int
+        Position of its row.
+    features : tuple of Contribution
+        Features by what they add to the novelty of that row, at most five, the largest first.
+    is_open : bool
+        Whether the next rows may still belong to it.
+    """
+
+    start: int
+    end: int
+    n_alarms: int
+    peak: float
+    peak_row: int
+    features: tuple[Contribution, ...]
+    is_open: bool = True
+
+
+@dataclass(frozen=True)
+class Change:
+    """A lasting change: many rows since some row are alarms.
+
+    Parameters
+    ----------
+    start : int
+        Position of the row that it began with.
+    detected : int
+        Position of the row after which it was detected.
+    share : float
+        Share of alarms among the rows from `start` to `detected`.
+    features : tuple of Contribution
+        Features by their share of the largest novelties since, at most five.
+    is_accepted : bool
+        Whether the alarms since `start` were learned.
+    """
+
+    start: int
+    detected: int
+    share: float
+    features: tuple[Contribution, ...]
+    is_accepted: bool
+
+
+@dataclass(frozen=True)
+class AlarmRun:
+    """A cumulative sum of alarms, which tells when there have been many for long.
+
+    Parameters
+    ----------
+    start : int
+        Position of the row that the sum is positive since.
+    excess : float
+        Alarms since then, less one in twenty rows.
+    n_alarms : int
+        Alarms since then.
+    contributions : ndarray of shape (d,)
+        Sum of the contributions to the largest novelty of each chunk since then.
+    """
+
+    start: int
+    excess: float
+    n_alarms: int
+    contributions: Array
+
+    @classmethod
+    def none(cls, n_features: int) -> Self:
+        """Return a sum of 0."""
+        return cls(0, 0.0, 0, np.zeros(n_features))
+
+    def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int) -> Self:
+        """Count the alarms among rows (n,) from position `first` on."""
+        run = self
+        if not run.excess and not is_alarm.any():
+            return run
+        start, excess, n_alarms, contributions = run.start, run.excess, run.n_alarms, run.contributions
+        for i, alarm in enumerate(is_alarm.tolist()):
+            if not excess:
+                start, n_alarms, contributions = first + i, 0, np.zeros_like(contributions)
+            n_alarms += alarm
+            excess = max(excess + alarm - ALLOWANCE, 0.0)
+        return type(self)(start, excess, n_alarms, contributions)
+
+    def explained(self, contributions: Array) -> Self:
+        """Add the contributions (d,) to the largest novelty of a chunk."""
+        return replace(self, contributions=self.contributions + contributions)
+
+
+class EventLog(NamedTuple):
+    """The latest events, the number of closed ones, and scores of alarms, raw and smoothed, that thresholds may use.
+
+    `pending` are the scores of the open event while it has few alarms, `released` those of events that ended with few.
+    """
+
+    closed: tuple[Event, ...] = ()
+    current: Event | None = None
+    n_closed: int = 0
+    pending: tuple[tuple[float, float], ...] = ()
+    released: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def events(self) -> list[Event]:
+        """All events that are kept, the oldest first."""
+        return [*self.closed, *([self.current] if self.current else [])]
+
+    def alarmed(self, position: int, novelty: float, smoothed: float, n_few: int) -> "EventLog":
+        """Add an alarm to the open event, or open one; scores of events of at most `n_few` alarms are kept."""
+        event, score = self.current, (novelty, smoothed)
+        if event is None:
+            return self._replace(current=Event(position, position + 1, 1, novelty, position, ()), pending=(score,))
+        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1)
+        if novelty > event.peak:
+            event = replace(event, peak=novelty, peak_row=position)
+        return self._replace(current=event, pending=(*self.pending, score) if event.n_alarms <= n_few else ())
+
+    def is_over(self, position: int) -> bool:
+        """Tell whether the open event cannot go on with a row at this position."""
+        return self.current is not None and position - self.current.end >= PATIENCE
+
+    def ended(self, most: int) -> "EventLog":
+        """Close the open event, and keep the latest `most` of the closed ones."""
+        assert self.current is not None
+        closed = (*self.closed, replace(self.current, is_open=False))[-most:]
+        return EventLog(closed, None, self.n_closed + 1, (), (*self.released, *self.pending))
+
+
+def largest_contributions(contributions: Array, names: list[str] | None, most: int = 5) -> tuple[Contribution, ...]:
+    """Return the features with the largest contributions (d,), without those that add nothing."""
+    order = np.argsort(-contributions, kind="stable")[:most]
+    return tuple(
+        Contribution(names[i] if names else int(i), float(contributions[i])) for i in order if contributions[i] > 0.0
+    )
