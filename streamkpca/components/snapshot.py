@@ -176,7 +176,7 @@ class Snapshot(ReadOnlyArrays):
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
-                return self._novelty_score.of_errors(rows, *few)
+                return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
 

@@ -20,10 +20,12 @@ from streamkpca.export.rounding import Rounding, measure_rounding
 # roundings of single precision: smaller measurements are luck.
 _TOLERANCE = 1e-12
 _SINGLE_TOLERANCE = 4e-6
+# Below this logarithm of a kernel value, those of all atoms differ by less than rounding.
+_LEAST_LOG, _LEAST_SINGLE_LOG = -1e300, -1e30
 
 
 def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", threshold: float | None = None) -> str:
-    """Write a model's projection and reconstruction error as one self-contained C99 file.
+    """Write a model's projection, reconstruction error and novelty as one self-contained C99 file.
 
     Parameters
     ----------
@@ -34,15 +36,15 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     dtype : {"double", "float"}
         Type of all numbers, and of all arithmetic.
     threshold : float, optional
-        Reconstruction error above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
+        Novelty score above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
         file has no function ``<name>_is_novel``.
 
     Returns
     -------
     str
         The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
-        ``double <name>_reconstruction_error(const double x[d])`` and, with a threshold,
-        ``int <name>_is_novel(const double x[d])``. The same model gives the same text.
+        ``double <name>_reconstruction_error(const double x[d])``, ``double <name>_novelty(const double x[d])`` and,
+        with a threshold, ``int <name>_is_novel(const double x[d])``. The same model gives the same text.
 
     Raises
     ------
@@ -57,10 +59,11 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     The file includes <math.h> and nothing else, allocates nothing, has constant tables, and compiles without warnings
     as C99 and as C++. Its header states size, cost and accuracy. With s rows that errors are measured to, k rows that
     projections are computed from, d features and q axes, it has tables of s d + s (s + 1) / 2 + (k + 1) q numbers and
-    s numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error.
+    s numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error or a novelty.
 
-    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root), unless atoms
-    nearly depend on each other. The header states the error of "float", measured at export: from 1e-6 to 1e-3.
+    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
+    k(x, x) and itself), unless atoms nearly depend on each other. The header states the error of "float", measured at
+    export: from 1e-6 to 1e-3.
 
     A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math. On AVR, where double has
     single precision and constants are kept in RAM, choose "float" and few atoms.
@@ -83,7 +86,11 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     formula = formula_of(model, where=where, language="C")
     source = Source(name, dtype)
     kernel = write_kernel(source, formula)
-    heads = [_write_transform(source, formula, kernel), _write_error(source, formula, kernel)]
+    heads = [
+        _write_transform(source, formula, kernel),
+        _write_error(source, formula, kernel),
+        _write_novelty(source, formula, kernel),
+    ]
     if threshold is not None:
         heads.append(_write_is_novel(source, formula, threshold))
     prototypes = "".join(f"{head};\n" for head in heads)
@@ -123,11 +130,14 @@ def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> s
     return head
 
 
-def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    c, s, zero = source.dtype, formula.n_span, source.number(0.0)
+def _factor(source: Source, formula: Formula) -> str:
     # The rows are packed up to the diagonal, which is inverted, so that solving needs no division.
     rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
-    factor = source.table("factor", np.concatenate(rows))
+    return source.table("factor", np.concatenate(rows))
+
+
+def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
+    c, s, zero, factor = source.dtype, formula.n_span, source.number(0.0), _factor(source, formula)
     head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
     source.function(
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
@@ -152,12 +162,52 @@ def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
     return head
 
 
+def _write_novelty(source: Source, formula: Formula, kernel: KernelCalls) -> str:
+    c, s, zero, own = source.dtype, formula.n_span, source.number(0.0), formula.own_value()
+    head = f"{c} {source.name}_novelty(const {c} x[{formula.n_features}])"
+    if not own:
+        returned = [f"return {source.name}_reconstruction_error(x);"]
+        source.function("Novelty of a row: with this kernel, its reconstruction error.", head, returned)
+        return head
+    assert kernel.log_of_atom is not None
+    twice, minus_own = source.number(2.0), source.number(-own)
+    source.function(
+        "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
+        head,
+        [
+            "int i, j;",
+            f"{c} coordinates[{s}];",
+            *(declaration for declaration, _, _ in kernel.prepared),
+            *(f"{call};" for _, call, _ in kernel.prepared),
+            f"const {c} *factor = {_factor(source, formula)};",
+            f"{c} largest, score, explained = {zero};",
+            f"for (i = 0; i < {s}; ++i) coordinates[i] = {kernel.log_of_atom.format(i='i')};",
+            "largest = coordinates[0];",
+            f"for (i = 1; i < {s}; ++i) largest = coordinates[i] > largest ? coordinates[i] : largest;",
+            # Infinity less infinity would be NaN.
+            f"if (largest < {source.number(_LEAST_SINGLE_LOG if source.is_single else _LEAST_LOG)})",
+            f"    return {minus_own} * {twice} * largest;",
+            f"for (i = 0; i < {s}; ++i) {{",
+            f"    {c} rest = {source.call('exp', 'coordinates[i] - largest')};",
+            "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
+            "    rest *= *factor++;",
+            "    coordinates[i] = rest;",
+            "    explained += rest * rest;",
+            "}",
+            f"score = {twice} * largest + {source.call('log', 'explained')} - {source.number(math.log(own))};",
+            f"score *= {minus_own};",
+            f"return score < {zero} ? {zero} : score;",
+        ],
+    )
+    return head
+
+
 def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
     head = f"int {source.name}_is_novel(const {source.dtype} x[{formula.n_features}])"
     source.function(
-        "Whether the reconstruction error is above the threshold, or NaN.",
+        "Whether the novelty is above the threshold, or NaN.",
         head,
-        [f"return !({source.name}_reconstruction_error(x) <= {source.number(threshold)});"],
+        [f"return !({source.name}_novelty(x) <= {source.number(threshold)});"],
     )
     return head
 
@@ -172,11 +222,18 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
         f"    writes the projection of a row onto {q} principal axes; x and y must not overlap.",
         f"{c} {name}_reconstruction_error(const {c} x[{d}]);",
         "    returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
+        f"{c} {name}_novelty(const {c} x[{d}]);",
+        "    returns "
+        + (
+            "that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x)."
+            if formula.own_value()
+            else "the same."
+        ),
     ]
     if threshold is not None:
         uses += [
             f"int {name}_is_novel(const {c} x[{d}]);",
-            f"    returns 1 where that is above {threshold!r}, or NaN, else 0.",
+            f"    returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
         ]
     atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
     facts = {
@@ -193,7 +250,8 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
         "Cost": "about, for a row: transform " + _cost(kernel, k, k * q) + "; reconstruction_error "
-        + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2) + ".",
+        + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2)
+        + (f"; novelty {_cost_of_novelty(kernel, formula.n_span)}." if kernel.log_of_atom else "."),
         "Accuracy": _accuracy(rounding, single=source.is_single),
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
@@ -228,15 +286,24 @@ def _cost(kernel: KernelCalls, n_atoms: int, n_more: int) -> str:
     return ", ".join(counted + [f"{count} {what}" for what, count in calls.items()])
 
 
+def _cost_of_novelty(kernel: KernelCalls, s: int) -> str:
+    calls = Counter({"exp": s}) + Counter({what: s * count for what, count in kernel.log_calls.items()})
+    calls += Counter({"log": 1, "division": kernel.n_divisions})
+    counted = [f"{s * kernel.n_log_multiplications + s * (s + 3) // 2 + 2} multiplications"]
+    return ", ".join(counted + [f"{count} {what}" for what, count in sorted(calls.items())])
+
+
 def _accuracy(rounding: Rounding, *, single: bool) -> str:
     if not math.isfinite(rounding.projection + rounding.error):
         return "not measured: values are beyond single precision."
     expected, least = (rounding, _SINGLE_TOLERANCE) if single else (rounding.in_double(), _TOLERANCE)
     # The errors of fresh rows were up to three times as large as measured.
-    projection, error = (_rounded_up(max(4.0 * value, least)) for value in (expected.projection, expected.error))
+    measured = expected.projection, expected.error, expected.novelty
+    projection, error, novelty = (_rounded_up(max(4.0 * value, least)) for value in measured)
     return (
         f"equal to Python's answers to about {error:g} of k(x, x) (errors) and {projection:g} of its root "
-        f"(projections), by a measurement on {rounding.n_rows} rows near the atoms."
+        f"(projections), and to {novelty:g} of k(x, x) plus the score (novelty), by a "
+        f"measurement on {rounding.n_rows} rows near the atoms."
     )
 
 

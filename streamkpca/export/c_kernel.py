@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.export.model import Formula
-from streamkpca.export.rounding import single_centre, single_units
+from streamkpca.export.rounding import LARGEST_SINGLE, single_centre, single_units
+from streamkpca.kernels.logarithms import LARGEST, log_values
 from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 from streamkpca.kernels.views import FeatureView, UnitMatrix
 
@@ -125,9 +126,14 @@ class KernelCalls:
     of_itself: str
     # Number of multiplications by matrices of units, once a row.
     n_multiplications_once: int
+    # log k(x, atom i), if k(x, x) is the same number for all rows.
+    log_of_atom: str | None
     # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
+    # The same of log k(x, atom i).
+    n_log_multiplications: int
+    log_calls: Counter[str]
 
 
 def write_kernel(source: Source, formula: Formula) -> KernelCalls:
@@ -150,20 +156,37 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
     for base in prepared:
         base.write_preparation()
     takes = ([] if len(prepared) == len(bases) else ["x"]) + [base.used for base in prepared]
-    source.function(
-        "The kernel between a row and atom i.",
-        f"static {c} {name}_kernel({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
-        [
-            "int k;",
-            *(f"{c} {value} = {source.number(0.0)};" for value in sums),
-            *(line for base in bases for line in base.loop()),
-            f"return {name}_value({', '.join(sums)});",
-        ],
-    )
-    constant = formula.own_value()
+
+    def write_of_atom(what: str, kernel: str, value: str) -> str:
+        source.function(
+            f"{what} between a row and atom i.",
+            f"static {c} {name}_{kernel}({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
+            [
+                "int k;",
+                *(f"{c} {total} = {source.number(0.0)};" for total in sums),
+                *(line for base in bases for line in base.loop()),
+                f"return {name}_{value}({', '.join(sums)});",
+            ],
+        )
+        return f"{name}_{kernel}({', '.join(takes)}, {{i}})"
+
+    of_atom, log_of_atom = write_of_atom("The kernel", "kernel", "value"), None
+    constant, log_steps = formula.own_value(), _StatementArithmetic(source)
+    if constant:
+        most = LARGEST_SINGLE if source.is_single else LARGEST
+        result = log_values(program, sums, log_steps, log_steps.add_logs, most=most)
+        if log_steps.adds_logs:
+            _write_add_logs(source)
+        source.function(
+            "The logarithm of the kernel, which is a number where the kernel itself is too small for one.",
+            f"static {c} {name}_log_value({parameters})",
+            [*log_steps.lines, f"return {result};"],
+        )
+        log_of_atom = write_of_atom("The logarithm of the kernel", "log_kernel", "log_value")
     return KernelCalls(
         prepared=tuple((f"{c} {base.used}[{base.width}];", base.preparing_call, base.own) for base in prepared),
-        of_atom=f"{name}_kernel({', '.join(takes)}, {{i}})",
+        of_atom=of_atom,
+        log_of_atom=log_of_atom,
         of_itself=source.number(constant)
         if constant is not None
         else f"{name}_value({', '.join(base.write_own() for base in bases)})",
@@ -172,6 +195,21 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
         n_multiplications=steps.n_multiplications + sum(base.n_multiplications for base in bases),
         calls=steps.calls,
         n_divisions=sum(base.n_divisions for base in bases),
+        n_log_multiplications=log_steps.n_multiplications + sum(base.n_multiplications for base in bases),
+        log_calls=log_steps.calls,
+    )
+
+
+def _write_add_logs(source: Source) -> None:
+    c = source.dtype
+    ratio = source.call("exp", "smaller - larger")
+    source.function(
+        "log(exp(x) + exp(y)).",
+        f"static {c} {source.name}_add_logs({c} x, {c} y)",
+        [
+            f"const {c} larger = x > y ? x : y, smaller = x > y ? y : x;",
+            f"return larger + {source.call('log', f'{source.number(1.0)} + {ratio}')};",
+        ],
     )
 
 
@@ -351,6 +389,7 @@ class _StatementArithmetic(Arithmetic[str]):
         self.lines: list[str] = []
         self.n_multiplications = 0
         self.calls: Counter[str] = Counter()
+        self.adds_logs = False
         self._source = source
 
     def affine(self, x: str, a: float, b: float) -> str:
@@ -372,6 +411,12 @@ class _StatementArithmetic(Arithmetic[str]):
     def multiply(self, x: str, y: str) -> str:
         self.n_multiplications += 1
         return self._named(f"{x} * {y}")
+
+    def add_logs(self, x: str, y: str) -> str:
+        """Return log(exp(x) + exp(y))."""
+        self.adds_logs = True
+        self.calls.update(["exp", "log"])
+        return self._named(f"{self._source.name}_add_logs({x}, {y})")
 
     def apply(self, function: str, x: str) -> str:
         if function == "reciprocal":
