@@ -287,6 +287,42 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             method(self, self.atoms_[:1])
         return self._apply(X, method)
 
+    def contributions(self, X: Any, n_components: int | None = None) -> Any:
+        """Measure how much each feature adds to the novelty of rows.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+        n_components : int or None
+            As for `streamkpca.StreamingKernelPCA.contributions`.
+
+        Returns
+        -------
+        dask Array of shape (n, d), DataFrame with the same index, or Bag; ndarray of shape (n, d)
+            Contributions, which add up to the reconstruction error of each row.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.contributions`; errors in the rows are raised on computing.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> model.contributions(X).chunks
+        ((1000, 1000, 1000, 1000), (3,))
+        """
+        if not is_dask_collection(X):
+            return super().contributions(X, n_components)
+        method = partial(_StreamingKernelPCA.contributions, n_components=n_components)
+        if n_components is not None:
+            # A wrong n_components is refused now, not when rows are computed.
+            method(self, self.atoms_[:1])
+        return self._apply(X, method, self._feature_names() or [f"x{i}" for i in range(self.n_features_in_)])
+
     def score_samples(self, X: Any) -> Any:
         """Score how familiar rows are: the higher the score, the better the model represents the row.
 

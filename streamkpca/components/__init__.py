@@ -5,6 +5,7 @@
   with compiled steps in `_loops`; `likelihood` the Gaussian model that all three maximise.
 * `spectrum`: principal axes and eigenvalues from moments, and bounds of the eigenvalues.
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
-* `snapshot`: the immutable result, which projects rows and measures their distance; `preimages` inverts projections.
+* `snapshot`: the immutable result, which projects rows and measures their distance; `preimages` inverts projections,
+  `explanations` shares distances among the features.
 * `certificates`: intervals of the captured energy, and novelty thresholds.
 """

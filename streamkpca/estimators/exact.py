@@ -8,9 +8,10 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
+from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, solve_transposed, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca.components.explanations import Explainer
 from streamkpca.components.preimages import PreImages
 from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
@@ -63,6 +64,29 @@ class _ExactAxes(ReadOnlyArrays):
         answer = outside_span if n_components is None else beside_axes
         error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
         return error
+
+    def shares(self, rows: Array, n_components: int | None = None) -> Array:
+        """Share the reconstruction errors of rows among the features, see `Explainer`."""
+        program = self.kernel.program
+        axes = self.projection[:, :n_components]
+
+        def of_span(chunk: Array) -> Array:
+            coordinates = solve_factor(self.factor, program.matrix(chunk, self.independent_rows))
+            return self._span_explainer.shares(chunk, solve_transposed(self.factor, coordinates))
+
+        def of_axes(chunk: Array) -> Array:
+            projected = self._projected(program.matrix(chunk, self.atoms))[:, :n_components]
+            return self._explainer.shares(chunk, self.mean_coefficients + projected @ axes.T)
+
+        return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape))
+
+    @cached_property
+    def _span_explainer(self) -> Explainer:
+        return Explainer(self.kernel, self.independent_rows)
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        return Explainer(self.kernel, self.atoms)
 
     def inverse_transform(self, projections: Array) -> Array:
         """Find rows with given projections."""
