@@ -7,5 +7,6 @@
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
 * `snapshot`: the immutable result, which projects rows and measures their distance; `preimages` inverts projections,
   `explanations` shares distances among the features.
+* `charts`: limits of control charts.
 * `certificates`: intervals of the captured energy, and novelty thresholds.
 """

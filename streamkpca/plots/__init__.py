@@ -5,6 +5,7 @@ No function uses pyplot: figures belong to the caller, in servers and threads to
 
 from streamkpca.plots.atoms import draw_atom_drift, draw_atoms
 from streamkpca.plots.canvas import make_figure
+from streamkpca.plots.charts import draw_control_chart
 from streamkpca.plots.contours import draw_contours
 from streamkpca.plots.contributions import draw_contributions
 from streamkpca.plots.novelty import draw_novelty
@@ -16,6 +17,7 @@ __all__ = [
     "draw_atoms",
     "draw_contours",
     "draw_contributions",
+    "draw_control_chart",
     "draw_novelty",
     "draw_projections",
     "draw_sparsity_path",
