@@ -70,7 +70,7 @@ class Explainer:
     def _differences(self, p: int, rows: Array, combinations: Array) -> Array:
         """Return the roots (n, c) of what the features that a base matrix sees get."""
         program = self.kernel.program
-        matrix, steepness = program.base_matrices[p], self._steepness[p]
+        matrix, steepness = program.base_matrices[p], self.steepness[p]
         seen, atoms = matrix.view.of(rows), matrix.view.of(self.atoms)
         if matrix.base not in _INNER_PRODUCTS or not has_gradients(program):
             apart = _mean_differences(seen, atoms, np.abs(combinations))
@@ -83,7 +83,7 @@ class Explainer:
         return apart / np.sqrt(steepness) if steepness > 0.0 else np.zeros_like(apart)
 
     @cached_property
-    def _steepness(self) -> Array:
+    def steepness(self) -> Array:
         """How much the kernel changes with each base matrix (b,), on average over pairs of atoms; 1 if unknown."""
         program, m = self.kernel.program, len(self.atoms)
         count = len(program.base_matrices)

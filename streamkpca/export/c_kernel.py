@@ -122,6 +122,8 @@ class KernelCalls:
     # k(x, atom i), with ``{i}`` for i, and k(x, x).
     of_atom: str
     of_itself: str
+    # The base matrices of the kernel, and how their entries are spelled.
+    bases: tuple["BaseText", ...]
     # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
@@ -131,7 +133,7 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
     """Write the kernel between a row and the rows of a formula."""
     c, name = source.dtype, source.name
     program = formula.kernel.program
-    bases = [_BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
+    bases = [BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
     sums = [base.sum for base in bases]
 
     steps = _StatementArithmetic(source)
@@ -165,13 +167,14 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
         if constant is not None
         else f"{name}_value({', '.join(base.write_own() for base in bases)})",
         n_numbers=sum(base.width for base in prepared),
+        bases=tuple(bases),
         n_multiplications=steps.n_multiplications + sum(base.n_multiplications for base in bases),
         calls=steps.calls,
         n_divisions=sum(base.n_divisions for base in bases),
     )
 
 
-class _BaseText:
+class BaseText:
     """One base matrix of a program in C."""
 
     def __init__(self, source: Source, formula: Formula, matrix: PairwiseMatrix, p: int) -> None:
@@ -184,6 +187,8 @@ class _BaseText:
         rows = np.ascontiguousarray(FeatureView(matrix.view.columns).of(formula.rows))
         self.width = rows.shape[1]
         entry = self._entry()
+        # Where an entry k belongs among the features, in an array y.
+        self.target = f"y{entry[1:]}"
         if matrix.base in (Base.SQUARED, Base.ABSOLUTE) and source.is_single:
             # Rounding atoms far from the origin would spoil the distances between them.
             centre = single_centre(rows)
@@ -200,8 +205,8 @@ class _BaseText:
         self.is_prepared = self.is_cosine or units is not None
         self._preparation = f"{source.name}_{'unit' if self.is_cosine else 'divided'}{p}"
         self._entry_of_x = entry
-        self._row_entry = f"{self.used}[k]" if self.is_prepared else entry
-        self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
+        self.entry_of_row = f"{self.used}[k]" if self.is_prepared else entry
+        self.entry_of_atom = f"{source.table(f'atoms{p}', rows)}[i][k]"
 
     @property
     def n_multiplications(self) -> int:
@@ -222,13 +227,13 @@ class _BaseText:
         """Return the statements that compute the value for a row and atom i."""
         source, base = self.source, self.matrix.base
         loop = f"for (k = 0; k < {self.width}; ++k)"
-        difference = f"{self._row_entry} - {self._atom_entry}"
+        difference = f"{self.entry_of_row} - {self.entry_of_atom}"
         if base is Base.SQUARED:
             square = [f"    const {source.dtype} t = {difference};", f"    {self.sum} += t * t;"]
             return [f"{loop} {{", *square, "}"]
         if base is Base.ABSOLUTE:
             return [f"{loop} {self.sum} += {source.call('fabs', difference)};"]
-        return [f"{loop} {self.sum} += {self._row_entry} * {self._atom_entry};"]
+        return [f"{loop} {self.sum} += {self.entry_of_row} * {self.entry_of_atom};"]
 
     def write_preparation(self) -> None:
         """Write the function that divides a row by its units, and for cosines scales it to length 1."""
@@ -290,7 +295,7 @@ class _BaseText:
             [
                 "int k;",
                 f"{c} sum = {source.number(0.0)};",
-                f"for (k = 0; k < {self.width}; ++k) sum += {self._row_entry} * {self._row_entry};",
+                f"for (k = 0; k < {self.width}; ++k) sum += {self.entry_of_row} * {self.entry_of_row};",
                 "return sum;",
             ],
         )
