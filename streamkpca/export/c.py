@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca._core.parameters import check_choice, check_real
+from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
+from streamkpca.export.c_contributions import write_contributions
 from streamkpca.export.c_kernel import WIDTH, KernelCalls, Source, write_kernel
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.rounding import Rounding, measure_rounding
@@ -24,7 +25,14 @@ _SINGLE_TOLERANCE = 4e-6
 _LEAST_LOG, _LEAST_SINGLE_LOG = -1e300, -1e30
 
 
-def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", threshold: float | None = None) -> str:
+def to_c(
+    model: Any,
+    *,
+    name: str = "streamkpca",
+    dtype: str = "double",
+    threshold: float | None = None,
+    contributions: bool = False,
+) -> str:
     """Write a model's projection, reconstruction error and novelty as one self-contained C99 file.
 
     Parameters
@@ -38,19 +46,24 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     threshold : float, optional
         Novelty score above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
         file has no function ``<name>_is_novel``.
+    contributions : bool
+        Write ``<name>_contributions``, too.
 
     Returns
     -------
     str
         The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
         ``double <name>_reconstruction_error(const double x[d])``, ``double <name>_novelty(const double x[d])`` and,
-        with a threshold, ``int <name>_is_novel(const double x[d])``. The same model gives the same text.
+        with a threshold, ``int <name>_is_novel(const double x[d])``. With contributions,
+        ``void <name>_contributions(const double x[d], double y[d])`` writes how much each feature adds to the novelty.
+        The same model gives the same text.
 
     Raises
     ------
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or its
-        numbers are beyond single precision and `dtype` is "float"; or another argument is not as described.
+        numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a kernel that is not
+        linear in inner products (Polynomial, Sigmoid, products with Linear); or another argument is not as described.
     NotFittedError
         No row was seen yet.
 
@@ -93,10 +106,12 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     ]
     if threshold is not None:
         heads.append(_write_is_novel(source, formula, threshold))
+    if check_flag("contributions", contributions, where=where):
+        heads.append(write_contributions(source, formula, kernel))
     prototypes = "".join(f"{head};\n" for head in heads)
     return "\n".join(
         [
-            _header(source, formula, kernel, threshold),
+            _header(source, formula, kernel, threshold, contributions=contributions),
             "#include <math.h>\n",
             f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
             *source.tables,
@@ -212,7 +227,9 @@ def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
     return head
 
 
-def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None) -> str:
+def _header(
+    source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None, *, contributions: bool
+) -> str:
     c, name, d, (k, q) = source.dtype, source.name, formula.n_features, formula.projection.shape
     seen = formula.facts.get("n_samples_seen")
     rows = "" if seen is None else f"; {seen} rows were seen"
@@ -235,6 +252,11 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
             f"int {name}_is_novel(const {c} x[{d}]);",
             f"    returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
         ]
+    if contributions:
+        uses += [
+            f"void {name}_contributions(const {c} x[{d}], {c} y[{d}]);",
+            "    writes how much each feature adds to the squared distance; x and y must not overlap.",
+        ]
     atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
     facts = {
         "Kernel": repr(formula.kernel),
@@ -245,13 +267,15 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
     # With several threads, sums in another order could change a digit of the header.
     with one_blas_thread():
         rounding = measure_rounding(formula)
-    stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number
+    # Contributions call the function of the error while they hold coordinates of their own.
+    stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number * (2 if contributions else 1)
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
         "Cost": "about, for a row: transform " + _cost(kernel, k, k * q) + "; reconstruction_error "
         + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2)
-        + (f"; novelty {_cost_of_novelty(kernel, formula.n_span)}." if kernel.log_of_atom else "."),
+        + (f"; novelty {_cost_of_novelty(kernel, formula.n_span)}" if kernel.log_of_atom else "")
+        + ("; contributions three times as much." if contributions else "."),
         "Accuracy": _accuracy(rounding, single=source.is_single),
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "

@@ -128,6 +128,8 @@ class KernelCalls:
     n_multiplications_once: int
     # log k(x, atom i), if k(x, x) is the same number for all rows.
     log_of_atom: str | None
+    # The base matrices of the kernel, and how their entries are spelled.
+    bases: tuple["BaseText", ...]
     # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
@@ -140,7 +142,7 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
     """Write the kernel between a row and the rows of a formula."""
     c, name = source.dtype, source.name
     program = formula.kernel.program
-    bases = [_BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
+    bases = [BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
     sums = [base.sum for base in bases]
 
     steps = _StatementArithmetic(source)
@@ -192,6 +194,7 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
         else f"{name}_value({', '.join(base.write_own() for base in bases)})",
         n_numbers=sum(base.width for base in prepared),
         n_multiplications_once=sum(base.n_multiplications_once for base in bases),
+        bases=tuple(bases),
         n_multiplications=steps.n_multiplications + sum(base.n_multiplications for base in bases),
         calls=steps.calls,
         n_divisions=sum(base.n_divisions for base in bases),
@@ -213,7 +216,7 @@ def _write_add_logs(source: Source) -> None:
     )
 
 
-class _BaseText:
+class BaseText:
     """One base matrix of a program in C."""
 
     def __init__(self, source: Source, formula: Formula, matrix: PairwiseMatrix, p: int) -> None:
@@ -227,14 +230,16 @@ class _BaseText:
         self.is_prepared = self.is_cosine or matrix.view.units is not None
         self.width = matrix.view.width(formula.n_features)
         self._n_columns = columns.shape[1]
+        # Where an entry k belongs among the features, in an array y.
+        self.target = f"y{self._entry('k')[1:]}"
         rows = self._write_entries(columns)
         if self.is_cosine:
             rows = unit_rows(rows)
         verb = "multiplied" if matrix.view.matrix is not None else "divided"
         self._preparation = f"{source.name}_{'unit' if self.is_cosine else verb}{p}"
         # Prepared entries are computed once a row, and not for each atom.
-        self._row_entry = f"{self.used}[k]" if self.is_prepared else self._entry_of_x
-        self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
+        self.entry_of_row = f"{self.used}[k]" if self.is_prepared else self._entry_of_x
+        self.entry_of_atom = f"{source.table(f'atoms{p}', rows)}[i][k]"
 
     def _write_entries(self, columns: Array) -> Array:
         """Write how a row in units comes from x, with the tables that it takes; return the atoms (m, p) in units.
@@ -294,13 +299,13 @@ class _BaseText:
         """Return the statements that compute the value for a row and atom i."""
         source, base = self.source, self.matrix.base
         loop = f"for (k = 0; k < {self.width}; ++k)"
-        difference = f"{self._row_entry} - {self._atom_entry}"
+        difference = f"{self.entry_of_row} - {self.entry_of_atom}"
         if base is Base.SQUARED:
             square = [f"    const {source.dtype} t = {difference};", f"    {self.sum} += t * t;"]
             return [f"{loop} {{", *square, "}"]
         if base is Base.ABSOLUTE:
             return [f"{loop} {self.sum} += {source.call('fabs', difference)};"]
-        return [f"{loop} {self.sum} += {self._row_entry} * {self._atom_entry};"]
+        return [f"{loop} {self.sum} += {self.entry_of_row} * {self.entry_of_atom};"]
 
     def write_preparation(self) -> None:
         """Write the function that gives a row in units, and for cosines scales it to length 1."""
@@ -367,7 +372,7 @@ class _BaseText:
             [
                 "int k;",
                 f"{c} sum = {source.number(0.0)};",
-                f"for (k = 0; k < {self.width}; ++k) sum += {self._row_entry} * {self._row_entry};",
+                f"for (k = 0; k < {self.width}; ++k) sum += {self.entry_of_row} * {self.entry_of_row};",
                 "return sum;",
             ],
         )

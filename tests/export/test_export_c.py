@@ -74,8 +74,9 @@ def build(tmp_path):
     """Compile a model, and answer rows with it."""
     counter = iter(range(10**6))
 
-    def build(model, *, dtype="double", threshold=None, flags=("-O1",)):
-        text, stem = to_c(model, name="kpca", dtype=dtype, threshold=threshold), tmp_path / f"kpca{next(counter)}"
+    def build(model, *, dtype="double", threshold=None, contributions=False, flags=("-O1",)):
+        text = to_c(model, name="kpca", dtype=dtype, threshold=threshold, contributions=contributions)
+        stem = tmp_path / f"kpca{next(counter)}"
         source, library = stem.with_suffix(".c"), stem.with_suffix(".so")
         source.write_text(text, encoding="ascii")
         run(COMPILER, "-std=c99", *STRICT, *flags, "-shared", "-fPIC", source, "-o", library, "-lm")
@@ -403,3 +404,73 @@ def test_a_row_is_multiplied_once_and_not_for_each_atom():
     k, q = model._snapshot().projection.shape
     # 3 for a distance and one for gamma, then the axes; and once the matrix.
     assert f"transform {k * (3 + 1 + q) + 9} multiplications, {k} exp;" in text
+
+
+def explained(library, rows, dtype):
+    """Call the function of the contributions for each row."""
+    array = np.ctypeslib.ndpointer(dtype, flags="C_CONTIGUOUS")
+    library.kpca_contributions.argtypes, library.kpca_contributions.restype = [array, array], None
+    rows = np.ascontiguousarray(rows, dtype=dtype)
+    contributions = np.full(rows.shape, np.nan, dtype=dtype)
+    for row, written in zip(rows, contributions, strict=True):
+        library.kpca_contributions(row, written)
+    return contributions.astype(np.float64)
+
+
+@pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
+def test_contributions_are_those_of_python_where_the_kernel_allows_it(kernel, build):
+    model = streamed(kernel)
+    if re.search(r"Polynomial|Sigmoid|exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*", repr(kernel)):
+        with pytest.raises(
+            ValueError, match=r"to_c: contributions under the kernel .* need derivatives, which C does not"
+        ):
+            to_c(model, contributions=True)
+        return
+    rows = probing_rows(model)
+    # In single precision, rows that are too far away for weights come sooner.
+    for dtype, tolerance in (("double", 1e-9), ("float", 5e-2)):
+        compiled = build(model, dtype=dtype, contributions=True)
+        contributions = explained(compiled.library, rows, NUMBERS[dtype])
+        beside = scales(model, rows)[1][:, None]
+        assert (np.abs(contributions - model.contributions(rows)) / beside).max() < tolerance
+
+
+def test_contributions_to_the_error_of_few_linear_atoms_are_those_of_python(build):
+    for kernel in (Linear(), 2.0 * Linear(), Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0]), Cosine()):
+        model = ApproximateKernelPCA(1, kernel=kernel, max_atoms=2).fit(drawn_rows(0))
+        rows = drawn_rows(1, 20)
+        contributions = explained(build(model, contributions=True).library, rows, np.float64)
+        np.testing.assert_allclose(contributions, model.contributions(rows), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_contributions_far_away_are_shared_without_overflow(dtype, build):
+    size = {"double": 1e100, "float": 1e15}[dtype]
+    for kernel in (RBF(0.4), RBF(0.4) + Laplacian(0.2), Matern(1.5, length_scale=1.0)):
+        library = build(streamed(kernel), dtype=dtype, contributions=True).library
+        far, missing = explained(library, [[0.0, size, 0.0], [0.0, np.nan, 0.0]], NUMBERS[dtype])
+        np.testing.assert_allclose(
+            far.sum(), 1.0 if not isinstance(kernel, type(RBF(1.0) + RBF(1.0))) else 2.0, rtol=1e-5
+        )
+        assert far[1] > 0.99 * far.sum()
+        assert np.isnan(missing).all()
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_contributions_are_also_valid_cpp(dtype, tmp_path):
+    if COMPILER_OF_CPP is None:
+        pytest.skip("no C++ compiler (c++, g++ or clang++) on the path")
+    for i, kernel in enumerate([RBF(0.4) + Laplacian(0.3), Linear().in_units([0.5, 2.0]).on([2, 0]), Cosine()]):
+        source = tmp_path / f"kpca{i}.cpp"
+        source.write_text(to_c(streamed(kernel), dtype=dtype, contributions=True), encoding="ascii")
+        run(COMPILER_OF_CPP, "-std=c++98", *STRICT, "-fsyntax-only", source)
+
+
+def test_contributions_are_written_only_where_they_are_wanted():
+    model = streamed(RBF(0.4))
+    assert "contributions" not in to_c(model)
+    text = to_c(model, name="pump", contributions=True)
+    assert "void pump_contributions(const double x[3], double y[3]);" in text
+    assert f"{16 * model.n_atoms_} bytes of arrays on the stack" in re.sub(r"\s*\n \*\s*", " ", text)
+    with pytest.raises(TypeError, match="to_c: contributions must be True or False"):
+        to_c(model, contributions="yes")
