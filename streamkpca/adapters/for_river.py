@@ -529,7 +529,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         >>> for i in range(100):
         ...     detector.learn_one({"load": i % 7})
         >>> round(detector.score_one({"load": 3}), 3), round(detector.score_one({"load": 30}), 3)
-        (0.0, 1.0)
+        (0.0, 1151.833)
         """
         if not self._features:
             return 0.0
@@ -602,8 +602,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         >>> detector = KernelPCADetector(kernel=RBF(1.0))
         >>> detector.learn_many(pd.DataFrame({"load": range(7)}))
         >>> detector.score_many(pd.DataFrame({"load": [3, 30]}, index=["mon", "tue"])).round(3)
-        mon    0.0
-        tue    1.0
+        mon       0.000
+        tue    1151.833
         Name: score, dtype: float64
         """
         frame = dataframe.into_frame(X)
