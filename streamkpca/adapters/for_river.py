@@ -547,8 +547,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Returns
         -------
         dict
-            A contribution by feature, the largest first. They are never negative and add up to the distance in feature
-            space; empty before the first row is learned.
+            A contribution by feature, the largest first. They are never negative and add up to the score; empty before
+            the first row is learned.
 
         Raises
         ------

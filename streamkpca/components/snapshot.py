@@ -186,13 +186,12 @@ class Snapshot(ReadOnlyArrays):
         return self._novelty_score.of_errors(rows, errors, explained)
 
     def shares(self, rows: Array, n_components: int | None = None) -> Array:
-        """Return the share (n, d) that each feature has in the reconstruction error of rows, see `Explainer`."""
+        """Return the share (n, d) that each feature has in the novelty of rows, or in errors, see `Explainer`."""
         program = self.kernel.program
         axes = self.axes[:, :n_components]
 
         def of_span(chunk: Array) -> Array:
-            coordinates = solve_factor(self.span_factor, program.matrix(chunk, self.span_atoms))
-            return self._span_explainer.shares(chunk, solve_transposed(self.span_factor, coordinates))
+            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
 
         def of_axes(chunk: Array) -> Array:
             coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))

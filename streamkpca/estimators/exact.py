@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, solve_transposed, squared_norms
+from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
 from streamkpca.components.charts import ResidualSpectrum
@@ -70,23 +70,25 @@ class _ExactAxes(ReadOnlyArrays):
 
     def novelty(self, rows: Array) -> Array:
         """Score how far rows are from the span of all rows."""
-        score = NoveltyScore(self.kernel, self.independent_rows, self.factor)
-        return in_chunks(score.of_rows, rows, np.empty(len(rows)))
+        return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
 
     def shares(self, rows: Array, n_components: int | None = None) -> Array:
-        """Share the reconstruction errors of rows among the features, see `Explainer`."""
+        """Share the novelty of rows, or errors, among the features, see `Explainer`."""
         program = self.kernel.program
         axes = self.projection[:, :n_components]
 
         def of_span(chunk: Array) -> Array:
-            coordinates = solve_factor(self.factor, program.matrix(chunk, self.independent_rows))
-            return self._span_explainer.shares(chunk, solve_transposed(self.factor, coordinates))
+            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
 
         def of_axes(chunk: Array) -> Array:
             projected = self._projected(program.matrix(chunk, self.atoms))[:, :n_components]
             return self._explainer.shares(chunk, self.mean_coefficients + projected @ axes.T)
 
         return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape))
+
+    @cached_property
+    def _novelty_score(self) -> NoveltyScore:
+        return NoveltyScore(self.kernel, self.independent_rows, self.factor)
 
     @cached_property
     def _span_explainer(self) -> Explainer:

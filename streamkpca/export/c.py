@@ -13,7 +13,15 @@ from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
 from streamkpca.export.c_contributions import write_contributions
-from streamkpca.export.c_kernel import WIDTH, KernelCalls, Source, write_kernel
+from streamkpca.export.c_kernel import (
+    WIDTH,
+    KernelCalls,
+    Source,
+    find_largest_logarithm,
+    no_logarithm,
+    packed_factor,
+    write_kernel,
+)
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.rounding import Rounding, measure_rounding
 
@@ -21,8 +29,6 @@ from streamkpca.export.rounding import Rounding, measure_rounding
 # roundings of single precision: smaller measurements are luck.
 _TOLERANCE = 1e-12
 _SINGLE_TOLERANCE = 4e-6
-# Below this logarithm of a kernel value, those of all atoms differ by less than rounding.
-_LEAST_LOG, _LEAST_SINGLE_LOG = -1e300, -1e30
 
 
 def to_c(
@@ -63,7 +69,8 @@ def to_c(
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or its
         numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a kernel that is not
-        linear in inner products (Polynomial, Sigmoid, products with Linear); or another argument is not as described.
+        linear in inner products (Polynomial, Sigmoid, products with Linear), or has Cosine in units of a matrix; or
+        another argument is not as described.
     NotFittedError
         No row was seen yet.
 
@@ -145,14 +152,8 @@ def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> s
     return head
 
 
-def _factor(source: Source, formula: Formula) -> str:
-    # The rows are packed up to the diagonal, which is inverted, so that solving needs no division.
-    rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
-    return source.table("factor", np.concatenate(rows))
-
-
 def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    c, s, zero, factor = source.dtype, formula.n_span, source.number(0.0), _factor(source, formula)
+    c, s, zero, factor = source.dtype, formula.n_span, source.number(0.0), packed_factor(source, formula)
     head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
     source.function(
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
@@ -184,7 +185,6 @@ def _write_novelty(source: Source, formula: Formula, kernel: KernelCalls) -> str
         returned = [f"return {source.name}_reconstruction_error(x);"]
         source.function("Novelty of a row: with this kernel, its reconstruction error.", head, returned)
         return head
-    assert kernel.log_of_atom is not None
     twice, minus_own = source.number(2.0), source.number(-own)
     source.function(
         "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
@@ -194,22 +194,19 @@ def _write_novelty(source: Source, formula: Formula, kernel: KernelCalls) -> str
             f"{c} coordinates[{s}];",
             *(declaration for declaration, _, _ in kernel.prepared),
             *(f"{call};" for _, call, _ in kernel.prepared),
-            f"const {c} *factor = {_factor(source, formula)};",
-            f"{c} largest, score, explained = {zero};",
-            f"for (i = 0; i < {s}; ++i) coordinates[i] = {kernel.log_of_atom.format(i='i')};",
-            "largest = coordinates[0];",
-            f"for (i = 1; i < {s}; ++i) largest = coordinates[i] > largest ? coordinates[i] : largest;",
+            f"const {c} *factor = {packed_factor(source, formula)};",
+            f"{c} top, score, explained = {zero};",
+            *find_largest_logarithm(source, kernel, s),
             # Infinity less infinity would be NaN.
-            f"if (largest < {source.number(_LEAST_SINGLE_LOG if source.is_single else _LEAST_LOG)})",
-            f"    return {minus_own} * {twice} * largest;",
+            f"if ({no_logarithm(source)}) return {minus_own} * {twice} * top;",
             f"for (i = 0; i < {s}; ++i) {{",
-            f"    {c} rest = {source.call('exp', 'coordinates[i] - largest')};",
+            f"    {c} rest = {source.call('exp', 'coordinates[i] - top')};",
             "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
             "    rest *= *factor++;",
             "    coordinates[i] = rest;",
             "    explained += rest * rest;",
             "}",
-            f"score = {twice} * largest + {source.call('log', 'explained')} - {source.number(math.log(own))};",
+            f"score = {twice} * top + {source.call('log', 'explained')} - {source.number(math.log(own))};",
             f"score *= {minus_own};",
             f"return score < {zero} ? {zero} : score;",
         ],
@@ -255,7 +252,7 @@ def _header(
     if contributions:
         uses += [
             f"void {name}_contributions(const {c} x[{d}], {c} y[{d}]);",
-            "    writes how much each feature adds to the squared distance; x and y must not overlap.",
+            "    writes how much each feature adds to the novelty; x and y must not overlap.",
         ]
     atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
     facts = {
@@ -267,7 +264,7 @@ def _header(
     # With several threads, sums in another order could change a digit of the header.
     with one_blas_thread():
         rounding = measure_rounding(formula)
-    # Contributions call the function of the error while they hold coordinates of their own.
+    # Contributions call the function of the novelty while they hold coordinates of their own.
     stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number * (2 if contributions else 1)
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "

@@ -5,31 +5,43 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamkpca.components.explanations import Explainer
-from streamkpca.export.c_kernel import BaseText, KernelCalls, Source
+from streamkpca.export.c_kernel import (
+    BaseText,
+    KernelCalls,
+    Source,
+    find_largest_logarithm,
+    packed_factor,
+    scaled_value,
+)
 from streamkpca.export.model import Formula
 from streamkpca.kernels.program import Arithmetic, Base
 
 
 def write_contributions(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    """Write the function that shares the error of a row among its features, and return its head.
+    """Write the function that shares the novelty of a row among its features, and return its head.
 
-    ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it.
+    ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it; or
+    of cosines in units of a matrix.
     """
     c, s, d, zero, one = source.dtype, formula.n_span, formula.n_features, source.number(0.0), source.number(1.0)
-    rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
-    factor = source.table("factor", np.concatenate(rows))
+    if kernel.log_of_atom is None:
+        value, scaling = kernel.of_atom.format(i="i"), []
+    else:
+        # As shares of the largest kernel value: weights keep their digits where these vanish.
+        value, scaling = scaled_value(source), find_largest_logarithm(source, kernel, s)
     steepness = Explainer(formula.kernel, formula.rows[:s]).steepness
     absolute = source.call("fabs", "coordinates[i]")
     lines = [
-        "int i, j, k;",
+        "int i, j, k, l;" if any(base.matrix.view.matrix is not None for base in kernel.bases) else "int i, j, k;",
         f"{c} coordinates[{s}];",
         *(declaration for declaration, _, _ in kernel.prepared),
         *(f"{call};" for _, call, _ in kernel.prepared),
-        f"const {c} *row = {factor};",
-        f"{c} largest = {zero}, total = {zero}, sum = {zero};",
+        f"const {c} *row = {packed_factor(source, formula)};",
+        f"{c} {'top, ' if scaling else ''}largest = {zero}, total = {zero}, sum = {zero};",
+        *scaling,
         # Forwards as for the error, then backwards: coefficients of the projection over the atoms.
         f"for (i = 0; i < {s}; row += ++i) {{",
-        f"    {c} rest = {kernel.of_atom.format(i='i')};",
+        f"    {c} rest = {value};",
         "    for (j = 0; j < i; ++j) rest -= row[j] * coordinates[j];",
         "    coordinates[i] = rest * row[i];",
         "}",
@@ -53,11 +65,11 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelCalls) -
         "    y[k] *= y[k];",
         "    total += y[k];",
         "}",
-        f"sum = {source.name}_reconstruction_error(x);",
+        f"sum = {source.name}_novelty(x);",
         f"for (k = 0; k < {d}; ++k) y[k] = total > {zero} ? y[k] / total * sum : total;",
     ]
     head = f"void {source.name}_contributions(const {c} x[{d}], {c} y[{d}])"
-    source.function("Share the reconstruction error of a row among its features.", head, lines)
+    source.function("Share the novelty of a row among its features.", head, lines)
     return head
 
 
@@ -72,35 +84,50 @@ def _differences(source: Source, formula: Formula, base: BaseText, p: int, root:
                 "have; leave them out (contributions=False), or combine kernels of distances with Linear and Cosine"
             )
         # The steepness is the slope itself where there are several base matrices, and one where there is one.
+        if base.is_cosine and base.matrix.view.matrix is not None:
+            raise ValueError(
+                f"to_c: contributions under the kernel {formula.kernel!r} need the lengths of rows, which C does "
+                "not keep where units are a matrix; leave them out (contributions=False), or give Cosine a unit for "
+                "each feature"
+            )
         scale = abs(slope) / root if root > 0.0 else 0.0
-        summed = f"part -= coordinates[i] * {base.entry_of_atom};"
-        start, rest = base.entry_of_row, source.call("fabs", "part")
     else:
         scale = root
-        difference = source.call("fabs", f"{base.entry_of_row} - {base.entry_of_atom}")
-        weight = f"(largest > {zero} ? {source.call('fabs', 'coordinates[i]')} / largest : {one})"
-        summed = f"part += {weight} / sum * {difference};"
-        start, rest = zero, source.call("sqrt", "part") if base.matrix.base is Base.ABSOLUTE else "part"
-    lines = [f"    {c} part = {start};", f"    for (i = 0; i < {s}; ++i) {summed}"]
-    lines.append(f"    part = {source.number(scale)} * {rest};" if scale != 1.0 else f"    part = {rest};")
+    lines, parts = [], []
+    for i, (statements, of_row, of_atom) in enumerate(base.write_numbers()):
+        parts.append(part := f"part{i}")
+        if base.matrix.base in (Base.INNER, Base.COSINE):
+            start, summed, end = of_row, f"{part} -= coordinates[i] * {of_atom};", source.call("fabs", part)
+        else:
+            weight = f"(largest > {zero} ? {source.call('fabs', 'coordinates[i]')} / largest : {one})"
+            difference = source.call("fabs", f"{of_row} - {of_atom}")
+            start, summed, end = zero, f"{part} += {weight} / sum * {difference};", part
+        lines += [*statements, f"{c} {part} = {start};", f"for (i = 0; i < {s}; ++i) {summed}"]
+        lines += [f"{part} = {end};"] if end != part else []
+    rest = parts[0]
+    if len(parts) > 1:
+        rest = " * ".join(source.call("sqrt", part) for part in parts)
+    if base.matrix.base is Base.ABSOLUTE:
+        rest = source.call("sqrt", rest)
+    lines.append(f"const {c} part = {source.number(scale)} * {rest};" if scale != 1.0 else f"const {c} part = {rest};")
     if p == 0:
-        lines.append(f"    {base.target} = part;")
+        lines.append(f"{base.target} = part;")
     else:
         # The root of a sum of squares, without overflow.
         known, ratio = base.target, f"const {c} ratio = "
         larger = f"{known} > part"
         lines += [
-            f"    if ({larger}) {{",
-            f"        {ratio}part / {known};",
-            f"        {known} *= {source.call('sqrt', f'{one} + ratio * ratio')};",
-            f"    }} else if (part > {zero}) {{",
-            f"        {ratio}{known} / part;",
-            f"        {known} = part * {source.call('sqrt', f'{one} + ratio * ratio')};",
-            "    } else {",
-            f"        {known} += part;",
-            "    }",
+            f"if ({larger}) {{",
+            f"    {ratio}part / {known};",
+            f"    {known} *= {source.call('sqrt', f'{one} + ratio * ratio')};",
+            f"}} else if (part > {zero}) {{",
+            f"    {ratio}{known} / part;",
+            f"    {known} = part * {source.call('sqrt', f'{one} + ratio * ratio')};",
+            "} else {",
+            f"    {known} += part;",
+            "}",
         ]
-    return [f"for (k = 0; k < {base.width}; ++k) {{", *lines, "}"]
+    return [f"for (k = 0; k < {base.n_columns}; ++k) {{", *(f"    {line}" for line in lines), "}"]
 
 
 def _slope(formula: Formula, p: int) -> float | None:

@@ -17,6 +17,9 @@ from streamkpca.kernels.views import FeatureView, UnitMatrix
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+# Below this logarithm of a kernel value, those of all atoms differ by less than rounding.
+_LEAST_LOG, _LEAST_SINGLE_LOG = -1e300, -1e30
+
 WIDTH = 110
 
 
@@ -216,6 +219,34 @@ def _write_add_logs(source: Source) -> None:
     )
 
 
+def packed_factor(source: Source, formula: Formula) -> str:
+    """Write the factor of a formula, row after row up to the diagonal, which is inverted; return its name."""
+    # So solving needs no division.
+    rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
+    return source.table("factor", np.concatenate(rows))
+
+
+def find_largest_logarithm(source: Source, kernel: KernelCalls, s: int) -> list[str]:
+    """Return statements that fill ``coordinates`` with logarithms of kernel values, and ``top`` with the largest."""
+    assert kernel.log_of_atom is not None
+    return [
+        f"for (i = 0; i < {s}; ++i) coordinates[i] = {kernel.log_of_atom.format(i='i')};",
+        "top = coordinates[0];",
+        f"for (i = 1; i < {s}; ++i) top = coordinates[i] > top ? coordinates[i] : top;",
+    ]
+
+
+def no_logarithm(source: Source) -> str:
+    """Spell the condition that all logarithms are so low that they differ by less than rounding."""
+    return f"top < {source.number(_LEAST_SINGLE_LOG if source.is_single else _LEAST_LOG)}"
+
+
+def scaled_value(source: Source) -> str:
+    """Spell the kernel value of atom i as a share of the largest, from logarithms."""
+    # Infinity less infinity would be NaN.
+    return f"{no_logarithm(source)} ? {source.number(1.0)} : {source.call('exp', 'coordinates[i] - top')}"
+
+
 class BaseText:
     """One base matrix of a program in C."""
 
@@ -229,9 +260,10 @@ class BaseText:
         columns = np.ascontiguousarray(matrix.view.selected(formula.rows))
         self.is_prepared = self.is_cosine or matrix.view.units is not None
         self.width = matrix.view.width(formula.n_features)
-        self._n_columns = columns.shape[1]
-        # Where an entry k belongs among the features, in an array y.
-        self.target = f"y{self._entry('k')[1:]}"
+        self.n_columns = columns.shape[1]
+        self._place = self._entry("@")
+        # Where column k belongs among the features, in an array y.
+        self.target = self._place.replace("@", "k").replace("x", "y", 1)
         rows = self._write_entries(columns)
         if self.is_cosine:
             rows = unit_rows(rows)
@@ -240,6 +272,34 @@ class BaseText:
         # Prepared entries are computed once a row, and not for each atom.
         self.entry_of_row = f"{self.used}[k]" if self.is_prepared else self._entry_of_x
         self.entry_of_atom = f"{source.table(f'atoms{p}', rows)}[i][k]"
+        self._atoms = rows
+
+    def write_numbers(self) -> list[tuple[list[str], str, str]]:
+        """Write the numbers of column k in which rows are compared with atom i, by which contributions go.
+
+        Two where a matrix is used, as in `Explainer`: the statements that it takes for a row, and the two numbers.
+        """
+        source, p, matrix = self.source, self._number, self.matrix.view.matrix
+        if matrix is None:
+            return [([], self.entry_of_row, self.entry_of_atom)]
+        lengths, unit_columns = matrix.column_lengths, matrix.unit_columns
+        if source.is_single:
+            lengths, unit_columns = single_units(lengths), single_units(unit_columns)
+        alone = source.table(f"alone{p}", self._columns * lengths)
+        changed = source.table(f"changed{p}", self._atoms @ unit_columns)
+        summed = f"change += {source.table(f'unit_columns{p}', unit_columns)}[l][k] * {self.used}[l];"
+        return [
+            (
+                [],
+                f"{source.table(f'lengths{p}', lengths)}[k] * {self._entry_of_x.replace('[l]', '[k]')}",
+                f"{alone}[i][k]",
+            ),
+            (
+                [f"{source.dtype} change = {source.number(0.0)};", f"for (l = 0; l < {self.width}; ++l) {summed}"],
+                "change",
+                f"{changed}[i][k]",
+            ),
+        ]
 
     def _write_entries(self, columns: Array) -> Array:
         """Write how a row in units comes from x, with the tables that it takes; return the atoms (m, p) in units.
@@ -249,13 +309,14 @@ class BaseText:
         source, p, view = self.source, self._number, self.matrix.view
         is_distance = self.matrix.base in (Base.SQUARED, Base.ABSOLUTE)
         index = "k" if view.matrix is None else "l"
-        entry, rows = self._entry(index), columns
+        entry, rows = self._place.replace("@", index), columns
         if is_distance and (source.is_single or view.matrix is not None):
             # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
             centre = single_centre(columns)
             if centre.any():
                 entry = f"({entry} - {source.table(f'centre{p}', centre)}[{index}])"
                 rows = columns - centre
+        self._columns = rows
         if view.matrix is not None:
             factors = single_units(view.matrix.entries) if source.is_single else view.matrix.entries
             # What is small beside the rest of its column may become 0, but not the whole column.
@@ -265,7 +326,7 @@ class BaseText:
             self._entry_of_x = entry
             self._filling = [
                 f"u[k] = {source.number(0.0)};",
-                f"for (l = 0; l < {self._n_columns}; ++l) u[k] += {table}[k][l] * {entry};",
+                f"for (l = 0; l < {self.n_columns}; ++l) u[k] += {table}[k][l] * {entry};",
             ]
             return FeatureView(units=UnitMatrix(factors)).of(rows)
         if view.divisors is not None:
@@ -288,7 +349,7 @@ class BaseText:
     @property
     def n_multiplications_once(self) -> int:
         """Number of multiplications for a row, before any atom."""
-        return 0 if self.matrix.view.matrix is None else self.width * self._n_columns
+        return 0 if self.matrix.view.matrix is None else self.width * self.n_columns
 
     @property
     def preparing_call(self) -> str:
@@ -380,9 +441,9 @@ class BaseText:
 
     def _entry(self, index: str) -> str:
         columns = self.matrix.view.columns
-        if columns is None or columns == tuple(range(self._n_columns)):
+        if columns is None or columns == tuple(range(self.n_columns)):
             return f"x[{index}]"
-        if columns == tuple(range(columns[0], columns[0] + self._n_columns)):
+        if columns == tuple(range(columns[0], columns[0] + self.n_columns)):
             return f"x[{columns[0]} + {index}]"
         return f"x[{self.source.positions(f'columns{self._number}', np.array(columns))}[{index}]]"
 

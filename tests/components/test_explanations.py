@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from exports import EXPORTABLE, OF_THE_CALLER, PRIMITIVES, drawn_rows, probing_rows, streamed
+from exports import EXPORTABLE, MATRIX, OF_THE_CALLER, PRIMITIVES, drawn_rows, probing_rows, streamed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,23 +30,22 @@ def test_contributions_are_not_negative_and_add_up_to_the_novelty(kernel):
     rows = probing_rows(model)
     for n_components in (None, 0, 2):
         contributions = model.contributions(rows, n_components)
-        errors = model.reconstruction_error(rows, n_components)
+        errors = model.novelty(rows) if n_components is None else model.reconstruction_error(rows, n_components)
         assert contributions.shape == rows.shape
         assert (contributions >= 0.0).all()
         np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_components", [None, 0, 1, 2])
-def test_every_estimator_shares_the_error_that_it_measures(n_components):
+def test_every_estimator_shares_the_novelty_or_the_error_that_it_measures(n_components):
     rows = drawn_rows(0, 60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         models = estimators(Laplacian(0.5), rows)
     for model in models:
         contributions = model.contributions(rows, n_components)
-        np.testing.assert_allclose(
-            contributions.sum(axis=1), model.reconstruction_error(rows, n_components), rtol=1e-12, atol=1e-14
-        )
+        errors = model.novelty(rows) if n_components is None else model.reconstruction_error(rows, n_components)
+        np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("q", [0, 1, 2])
@@ -137,7 +136,9 @@ def test_a_feature_far_away_adds_nearly_everything(kernel):
     for size in (30.0, 1e4, 1e60):
         (contributions,) = model.contributions([[0.3, size, -0.5]])
         if not isinstance(kernel, Cosine | Linear):
-            assert contributions[1] > 0.95 * contributions.sum() > 0.9
+            assert contributions[1] > 0.95 * contributions.sum()
+        # The novelty goes on growing, and rounding is relative to its size.
+        np.testing.assert_allclose(contributions.sum(), model.novelty([[0.3, size, -0.5]]), rtol=1e-12)
         assert np.isfinite(contributions).all()
 
 
@@ -146,6 +147,87 @@ def test_a_kernel_of_several_parts_counts_each_by_its_steepness():
     model = streamed(RBF(0.5).on([0]) + 1e-6 * Linear().on([1]) + RBF(1e-9).on([2]), rows, tolerance=1e-12)
     contributions = model.contributions([[3.0, 3.0, 3.0]])[0]
     assert contributions[0] > 0.999 * contributions.sum()
+
+
+def differences(model, x, matrix):
+    """Return mean sizes of products of a matrix with the difference of a row from those its projection is made of."""
+    kernel, atoms = model.kernel_, model.atoms_
+    c = np.abs(np.linalg.solve(kernel.matrix(atoms), kernel.matrix(atoms, [x])[:, 0]))
+    return c @ np.abs((x - atoms) @ matrix.T) / c.sum()
+
+
+@pytest.mark.parametrize("of", [RBF(0.4), Matern(1.5), Laplacian(0.4)], ids=repr)
+def test_in_units_of_a_matrix_terms_of_the_squared_length_count(of):
+    model, rows = streamed(of.in_units(MATRIX), atoms="rows", max_atoms=8), 2.0 * drawn_rows(1, 20)
+    product = MATRIX.T @ MATRIX
+    for x, contributions in zip(rows, model.contributions(rows), strict=True):
+        alone, changed = differences(model, x, np.eye(3)), differences(model, x, product)
+        expected = np.sqrt(alone * changed) if isinstance(of, Laplacian) else alone * changed
+        np.testing.assert_allclose(contributions / contributions.sum(), expected / expected.sum(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("of", [*PRIMITIVES, *OF_THE_CALLER], ids=repr)
+def test_a_diagonal_matrix_gives_the_contributions_of_its_units(of):
+    units, rows = np.array([0.5, 2.0, 4.0]), 2.0 * drawn_rows(1, 20)
+    plain = streamed(of.in_units(units)).contributions(rows)
+    multiplied = streamed(of.in_units(np.diag(1.0 / units))).contributions(rows)
+    np.testing.assert_allclose(multiplied, plain, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("of", [RBF(0.4), Linear(), Cosine(), Laplacian(0.4)], ids=repr)
+def test_features_that_a_matrix_does_not_look_at_add_nothing(of):
+    # The kernel sees the third row of the product alone, which the second feature is not part of.
+    model = streamed(of.on([2, 0]).in_units([[1.0, 0.0, 0.5], [0.3, 1.0, 0.2], [0.4, 0.0, 1.0]]))
+    contributions = model.contributions(3.0 * drawn_rows(1, 20))
+    assert not contributions[:, 1].any()
+    assert contributions[:, [0, 2]].any()
+
+
+@pytest.mark.parametrize("of", [Linear(), Cosine()], ids=repr)
+def test_inner_products_in_units_of_a_matrix_compare_rows_with_their_projections(of):
+    rows, queries = drawn_rows(0, 60, 5), drawn_rows(1, 20, 5)
+    matrix = np.eye(5) + 0.3 * drawn_rows(2, 5, 5)
+    model = ApproximateKernelPCA(1, kernel=of.in_units(matrix), max_atoms=2).fit(rows)
+    atoms, seen = model.atoms_ @ matrix.T, queries @ matrix.T
+    inside = np.linalg.lstsq(atoms.T, seen.T)[0].T @ model.atoms_
+    apart = queries - inside
+    shares = np.abs(apart * (apart @ matrix.T @ matrix))
+    shares /= shares.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.contributions(queries), shares * model.novelty(queries)[:, None], rtol=1e-9)
+
+
+@pytest.mark.parametrize("of", [RBF(0.4), Linear(), Cosine(), Laplacian(0.4)], ids=repr)
+@pytest.mark.parametrize("size", [1e-60, 1e60])
+def test_entries_of_matrices_whose_squares_are_no_floats(of, size):
+    matrix = MATRIX / [size, 1.0, 1.0]
+    expected = streamed(of.in_units(MATRIX)).contributions(drawn_rows(1, 20))
+    scaled = [size, 1.0, 1.0]
+    given = streamed(of.in_units(matrix), drawn_rows(0) * scaled).contributions(drawn_rows(1, 20) * scaled)
+    np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_in_whitened_units_the_feature_that_others_do_not_explain_adds_most():
+    rows = np.random.default_rng(0).normal(size=(2000, 6))
+    rows[:, 1] = rows[:, 0] + 0.1 * rows[:, 1]
+    for kernel in (RBF(), Matern(1.5), Laplacian()):
+        model = StreamingKernelPCA(kernel=kernel.in_units("whitened")).partial_fit(rows)
+        strange = rows[:50].copy()
+        strange[:, 4] += 8.0
+        assert (model.contributions(strange).argmax(axis=1) == 4).mean() > 0.9
+        # Small beside the spread of each of the two, but not beside their difference.
+        broken = 0.3 * rows[:50]
+        broken[:, 1] += 2.0
+        assert (model.contributions(broken)[:, :2].sum(axis=1) > 0.8 * model.novelty(broken)).mean() > 0.9
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.4), RBF(0.4) + Laplacian(0.2), Matern(2.5, length_scale=1.0)])
+def test_far_away_rows_are_compared_with_the_nearest_atoms_where_kernel_values_vanish(kernel):
+    far = np.array([50000.0, 0.0, 0.0])
+    model = streamed(kernel, np.concatenate([drawn_rows(0), drawn_rows(1) + far]), max_atoms=40, atoms="rows")
+    x = far + np.array([0.0, 5000.0, 0.0])
+    assert kernel.matrix(model.atoms_, [x]).max() < 1e-200
+    (contributions,) = model.contributions([x])
+    assert contributions.argmax() == 1
 
 
 def test_rows_have_the_same_contributions_in_any_company():
@@ -160,9 +242,9 @@ def test_rows_have_the_same_contributions_in_any_company():
 def test_any_row_has_finite_contributions_that_add_up(kernel, seed, size):
     model = streamed(kernel, drawn_rows(0, 100))
     rows = size * drawn_rows(seed, 5)
-    contributions, errors = model.contributions(rows), model.reconstruction_error(rows)
+    contributions, novelty = model.contributions(rows), model.novelty(rows)
     assert (contributions >= 0.0).all()
-    np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12)
+    np.testing.assert_allclose(contributions.sum(axis=1), novelty, rtol=1e-12)
 
 
 def test_a_model_without_atoms_explains_by_the_row_itself():

@@ -427,16 +427,40 @@ def test_contributions_are_those_of_python_where_the_kernel_allows_it(kernel, bu
             to_c(model, contributions=True)
         return
     rows = probing_rows(model)
-    # In single precision, rows that are too far away for weights come sooner.
-    for dtype, tolerance in (("double", 1e-9), ("float", 5e-2)):
+    for dtype, tolerance in (("double", 1e-9), ("float", 1e-3)):
         compiled = build(model, dtype=dtype, contributions=True)
         contributions = explained(compiled.library, rows, NUMBERS[dtype])
-        beside = scales(model, rows)[1][:, None]
+        beside = (scales(model, rows)[1] + model.novelty(rows))[:, None]
         assert (np.abs(contributions - model.contributions(rows)) / beside).max() < tolerance
+        # Their sum is the novelty that the same file gives.
+        novelty = compiled.answers(rows)[2]
+        np.testing.assert_array_less(np.abs(contributions.sum(axis=1) - novelty) / beside[:, 0], tolerance / 100)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("double", 1e-9), ("float", 1e-3)])
+@pytest.mark.parametrize("of", [RBF("spread"), Laplacian("spread"), Linear()], ids=repr)
+def test_contributions_in_whitened_units_of_features_far_from_the_origin(of, dtype, tolerance, build):
+    rows = drawn_rows(0, 400, 6)
+    rows[:, 1:] += 0.8 * rows[:, :-1]
+    rows = ((rows + 5.0) * 10.0 ** np.linspace(-3, 5, 6)).astype(np.float32).astype(np.float64)
+    model = streamed(of.in_units("whitened"), rows, max_atoms=3)
+    contributions = explained(build(model, dtype=dtype, contributions=True).library, rows[:50], NUMBERS[dtype])
+    beside = (scales(model, rows[:50])[1] + model.novelty(rows[:50]))[:, None]
+    assert (np.abs(contributions - model.contributions(rows[:50])) / beside).max() < tolerance
+
+
+def test_contributions_under_cosines_in_units_of_a_matrix_are_refused():
+    model = streamed(RBF(0.4) + Cosine().in_units(MATRIX))
+    with pytest.raises(
+        ValueError, match=r"to_c: contributions under .* need the lengths of rows, which C does not keep"
+    ):
+        to_c(model, contributions=True)
+    assert to_c(model)
 
 
 def test_contributions_to_the_error_of_few_linear_atoms_are_those_of_python(build):
-    for kernel in (Linear(), 2.0 * Linear(), Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0]), Cosine()):
+    units = Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0])
+    for kernel in (Linear(), 2.0 * Linear(), units, Cosine(), Linear().on([2, 0]).in_units(MATRIX)):
         model = ApproximateKernelPCA(1, kernel=kernel, max_atoms=2).fit(drawn_rows(0))
         rows = drawn_rows(1, 20)
         contributions = explained(build(model, contributions=True).library, rows, np.float64)
@@ -449,10 +473,8 @@ def test_contributions_far_away_are_shared_without_overflow(dtype, build):
     for kernel in (RBF(0.4), RBF(0.4) + Laplacian(0.2), Matern(1.5, length_scale=1.0)):
         library = build(streamed(kernel), dtype=dtype, contributions=True).library
         far, missing = explained(library, [[0.0, size, 0.0], [0.0, np.nan, 0.0]], NUMBERS[dtype])
-        np.testing.assert_allclose(
-            far.sum(), 1.0 if not isinstance(kernel, type(RBF(1.0) + RBF(1.0))) else 2.0, rtol=1e-5
-        )
-        assert far[1] > 0.99 * far.sum()
+        assert np.isfinite(far).all()
+        assert far[1] > 0.99 * far.sum() > 100.0
         assert np.isnan(missing).all()
 
 
@@ -460,7 +482,9 @@ def test_contributions_far_away_are_shared_without_overflow(dtype, build):
 def test_contributions_are_also_valid_cpp(dtype, tmp_path):
     if COMPILER_OF_CPP is None:
         pytest.skip("no C++ compiler (c++, g++ or clang++) on the path")
-    for i, kernel in enumerate([RBF(0.4) + Laplacian(0.3), Linear().in_units([0.5, 2.0]).on([2, 0]), Cosine()]):
+    for i, kernel in enumerate(
+        [RBF(0.4) + Laplacian(0.3), Linear().in_units(MATRIX), Cosine(), RBF(0.4).in_units(MATRIX)]
+    ):
         source = tmp_path / f"kpca{i}.cpp"
         source.write_text(to_c(streamed(kernel), dtype=dtype, contributions=True), encoding="ascii")
         run(COMPILER_OF_CPP, "-std=c++98", *STRICT, "-fsyntax-only", source)
