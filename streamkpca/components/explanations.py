@@ -39,7 +39,7 @@ class Explainer:
     the term counts for feature j: the product of |W_j e_j|, the length if no other feature differed, and of
     |(W^T W e)_j| / |W_j|, the length that a change of feature j alone can take away, with the columns W_j. The first
     factor alone is often large for features that vary together [2]_. With whitened units, the feature of a simulated
-    fault came first in 82% to 100% for this product, in 10% to 96% for the first factor, 87% to 100% for the second and
+    fault came first in 82% to 100% for this product, in 10% to 96% for the first factor, 93% to 100% for the second and
     84% to 100% for the whitened coordinates as if each were its feature. But for labels of events on 3 and on 4
     servers, the features named first were right in 52% and 84%, 54% and 93%, 43% and 67%, and 43% and 76%. Without
     negative terms, it was 60% to 100%, 49% and 78%.
