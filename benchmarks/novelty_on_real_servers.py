@@ -48,7 +48,7 @@ def streaming(kernel: Any, *, learn: bool) -> Method:
         scores = np.empty(len(test))
         for start in range(0, len(test), BLOCK):
             block = test[start : start + BLOCK]
-            scores[start : start + BLOCK] = -model.score_samples(block)
+            scores[start : start + BLOCK] = model.novelty(block)
             if learn:
                 model.partial_fit(block)
         return scores

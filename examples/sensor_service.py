@@ -23,6 +23,8 @@ A payload is a JSON list of numbers of comparable scale; null, NaN and infinity 
 counts. Any other payload is counted as malformed and acknowledged; if it has no number, it is counted twice if a kill
 falls between its checkpoint and its acknowledgement.
 
+An alarm names the three features that add most to the novelty, by their positions in the message, counted from 0.
+
 Step by step, on one machine (Debian's packages ``mosquitto`` and ``mosquitto-clients``):
 
 1. In a checkout: ``pip install '.[service]'``, because it needs the extra ``service``
@@ -76,6 +78,7 @@ Array = npt.NDArray[np.float64]
 FOR_EVER = 0xFFFFFFFF
 MOST_MISSING = 1000
 ROWS_BETWEEN_THRESHOLDS = 1000
+FEATURES_IN_ALARM = 3
 log = logging.getLogger("sensor_service")
 
 
@@ -227,9 +230,12 @@ class Service:
         try:
             if number is None:
                 raise ValueError("expected a user property 'number'")
-            row, novelty = row_of(payload, self.options.n_features), 0.0
+            row, novelty, features = row_of(payload, self.options.n_features), 0.0, []
             if self.threshold is not None and np.isfinite(row).all():
                 novelty = float(self.model.novelty([row])[0])
+                if novelty > self.threshold:
+                    # Explained before the model learns it, and later finds it less novel.
+                    features = np.argsort(-self.model.contributions([row])[0])[:FEATURES_IN_ALARM].tolist()
             self.model.partial_fit([row])
         except ValueError as error:
             self.counts["malformed"] += 1
@@ -237,7 +243,13 @@ class Service:
             return
         if self.threshold is not None and novelty > self.threshold:
             self.counts["alarms"] += 1
-            alarm = {"topic": topic, "number": number, "novelty": novelty, "threshold": self.threshold}
+            alarm = {
+                "topic": topic,
+                "number": number,
+                "novelty": novelty,
+                "threshold": self.threshold,
+                "features": features,
+            }
             self._publish(json.dumps(alarm))
         n_learned = self.n_rows - self.model.n_rows_rejected_
         if self.n_rows % ROWS_BETWEEN_THRESHOLDS == 0 and n_learned >= self.options.alarms_after:

@@ -92,13 +92,18 @@ def scales(model: Any, rows: Array) -> tuple[Array, Array]:
     return np.sqrt(np.maximum(own, level))[:, None], np.maximum(own, 1e-300)
 
 
-def assert_same_answers(model: Any, rows: Array, projections: Array, errors: Array, *, tolerance: float) -> None:
+def assert_same_answers(
+    model: Any, rows: Array, projections: Array, errors: Array, novelty: Array, *, tolerance: float
+) -> None:
     """Compare the answers of an export with those of the model."""
     beside, off = scales(model, rows)
     assert projections.shape == model.transform(rows).shape
     assert errors.shape == (len(rows),)
     np.testing.assert_array_less(np.abs(projections - model.transform(rows)) / beside, tolerance)
     np.testing.assert_array_less(np.abs(errors - model.reconstruction_error(rows)) / off, tolerance)
+    expected = model.novelty(rows)
+    assert novelty.shape == (len(rows),)
+    np.testing.assert_array_less(np.abs(novelty - expected) / (off + expected), tolerance)
 
 
 def exportable_kernels() -> st.SearchStrategy[Kernel]:

@@ -276,8 +276,8 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
         >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
         >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
-        >>> bool((model.reconstruction_error(X) < 0.1).mean().compute() > 0.9)
-        True
+        >>> model.reconstruction_error(X, n_components=1).chunks
+        ((1000, 1000, 1000, 1000),)
         """
         if not is_dask_collection(X):
             return super().reconstruction_error(X, n_components, active_only=active_only)
@@ -316,6 +316,81 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         if not is_dask_collection(X):
             return super().novelty(X)
         return self._apply(X, _StreamingKernelPCA.novelty)
+
+    def contributions(self, X: Any, n_components: int | None = None) -> Any:
+        """Measure how much each feature adds to the novelty of rows.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+        n_components : int or None
+            As for `streamkpca.StreamingKernelPCA.contributions`.
+
+        Returns
+        -------
+        dask Array of shape (n, d), DataFrame with the same index, or Bag; ndarray of shape (n, d)
+            Contributions, which add up to the novelty of each row; with a number of axes, to the reconstruction error.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.contributions`; errors in the rows are raised on computing.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
+        >>> model.contributions(X).chunks
+        ((1000, 1000, 1000, 1000), (3,))
+        """
+        if not is_dask_collection(X):
+            return super().contributions(X, n_components)
+        method = partial(_StreamingKernelPCA.contributions, n_components=n_components)
+        # A wrong n_components is refused now, not when rows are computed.
+        self._checked_axes(n_components, "contributions", self._fitted("contributions"))
+        return self._apply(X, method, self._feature_names() or [f"x{i}" for i in range(self.n_features_in_)])
+
+    def hotelling_t2(self, X: Any, n_components: int | None = None) -> Any:
+        """Measure how far rows are from the centre along the axes, in units of the variance along each.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+        n_components : int or None
+            As for `streamkpca.StreamingKernelPCA.hotelling_t2`.
+
+        Returns
+        -------
+        dask Array of shape (n,), Series with the same index, or Bag; ndarray of shape (n,)
+            T^2 of each row.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.hotelling_t2`; errors in the rows are raised on computing.
+
+        Warns
+        -----
+        LocalKernelWarning
+            As `streamkpca.StreamingKernelPCA.hotelling_t2`, on computing.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, kernel="linear").fit(X)
+        >>> bool((model.hotelling_t2(X) > model.control_limits(0.99).t2).mean().compute() < 0.03)
+        True
+        """
+        if not is_dask_collection(X):
+            return super().hotelling_t2(X, n_components)
+        method = partial(_StreamingKernelPCA.hotelling_t2, n_components=n_components)
+        # A wrong n_components is refused now, not when rows are computed.
+        self._checked_axes(n_components, "hotelling_t2", self._fitted("hotelling_t2"))
+        return self._apply(X, method)
 
     def score_samples(self, X: Any) -> Any:
         """Score how familiar rows are: the higher the score, the better the model represents the row.

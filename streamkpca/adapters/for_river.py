@@ -529,12 +529,52 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         >>> for i in range(100):
         ...     detector.learn_one({"load": i % 7})
         >>> round(detector.score_one({"load": 3}), 3), round(detector.score_one({"load": 30}), 3)
-        (0.0, 1.0)
+        (0.0, 1151.833)
         """
         if not self._features:
             return 0.0
         row = self._row(x, self._features, "score_one")
         return float(self._scores(row)[0])
+
+    def explain_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
+        """Measure how much each feature adds to the novelty of a row: why its score is high.
+
+        Parameters
+        ----------
+        x : dict
+            Numbers by feature.
+
+        Returns
+        -------
+        dict
+            A contribution by feature, the largest first. They are never negative and add up to the score; empty before
+            the first row is learned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A feature is not a finite number.
+
+        See Also
+        --------
+        streamkpca.StreamingKernelPCA.contributions : How they are measured.
+
+        Examples
+        --------
+        >>> from streamkpca.adapters.for_river import KernelPCADetector
+        >>> from streamkpca.kernels import RBF
+        >>> detector = KernelPCADetector(kernel=RBF(0.1))
+        >>> for i in range(100):
+        ...     detector.learn_one({"load": i % 7, "heat": 3.0 * (i % 7)})
+        >>> {name: round(part) for name, part in detector.explain_one({"load": 40.0, "heat": 6.0}).items()}
+        {'load': 237, 'heat': 23}
+        """
+        if not self._features:
+            return {}
+        row = self._row(x, self._features, "explain_one")
+        contributions = self._model.contributions(row, self.n_components)[0].tolist()
+        parts = zip(self._features, contributions, strict=True)
+        return dict(sorted(parts, key=lambda part: part[1], reverse=True))
 
     def score_many(self, X: Any) -> Any:
         """Score a mini-batch.
@@ -562,8 +602,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         >>> detector = KernelPCADetector(kernel=RBF(1.0))
         >>> detector.learn_many(pd.DataFrame({"load": range(7)}))
         >>> detector.score_many(pd.DataFrame({"load": [3, 30]}, index=["mon", "tue"])).round(3)
-        mon    0.0
-        tue    1.0
+        mon       0.000
+        tue    1151.833
         Name: score, dtype: float64
         """
         frame = dataframe.into_frame(X)

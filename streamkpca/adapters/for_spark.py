@@ -112,7 +112,7 @@ def score_batches(model: StreamingKernelPCA, batches: Iterable["pa.RecordBatch"]
     >>> model = StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
     >>> (scores,) = for_spark.score_batches(model, [pa.record_batch({"load": [0.0, 30.0]})])
     >>> scores["novelty"].to_numpy().round(3)
-    array([0., 1.])
+    array([   0.   , 1681.855])
     """
     for batch in batches:
         novelty = model.novelty(_rows(batch)) if batch.num_rows else np.empty(0)

@@ -178,9 +178,8 @@ def fit() -> None:
 def score() -> None:
     """Learn --train, or read a saved --model, then measure how novel each row of FILE is (- for standard input).
 
-    The novelty of a row grows with its distance, in feature space, to the span of the atoms: near them it is the
-    squared distance, and far away it goes on growing. Rows above a threshold are alarms; the share --quantile of rows
-    like those learned stays below it.
+    The novelty of a row is the squared distance, in feature space, to the span of the atoms, on a scale that goes on
+    growing far away. Rows above a threshold are alarms; the share --quantile of rows like those learned stays below it.
 
     With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
     whenever its file is replaced, as by fit --follow, unless --save writes its projections.

@@ -6,6 +6,8 @@
 * `spectrum`: principal axes and eigenvalues from moments, and bounds of the eigenvalues.
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
 * `snapshot`: the immutable result, which projects rows and measures their distance; `preimages` inverts projections.
-* `novelty`: the novelty score, which keeps its scale where kernel values vanish.
+* `novelty`: the novelty score, which keeps its scale where kernel values vanish; `explanations` shares it among the
+  features.
+* `charts`: limits of control charts.
 * `certificates`: intervals of the captured energy, and novelty thresholds.
 """

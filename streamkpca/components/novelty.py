@@ -1,11 +1,12 @@
 """The novelty score: the reconstruction error on a scale that does not end where kernel values vanish."""
 
+import math
 import sys
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import solve_factor, squared_norms
+from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.logarithms import log_matrix
 
@@ -31,9 +32,10 @@ class NoveltyScore:
         self._program = kernel.program
         self._atoms = atoms
         self._factor = factor
-        self._own = 0.0
+        self._own = self._least = 0.0
         if kernel.is_stationary and len(atoms):
             self._own = float(self._program.diagonal(np.zeros((1, atoms.shape[1])))[0])
+            self._least = max(_LEAST_SHARE * self._own, _LEAST_ENERGY)
 
     def of_rows(self, rows: Array) -> Array:
         """Score rows (n, d): (n,), O(m (d + m)) a row."""
@@ -51,20 +53,50 @@ class NoveltyScore:
         if len(far):
             with np.errstate(all="ignore"):
                 scores[far] = -own * np.log(explained[far] / own)
-            hidden = far[explained[far] < max(_LEAST_SHARE * own, _LEAST_ENERGY)]
+            hidden = far[explained[far] < self._least]
             if len(hidden):
                 scores[hidden] = self._of_logarithms(rows[hidden])
         return scores
 
+    def of_few(self, rows: Array, errors: Array, explained: Array) -> Array:
+        """Score rows as `of_errors` does, up to rounding; for a single row, numpy's calls take twice as long."""
+        own = self._own
+        if own == 0.0:
+            return errors
+        scores = np.empty(len(rows))
+        for i, (error, energy) in enumerate(zip(errors.tolist(), explained.tolist(), strict=True)):
+            if error <= 0.5 * own:
+                scores[i] = -own * math.log1p(-error / own)
+            elif energy >= self._least:
+                scores[i] = -own * math.log(energy / own)
+            else:
+                scores[i] = self._of_logarithms(rows[i : i + 1])[0]
+        return scores
+
+    def coefficients(self, rows: Array) -> Array:
+        """Return the coefficients (n, m) of projections over the atoms; for rows far away, up to a factor for each."""
+        values = self._program.matrix(rows, self._atoms)
+        if self._own > 0.0:
+            hidden = np.flatnonzero(values.max(axis=1) < self._least)
+            if len(hidden):
+                values[hidden] = self._scaled_values(rows[hidden])[0]
+        return solve_transposed(self._factor, solve_factor(self._factor, values))
+
     def _of_logarithms(self, rows: Array) -> Array:
         """Score rows far away (n, d); what exceeds the largest float, or rows whose distances do, get that float."""
-        values = log_matrix(self._program, rows, self._atoms)
-        largest = values.max(axis=1)
+        values, largest = self._scaled_values(rows)
         with np.errstate(all="ignore"):
-            np.exp(values - largest[:, None], out=values)
-            values[np.isneginf(largest)] = 1.0
             coordinates = solve_factor(self._factor, values)
             coordinates *= np.sqrt(self._own)
             scores = -self._own * (2.0 * (largest - np.log(self._own)) + np.log(squared_norms(coordinates)))
         finite: Array = np.minimum(scores, sys.float_info.max)
         return finite
+
+    def _scaled_values(self, rows: Array) -> tuple[Array, Array]:
+        """Return kernel values (n, m) of rows (n, d), divided by the largest of each row, and its logarithm (n,)."""
+        values = log_matrix(self._program, rows, self._atoms)
+        largest = values.max(axis=1)
+        with np.errstate(all="ignore"):
+            np.exp(values - largest[:, None], out=values)
+        values[np.isneginf(largest)] = 1.0
+        return values, largest

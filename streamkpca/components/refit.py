@@ -6,8 +6,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import eigvalsh
 
-from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
+from streamkpca._core.linalg import independent_span, restrict_factor, solve_factor, solve_transposed, squared_norms
 from streamkpca._core.parameters import (
     check_choice,
     check_flag,
@@ -16,6 +17,7 @@ from streamkpca._core.parameters import (
     check_noise_variance,
     is_real,
 )
+from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
@@ -330,6 +332,32 @@ def refit(
         total_weight=moments.total_weight,
         unexplained_energy_ratio=max(moments.losses.total, 0.0) / moments.energy if moments.energy > 0.0 else 0.0,
     )
+
+
+def residual_spectrum(
+    snapshot: Snapshot, candidates: Candidates, moments: Moments, n_components: int, *, center: bool
+) -> ResidualSpectrum:
+    """Describe the variance of the rows beside the leading axes of a snapshot, by moments that may be later, O(m^3)."""
+    divisor = covariance_divisor(moments, center=center)
+    mean_energy, total = moments.mean_energy, moments.total_weight
+    n_effective = total**2 / moments.total_squared_weight if total > 0.0 else 0.0
+    if divisor == 0.0:
+        return ResidualSpectrum.of(np.zeros(0), 0.0, mean_energy, n_effective)
+    if candidates.are_atoms:
+        values = snapshot.kernel.program.matrix(snapshot.active_atoms, candidates.rows)
+        active = solve_factor(candidates.coordinates, values)
+    else:
+        used = np.flatnonzero(snapshot.weights)
+        active = candidates.coordinates[used[independent_span(candidates.coordinates[used])[0]]]
+    # The axes and the centre are combinations of the active atoms.
+    axes = active.T @ snapshot.projection[:, :n_components]
+    centre = active.T @ solve_transposed(snapshot.factor, snapshot.mean[None])[0]
+    mean = moments.centre(center=center)
+    off = mean - centre
+    beside = (moments.second - total * np.outer(mean, mean)) / divisor + np.outer(off, off)
+    beside = beside - axes @ (axes.T @ beside)
+    beside = beside - (beside @ axes) @ axes.T
+    return ResidualSpectrum.of(eigvalsh(beside), moments.losses.total / divisor, mean_energy, n_effective)
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:

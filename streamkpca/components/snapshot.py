@@ -17,6 +17,7 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
+from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
@@ -176,13 +177,37 @@ class Snapshot(ReadOnlyArrays):
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
-                return self._novelty_score.of_errors(rows, *few)
+                return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
         return self._novelty_score.of_errors(rows, errors, explained)
+
+    def shares(self, rows: Array, n_components: int | None = None) -> Array:
+        """Return the share (n, d) that each feature has in the novelty of rows, or in errors, see `Explainer`."""
+        program = self.kernel.program
+        axes = self.axes[:, :n_components]
+
+        def of_span(chunk: Array) -> Array:
+            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
+
+        def of_axes(chunk: Array) -> Array:
+            coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))
+            projected = self.mean + ((coordinates - self.mean) @ axes) @ axes.T
+            return self._active_explainer.shares(chunk, solve_transposed(self.factor, projected))
+
+        with one_blas_thread():
+            return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape))
+
+    @cached_property
+    def _span_explainer(self) -> Explainer:
+        return Explainer(self.kernel, self.span_atoms)
+
+    @cached_property
+    def _active_explainer(self) -> Explainer:
+        return Explainer(self.kernel, self.active_atoms)
 
     def inverse_transform(self, projections: Array) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""

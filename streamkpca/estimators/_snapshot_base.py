@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.validation import Names
-from streamkpca.components.refit import Candidates, trace_sparsity
+from streamkpca.components.charts import ResidualSpectrum
+from streamkpca.components.refit import Candidates, residual_spectrum, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.weights import Optimiser, SparsityPath
 from streamkpca.dictionary.basis import origins_of
@@ -210,6 +211,11 @@ class SnapshotEstimator(Estimator):
 
     def _fitted_snapshot(self, request: str) -> Snapshot:
         return cast(Snapshot, self._fitted(request))
+
+    def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
+        snapshot, learned = self._fitted_snapshot("control_limits"), self._refit_input()
+        assert learned is not None
+        return residual_spectrum(snapshot, *learned, n_components, center=self.center)
 
     def _checked_optimiser(self) -> Optimiser:
         """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""

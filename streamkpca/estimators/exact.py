@@ -11,6 +11,8 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca.components.charts import ResidualSpectrum
+from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
@@ -29,6 +31,7 @@ class _ExactAxes(ReadOnlyArrays):
 
     kernel: Kernel
     atoms: Array
+    weights: Array  # of the rows
     mean_coefficients: Array  # the centre as a combination of rows; zeros without centring
     mean_energy: float  # squared length of the centre
     projection: Array
@@ -67,8 +70,44 @@ class _ExactAxes(ReadOnlyArrays):
 
     def novelty(self, rows: Array) -> Array:
         """Score how far rows are from the span of all rows."""
-        score = NoveltyScore(self.kernel, self.independent_rows, self.factor)
-        return in_chunks(score.of_rows, rows, np.empty(len(rows)))
+        return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
+
+    def shares(self, rows: Array, n_components: int | None = None) -> Array:
+        """Share the novelty of rows, or errors, among the features, see `Explainer`."""
+        program = self.kernel.program
+        axes = self.projection[:, :n_components]
+
+        def of_span(chunk: Array) -> Array:
+            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
+
+        def of_axes(chunk: Array) -> Array:
+            projected = self._projected(program.matrix(chunk, self.atoms))[:, :n_components]
+            return self._explainer.shares(chunk, self.mean_coefficients + projected @ axes.T)
+
+        return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape))
+
+    @cached_property
+    def _novelty_score(self) -> NoveltyScore:
+        return NoveltyScore(self.kernel, self.independent_rows, self.factor)
+
+    @cached_property
+    def _span_explainer(self) -> Explainer:
+        return Explainer(self.kernel, self.independent_rows)
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        return Explainer(self.kernel, self.atoms)
+
+    def residual_spectrum(self, n_components: int) -> ResidualSpectrum:
+        """Describe the variance beside the leading axes, O(n^3)."""
+        gram = self.kernel.program.gram(self.atoms)
+        total, square = float(self.weights.sum()), float(self.weights @ self.weights)
+        centred = _centred_gram(gram, self.weights, self.mean_coefficients)
+        divisor = _divisor(self.weights, self.mean_coefficients)
+        # Ascending.
+        variances = np.asarray(np.linalg.eigvalsh(centred), dtype=np.float64) / (divisor or np.inf)
+        beside = variances[: max(len(variances) - n_components, 0)]
+        return ResidualSpectrum.of(beside, 0.0, float(self.weights @ np.diagonal(gram)) / total, total**2 / square)
 
     def inverse_transform(self, projections: Array) -> Array:
         """Find rows with given projections."""
@@ -195,6 +234,10 @@ class KernelPCA(Estimator):
     def _snapshot(self) -> _ExactAxes | None:
         return None if self._published is None else self._published[0]
 
+    def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
+        assert self._published is not None
+        return self._published[0].residual_spectrum(n_components)
+
     def _width(self) -> tuple[int, Names | None] | None:
         return None if self._published is None else (self._published[0].atoms.shape[1], self._published[1])
 
@@ -211,10 +254,10 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
     mean_coefficients = weights / total if center else np.zeros(len(rows))
     mean_products = gram @ mean_coefficients
     mean_energy = float(mean_coefficients @ mean_products)
-    divisor = total - float(weights @ weights) / total if center else total
+    divisor = _divisor(weights, mean_coefficients)
 
     root = np.sqrt(weights)
-    centred = root[:, None] * (gram - mean_products[:, None] - mean_products + mean_energy) * root
+    centred = _centred_gram(gram, weights, mean_coefficients)
     share_asked = isinstance(n_components, float)
     n = len(rows)
     eigenvalues, vectors = leading_eigenpairs(centred, n if share_asked else int(n_components))
@@ -233,13 +276,14 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
     projection -= np.outer(mean_coefficients, projection.sum(axis=0))
     projection *= deciding_signs(projection)
     variances = np.zeros(q)
-    if divisor > RANK_TOLERANCE * total:
+    if divisor > 0.0:
         variances[:rank] = eigenvalues[:rank] / divisor
 
     factor, independent = _pivoted_factor(gram)
     return _ExactAxes(
         kernel=kernel,
         atoms=rows,
+        weights=weights,
         mean_coefficients=mean_coefficients,
         mean_energy=mean_energy,
         projection=projection,
@@ -250,6 +294,21 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
         independent_rows=rows[independent],
         factor=factor,
     )
+
+
+def _centred_gram(gram: Array, weights: Array, mean_coefficients: Array) -> Array:
+    """Return sqrt(a_i a_j) (phi_i - mu, phi_j - mu)."""
+    root, mean_products = np.sqrt(weights), gram @ mean_coefficients
+    centred = gram - mean_products[:, None] - mean_products + float(mean_coefficients @ mean_products)
+    scaled: Array = root[:, None] * centred * root
+    return scaled
+
+
+def _divisor(weights: Array, mean_coefficients: Array) -> float:
+    """Return what sums of squares are divided by, as `covariance_divisor` does."""
+    total = float(weights.sum())
+    divisor = total - float(weights @ weights) / total if mean_coefficients.any() else total
+    return divisor if divisor > RANK_TOLERANCE * total else 0.0
 
 
 def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:

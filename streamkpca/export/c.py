@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca._core.parameters import check_choice, check_real
+from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import WIDTH, KernelCalls, Source, write_kernel
+from streamkpca.export.c_contributions import write_contributions
+from streamkpca.export.c_kernel import (
+    WIDTH,
+    KernelCalls,
+    Source,
+    find_largest_logarithm,
+    no_logarithm,
+    packed_factor,
+    write_kernel,
+)
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.rounding import Rounding, measure_rounding
 
@@ -22,8 +31,15 @@ _TOLERANCE = 1e-12
 _SINGLE_TOLERANCE = 4e-6
 
 
-def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", threshold: float | None = None) -> str:
-    """Write a model's projection and reconstruction error as one self-contained C99 file.
+def to_c(
+    model: Any,
+    *,
+    name: str = "streamkpca",
+    dtype: str = "double",
+    threshold: float | None = None,
+    contributions: bool = False,
+) -> str:
+    """Write a model's projection, reconstruction error and novelty as one self-contained C99 file.
 
     Parameters
     ----------
@@ -34,21 +50,27 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     dtype : {"double", "float"}
         Type of all numbers, and of all arithmetic.
     threshold : float, optional
-        Reconstruction error above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
+        Novelty score above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
         file has no function ``<name>_is_novel``.
+    contributions : bool
+        Write ``<name>_contributions``, too.
 
     Returns
     -------
     str
         The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
-        ``double <name>_reconstruction_error(const double x[d])`` and, with a threshold,
-        ``int <name>_is_novel(const double x[d])``. The same model gives the same text.
+        ``double <name>_reconstruction_error(const double x[d])``, ``double <name>_novelty(const double x[d])`` and,
+        with a threshold, ``int <name>_is_novel(const double x[d])``. With contributions,
+        ``void <name>_contributions(const double x[d], double y[d])`` writes how much each feature adds to the novelty.
+        The same model gives the same text.
 
     Raises
     ------
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or its
-        numbers are beyond single precision and `dtype` is "float"; or another argument is not as described.
+        numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a kernel that is not
+        linear in inner products (Polynomial, Sigmoid, products with Linear), or has Cosine in units of a matrix; or
+        another argument is not as described.
     NotFittedError
         No row was seen yet.
 
@@ -57,10 +79,11 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     The file includes <math.h> and nothing else, allocates nothing, has constant tables, and compiles without warnings
     as C99 and as C++. Its header states size, cost and accuracy. With s rows that errors are measured to, k rows that
     projections are computed from, d features and q axes, it has tables of s d + s (s + 1) / 2 + (k + 1) q numbers and
-    s numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error.
+    s numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error or a novelty.
 
-    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root), unless atoms
-    nearly depend on each other. The header states the error of "float", measured at export: from 1e-6 to 1e-3.
+    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
+    k(x, x) and itself), unless atoms nearly depend on each other. The header states the error of "float", measured at
+    export: from 1e-6 to 1e-3.
 
     A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math. On AVR, where double has
     single precision and constants are kept in RAM, choose "float" and few atoms.
@@ -83,13 +106,19 @@ def to_c(model: Any, *, name: str = "streamkpca", dtype: str = "double", thresho
     formula = formula_of(model, where=where, language="C")
     source = Source(name, dtype)
     kernel = write_kernel(source, formula)
-    heads = [_write_transform(source, formula, kernel), _write_error(source, formula, kernel)]
+    heads = [
+        _write_transform(source, formula, kernel),
+        _write_error(source, formula, kernel),
+        _write_novelty(source, formula, kernel),
+    ]
     if threshold is not None:
         heads.append(_write_is_novel(source, formula, threshold))
+    if check_flag("contributions", contributions, where=where):
+        heads.append(write_contributions(source, formula, kernel))
     prototypes = "".join(f"{head};\n" for head in heads)
     return "\n".join(
         [
-            _header(source, formula, kernel, threshold),
+            _header(source, formula, kernel, threshold, contributions=contributions),
             "#include <math.h>\n",
             f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
             *source.tables,
@@ -124,10 +153,7 @@ def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> s
 
 
 def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    c, s, zero = source.dtype, formula.n_span, source.number(0.0)
-    # The rows are packed up to the diagonal, which is inverted, so that solving needs no division.
-    rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
-    factor = source.table("factor", np.concatenate(rows))
+    c, s, zero, factor = source.dtype, formula.n_span, source.number(0.0), packed_factor(source, formula)
     head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
     source.function(
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
@@ -152,17 +178,55 @@ def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
     return head
 
 
-def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
-    head = f"int {source.name}_is_novel(const {source.dtype} x[{formula.n_features}])"
+def _write_novelty(source: Source, formula: Formula, kernel: KernelCalls) -> str:
+    c, s, zero, own = source.dtype, formula.n_span, source.number(0.0), formula.own_value()
+    head = f"{c} {source.name}_novelty(const {c} x[{formula.n_features}])"
+    if not own:
+        returned = [f"return {source.name}_reconstruction_error(x);"]
+        source.function("Novelty of a row: with this kernel, its reconstruction error.", head, returned)
+        return head
+    twice, minus_own = source.number(2.0), source.number(-own)
     source.function(
-        "Whether the reconstruction error is above the threshold, or NaN.",
+        "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
         head,
-        [f"return !({source.name}_reconstruction_error(x) <= {source.number(threshold)});"],
+        [
+            "int i, j;",
+            f"{c} coordinates[{s}];",
+            *(declaration for declaration, _, _ in kernel.prepared),
+            *(f"{call};" for _, call, _ in kernel.prepared),
+            f"const {c} *factor = {packed_factor(source, formula)};",
+            f"{c} top, score, explained = {zero};",
+            *find_largest_logarithm(source, kernel, s),
+            # Infinity less infinity would be NaN.
+            f"if ({no_logarithm(source)}) return {minus_own} * {twice} * top;",
+            f"for (i = 0; i < {s}; ++i) {{",
+            f"    {c} rest = {source.call('exp', 'coordinates[i] - top')};",
+            "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
+            "    rest *= *factor++;",
+            "    coordinates[i] = rest;",
+            "    explained += rest * rest;",
+            "}",
+            f"score = {twice} * top + {source.call('log', 'explained')} - {source.number(math.log(own))};",
+            f"score *= {minus_own};",
+            f"return score < {zero} ? {zero} : score;",
+        ],
     )
     return head
 
 
-def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None) -> str:
+def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
+    head = f"int {source.name}_is_novel(const {source.dtype} x[{formula.n_features}])"
+    source.function(
+        "Whether the novelty is above the threshold, or NaN.",
+        head,
+        [f"return !({source.name}_novelty(x) <= {source.number(threshold)});"],
+    )
+    return head
+
+
+def _header(
+    source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None, *, contributions: bool
+) -> str:
     c, name, d, (k, q) = source.dtype, source.name, formula.n_features, formula.projection.shape
     seen = formula.facts.get("n_samples_seen")
     rows = "" if seen is None else f"; {seen} rows were seen"
@@ -172,11 +236,23 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
         f"    writes the projection of a row onto {q} principal axes; x and y must not overlap.",
         f"{c} {name}_reconstruction_error(const {c} x[{d}]);",
         "    returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
+        f"{c} {name}_novelty(const {c} x[{d}]);",
+        "    returns "
+        + (
+            "that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x)."
+            if formula.own_value()
+            else "the same."
+        ),
     ]
     if threshold is not None:
         uses += [
             f"int {name}_is_novel(const {c} x[{d}]);",
-            f"    returns 1 where that is above {threshold!r}, or NaN, else 0.",
+            f"    returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
+        ]
+    if contributions:
+        uses += [
+            f"void {name}_contributions(const {c} x[{d}], {c} y[{d}]);",
+            "    writes how much each feature adds to the novelty; x and y must not overlap.",
         ]
     atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
     facts = {
@@ -188,12 +264,15 @@ def _header(source: Source, formula: Formula, kernel: KernelCalls, threshold: fl
     # With several threads, sums in another order could change a digit of the header.
     with one_blas_thread():
         rounding = measure_rounding(formula)
-    stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number
+    # Contributions call the function of the novelty while they hold coordinates of their own.
+    stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number * (2 if contributions else 1)
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
         "Cost": "about, for a row: transform " + _cost(kernel, k, k * q) + "; reconstruction_error "
-        + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2) + ".",
+        + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2)
+        + (f"; novelty {_cost_of_novelty(kernel, formula.n_span)}" if kernel.log_of_atom else "")
+        + ("; contributions three times as much." if contributions else "."),
         "Accuracy": _accuracy(rounding, single=source.is_single),
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
@@ -228,15 +307,24 @@ def _cost(kernel: KernelCalls, n_atoms: int, n_more: int) -> str:
     return ", ".join(counted + [f"{count} {what}" for what, count in calls.items()])
 
 
+def _cost_of_novelty(kernel: KernelCalls, s: int) -> str:
+    calls = Counter({"exp": s}) + Counter({what: s * count for what, count in kernel.log_calls.items()})
+    calls += Counter({"log": 1, "division": kernel.n_divisions})
+    counted = [f"{s * kernel.n_log_multiplications + s * (s + 3) // 2 + 2} multiplications"]
+    return ", ".join(counted + [f"{count} {what}" for what, count in sorted(calls.items())])
+
+
 def _accuracy(rounding: Rounding, *, single: bool) -> str:
     if not math.isfinite(rounding.projection + rounding.error):
         return "not measured: values are beyond single precision."
     expected, least = (rounding, _SINGLE_TOLERANCE) if single else (rounding.in_double(), _TOLERANCE)
     # The errors of fresh rows were up to three times as large as measured.
-    projection, error = (_rounded_up(max(4.0 * value, least)) for value in (expected.projection, expected.error))
+    measured = expected.projection, expected.error, expected.novelty
+    projection, error, novelty = (_rounded_up(max(4.0 * value, least)) for value in measured)
     return (
         f"equal to Python's answers to about {error:g} of k(x, x) (errors) and {projection:g} of its root "
-        f"(projections), by a measurement on {rounding.n_rows} rows near the atoms."
+        f"(projections), and to {novelty:g} of k(x, x) plus the score (novelty), by a "
+        f"measurement on {rounding.n_rows} rows near the atoms."
     )
 
 

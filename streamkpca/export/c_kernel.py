@@ -9,12 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.export.model import Formula
-from streamkpca.export.rounding import single_centre, single_units
+from streamkpca.export.rounding import LARGEST_SINGLE, single_centre, single_units
+from streamkpca.kernels.logarithms import LARGEST, log_values
 from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 from streamkpca.kernels.views import FeatureView, UnitMatrix
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
+
+# Below this logarithm of a kernel value, those of all atoms differ by less than rounding.
+_LEAST_LOG, _LEAST_SINGLE_LOG = -1e300, -1e30
 
 WIDTH = 110
 
@@ -125,16 +129,23 @@ class KernelCalls:
     of_itself: str
     # Number of multiplications by matrices of units, once a row.
     n_multiplications_once: int
+    # log k(x, atom i), if k(x, x) is the same number for all rows.
+    log_of_atom: str | None
+    # The base matrices of the kernel, and how their entries are spelled.
+    bases: tuple["BaseText", ...]
     # What one k(x, atom i) costs; `calls` counts divisions and functions of <math.h>.
     n_multiplications: int
     calls: Counter[str]
+    # The same of log k(x, atom i).
+    n_log_multiplications: int
+    log_calls: Counter[str]
 
 
 def write_kernel(source: Source, formula: Formula) -> KernelCalls:
     """Write the kernel between a row and the rows of a formula."""
     c, name = source.dtype, source.name
     program = formula.kernel.program
-    bases = [_BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
+    bases = [BaseText(source, formula, matrix, p) for p, matrix in enumerate(program.base_matrices)]
     sums = [base.sum for base in bases]
 
     steps = _StatementArithmetic(source)
@@ -150,32 +161,93 @@ def write_kernel(source: Source, formula: Formula) -> KernelCalls:
     for base in prepared:
         base.write_preparation()
     takes = ([] if len(prepared) == len(bases) else ["x"]) + [base.used for base in prepared]
-    source.function(
-        "The kernel between a row and atom i.",
-        f"static {c} {name}_kernel({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
-        [
-            "int k;",
-            *(f"{c} {value} = {source.number(0.0)};" for value in sums),
-            *(line for base in bases for line in base.loop()),
-            f"return {name}_value({', '.join(sums)});",
-        ],
-    )
-    constant = formula.own_value()
+
+    def write_of_atom(what: str, kernel: str, value: str) -> str:
+        source.function(
+            f"{what} between a row and atom i.",
+            f"static {c} {name}_{kernel}({', '.join(f'const {c} *{array}' for array in takes)}, int i)",
+            [
+                "int k;",
+                *(f"{c} {total} = {source.number(0.0)};" for total in sums),
+                *(line for base in bases for line in base.loop()),
+                f"return {name}_{value}({', '.join(sums)});",
+            ],
+        )
+        return f"{name}_{kernel}({', '.join(takes)}, {{i}})"
+
+    of_atom, log_of_atom = write_of_atom("The kernel", "kernel", "value"), None
+    constant, log_steps = formula.own_value(), _StatementArithmetic(source)
+    if constant:
+        most = LARGEST_SINGLE if source.is_single else LARGEST
+        result = log_values(program, sums, log_steps, log_steps.add_logs, most=most)
+        if log_steps.adds_logs:
+            _write_add_logs(source)
+        source.function(
+            "The logarithm of the kernel, which is a number where the kernel itself is too small for one.",
+            f"static {c} {name}_log_value({parameters})",
+            [*log_steps.lines, f"return {result};"],
+        )
+        log_of_atom = write_of_atom("The logarithm of the kernel", "log_kernel", "log_value")
     return KernelCalls(
         prepared=tuple((f"{c} {base.used}[{base.width}];", base.preparing_call, base.own) for base in prepared),
-        of_atom=f"{name}_kernel({', '.join(takes)}, {{i}})",
+        of_atom=of_atom,
+        log_of_atom=log_of_atom,
         of_itself=source.number(constant)
         if constant is not None
         else f"{name}_value({', '.join(base.write_own() for base in bases)})",
         n_numbers=sum(base.width for base in prepared),
         n_multiplications_once=sum(base.n_multiplications_once for base in bases),
+        bases=tuple(bases),
         n_multiplications=steps.n_multiplications + sum(base.n_multiplications for base in bases),
         calls=steps.calls,
         n_divisions=sum(base.n_divisions for base in bases),
+        n_log_multiplications=log_steps.n_multiplications + sum(base.n_multiplications for base in bases),
+        log_calls=log_steps.calls,
     )
 
 
-class _BaseText:
+def _write_add_logs(source: Source) -> None:
+    c = source.dtype
+    ratio = source.call("exp", "smaller - larger")
+    source.function(
+        "log(exp(x) + exp(y)).",
+        f"static {c} {source.name}_add_logs({c} x, {c} y)",
+        [
+            f"const {c} larger = x > y ? x : y, smaller = x > y ? y : x;",
+            f"return larger + {source.call('log', f'{source.number(1.0)} + {ratio}')};",
+        ],
+    )
+
+
+def packed_factor(source: Source, formula: Formula) -> str:
+    """Write the factor of a formula, row after row up to the diagonal, which is inverted; return its name."""
+    # So solving needs no division.
+    rows = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
+    return source.table("factor", np.concatenate(rows))
+
+
+def find_largest_logarithm(source: Source, kernel: KernelCalls, s: int) -> list[str]:
+    """Return statements that fill ``coordinates`` with logarithms of kernel values, and ``top`` with the largest."""
+    assert kernel.log_of_atom is not None
+    return [
+        f"for (i = 0; i < {s}; ++i) coordinates[i] = {kernel.log_of_atom.format(i='i')};",
+        "top = coordinates[0];",
+        f"for (i = 1; i < {s}; ++i) top = coordinates[i] > top ? coordinates[i] : top;",
+    ]
+
+
+def no_logarithm(source: Source) -> str:
+    """Spell the condition that all logarithms are so low that they differ by less than rounding."""
+    return f"top < {source.number(_LEAST_SINGLE_LOG if source.is_single else _LEAST_LOG)}"
+
+
+def scaled_value(source: Source) -> str:
+    """Spell the kernel value of atom i as a share of the largest, from logarithms."""
+    # Infinity less infinity would be NaN.
+    return f"{no_logarithm(source)} ? {source.number(1.0)} : {source.call('exp', 'coordinates[i] - top')}"
+
+
+class BaseText:
     """One base matrix of a program in C."""
 
     def __init__(self, source: Source, formula: Formula, matrix: PairwiseMatrix, p: int) -> None:
@@ -188,15 +260,46 @@ class _BaseText:
         columns = np.ascontiguousarray(matrix.view.selected(formula.rows))
         self.is_prepared = self.is_cosine or matrix.view.units is not None
         self.width = matrix.view.width(formula.n_features)
-        self._n_columns = columns.shape[1]
+        self.n_columns = columns.shape[1]
+        self._place = self._entry("@")
+        # Where column k belongs among the features, in an array y.
+        self.target = self._place.replace("@", "k").replace("x", "y", 1)
         rows = self._write_entries(columns)
         if self.is_cosine:
             rows = unit_rows(rows)
         verb = "multiplied" if matrix.view.matrix is not None else "divided"
         self._preparation = f"{source.name}_{'unit' if self.is_cosine else verb}{p}"
         # Prepared entries are computed once a row, and not for each atom.
-        self._row_entry = f"{self.used}[k]" if self.is_prepared else self._entry_of_x
-        self._atom_entry = f"{source.table(f'atoms{p}', rows)}[i][k]"
+        self.entry_of_row = f"{self.used}[k]" if self.is_prepared else self._entry_of_x
+        self.entry_of_atom = f"{source.table(f'atoms{p}', rows)}[i][k]"
+        self._atoms = rows
+
+    def write_numbers(self) -> list[tuple[list[str], str, str]]:
+        """Write the numbers of column k in which rows are compared with atom i, by which contributions go.
+
+        Two where a matrix is used, as in `Explainer`: the statements that it takes for a row, and the two numbers.
+        """
+        source, p, matrix = self.source, self._number, self.matrix.view.matrix
+        if matrix is None:
+            return [([], self.entry_of_row, self.entry_of_atom)]
+        lengths, unit_columns = matrix.column_lengths, matrix.unit_columns
+        if source.is_single:
+            lengths, unit_columns = single_units(lengths), single_units(unit_columns)
+        alone = source.table(f"alone{p}", self._columns * lengths)
+        changed = source.table(f"changed{p}", self._atoms @ unit_columns)
+        summed = f"change += {source.table(f'unit_columns{p}', unit_columns)}[l][k] * {self.used}[l];"
+        return [
+            (
+                [],
+                f"{source.table(f'lengths{p}', lengths)}[k] * {self._entry_of_x.replace('[l]', '[k]')}",
+                f"{alone}[i][k]",
+            ),
+            (
+                [f"{source.dtype} change = {source.number(0.0)};", f"for (l = 0; l < {self.width}; ++l) {summed}"],
+                "change",
+                f"{changed}[i][k]",
+            ),
+        ]
 
     def _write_entries(self, columns: Array) -> Array:
         """Write how a row in units comes from x, with the tables that it takes; return the atoms (m, p) in units.
@@ -206,13 +309,14 @@ class _BaseText:
         source, p, view = self.source, self._number, self.matrix.view
         is_distance = self.matrix.base in (Base.SQUARED, Base.ABSOLUTE)
         index = "k" if view.matrix is None else "l"
-        entry, rows = self._entry(index), columns
+        entry, rows = self._place.replace("@", index), columns
         if is_distance and (source.is_single or view.matrix is not None):
             # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
             centre = single_centre(columns)
             if centre.any():
                 entry = f"({entry} - {source.table(f'centre{p}', centre)}[{index}])"
                 rows = columns - centre
+        self._columns = rows
         if view.matrix is not None:
             factors = single_units(view.matrix.entries) if source.is_single else view.matrix.entries
             # What is small beside the rest of its column may become 0, but not the whole column.
@@ -222,7 +326,7 @@ class _BaseText:
             self._entry_of_x = entry
             self._filling = [
                 f"u[k] = {source.number(0.0)};",
-                f"for (l = 0; l < {self._n_columns}; ++l) u[k] += {table}[k][l] * {entry};",
+                f"for (l = 0; l < {self.n_columns}; ++l) u[k] += {table}[k][l] * {entry};",
             ]
             return FeatureView(units=UnitMatrix(factors)).of(rows)
         if view.divisors is not None:
@@ -245,7 +349,7 @@ class _BaseText:
     @property
     def n_multiplications_once(self) -> int:
         """Number of multiplications for a row, before any atom."""
-        return 0 if self.matrix.view.matrix is None else self.width * self._n_columns
+        return 0 if self.matrix.view.matrix is None else self.width * self.n_columns
 
     @property
     def preparing_call(self) -> str:
@@ -256,13 +360,13 @@ class _BaseText:
         """Return the statements that compute the value for a row and atom i."""
         source, base = self.source, self.matrix.base
         loop = f"for (k = 0; k < {self.width}; ++k)"
-        difference = f"{self._row_entry} - {self._atom_entry}"
+        difference = f"{self.entry_of_row} - {self.entry_of_atom}"
         if base is Base.SQUARED:
             square = [f"    const {source.dtype} t = {difference};", f"    {self.sum} += t * t;"]
             return [f"{loop} {{", *square, "}"]
         if base is Base.ABSOLUTE:
             return [f"{loop} {self.sum} += {source.call('fabs', difference)};"]
-        return [f"{loop} {self.sum} += {self._row_entry} * {self._atom_entry};"]
+        return [f"{loop} {self.sum} += {self.entry_of_row} * {self.entry_of_atom};"]
 
     def write_preparation(self) -> None:
         """Write the function that gives a row in units, and for cosines scales it to length 1."""
@@ -329,7 +433,7 @@ class _BaseText:
             [
                 "int k;",
                 f"{c} sum = {source.number(0.0)};",
-                f"for (k = 0; k < {self.width}; ++k) sum += {self._row_entry} * {self._row_entry};",
+                f"for (k = 0; k < {self.width}; ++k) sum += {self.entry_of_row} * {self.entry_of_row};",
                 "return sum;",
             ],
         )
@@ -337,9 +441,9 @@ class _BaseText:
 
     def _entry(self, index: str) -> str:
         columns = self.matrix.view.columns
-        if columns is None or columns == tuple(range(self._n_columns)):
+        if columns is None or columns == tuple(range(self.n_columns)):
             return f"x[{index}]"
-        if columns == tuple(range(columns[0], columns[0] + self._n_columns)):
+        if columns == tuple(range(columns[0], columns[0] + self.n_columns)):
             return f"x[{columns[0]} + {index}]"
         return f"x[{self.source.positions(f'columns{self._number}', np.array(columns))}[{index}]]"
 
@@ -351,6 +455,7 @@ class _StatementArithmetic(Arithmetic[str]):
         self.lines: list[str] = []
         self.n_multiplications = 0
         self.calls: Counter[str] = Counter()
+        self.adds_logs = False
         self._source = source
 
     def affine(self, x: str, a: float, b: float) -> str:
@@ -372,6 +477,12 @@ class _StatementArithmetic(Arithmetic[str]):
     def multiply(self, x: str, y: str) -> str:
         self.n_multiplications += 1
         return self._named(f"{x} * {y}")
+
+    def add_logs(self, x: str, y: str) -> str:
+        """Return log(exp(x) + exp(y))."""
+        self.adds_logs = True
+        self.calls.update(["exp", "log"])
+        return self._named(f"{self._source.name}_add_logs({x}, {y})")
 
     def apply(self, function: str, x: str) -> str:
         if function == "reciprocal":

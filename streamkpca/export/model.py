@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import solve_factor
+from streamkpca.components.novelty import NoveltyScore
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator, FittedModel
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
@@ -79,6 +80,10 @@ class Formula:
         errors = self.kernel.program.diagonal(rows) - np.einsum("ij,ij->i", coordinates, coordinates)
         clipped: Array = np.maximum(errors, 0.0)
         return clipped
+
+    def novelty(self, rows: Array) -> Array:
+        """Score rows (n, d), as the model does."""
+        return NoveltyScore(self.kernel, self.rows[: self.n_span], self.factor).of_rows(rows)
 
 
 def formula_of(model: Any, *, where: str, language: str) -> Formula:

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph: one node for each step of the kernel's program, then the projection and the error."""
+"""A model as an ONNX graph: one node for each step of the kernel's program, then the projection and the scores."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_b
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
 from streamkpca.export.model import Formula, formula_of
+from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 
 if TYPE_CHECKING:
@@ -20,12 +21,14 @@ Array = npt.NDArray[np.float64]
 
 # log1p takes larger arguments for this one, because infinity over infinity would be NaN.
 _FAR = 1e300
+# Logarithms of kernel values stop here, because infinity less infinity would be NaN.
+_LEAST_LOG = -1e300
 # Both are of 2020: old operators and an old format suffice, and newer runtimes read them.
 _OPSET, _IR_VERSION = 13, 7
 
 
 def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
-    """Write a model's projection and reconstruction error as an ONNX graph.
+    """Write a model's projection, reconstruction error and novelty as an ONNX graph.
 
     Parameters
     ----------
@@ -37,8 +40,8 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     Returns
     -------
     onnx.ModelProto
-        Input ``X`` of shape (n, d), any n; outputs ``projection`` of shape (n, q) and ``reconstruction_error`` of
-        shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
+        Input ``X`` of shape (n, d), any n; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
+        ``novelty`` of shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
 
     Raises
     ------
@@ -54,9 +57,9 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     Notes
     -----
     Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
-    its root), unless atoms nearly depend on each other: then the rounding of the model itself is amplified. Single
-    precision throughout lost up to 8e-4 of k(x, x) (a polynomial kernel on a curved sheet), because the error is a
-    difference of nearly equal numbers; for one row, float64 costs next to nothing.
+    its root; novelty: to k(x, x) and itself), unless atoms nearly depend on each other: then the rounding of the model
+    itself is amplified. Single precision throughout lost up to 8e-4 of k(x, x) (a polynomial kernel on a curved sheet),
+    because the error is a difference of nearly equal numbers; for one row, float64 costs next to nothing.
 
     A graph answers rows that a model refuses: a row with NaN gives NaN; infinite rows and values that overflow give
     infinity or NaN, by the rules of arithmetic. Memory is O(n (m + d) + m (d + m)), time O(m (d + m)) a row; rows do
@@ -74,21 +77,23 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
     >>> graph = to_onnx(model)
     >>> [output.name for output in graph.graph.output]
-    ['projection', 'reconstruction_error']
+    ['projection', 'reconstruction_error', 'novelty']
     """
     where = "to_onnx"
     check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
     formula = formula_of(model, where=where, language="ONNX")
     onnx = _onnx()
     graph = Graph(onnx)
-    outputs = ["projection", "reconstruction_error"]
+    outputs = ["projection", "reconstruction_error", "novelty"]
     names, rows, element = outputs, "X", onnx.TensorProto.DOUBLE
     if dtype == "float32":
         rows, element = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE), onnx.TensorProto.FLOAT
         names = [f"{name}_double" for name in outputs]
-    values = _kernel_values(graph, formula, rows)
+    bases = _base_matrices(graph, formula, rows)
+    values = _kernel_values(graph, formula, bases)
     _write_projection(graph, formula, values, names[0])
     _write_error(graph, formula, rows, values, names[1])
+    _write_novelty(graph, formula, bases, *names[1:])
     if dtype == "float32":
         for name, output in zip(names, outputs, strict=True):
             graph.node("Cast", name, output=output, to=element)
@@ -118,6 +123,12 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], **attributes))
         return name
 
+    def at_least(self, values: str, least: float, output: str | None = None) -> str:
+        """Write the larger of values and a number; NaN stays NaN."""
+        limit = self.constant(np.float64(least))
+        # ONNX does not specify what Max makes of NaN.
+        return self.node("Where", self.node("Less", values, limit), limit, values, output=output)
+
 
 def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
     # The other rows get coefficients of zero: their kernel values are there anyway, and nothing has to be gathered.
@@ -128,7 +139,29 @@ def _write_projection(graph: Graph, formula: Formula, values: str, output: str) 
 
 
 def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output: str) -> None:
-    factor, zero = formula.factor, graph.constant(np.float64(0.0))
+    error = graph.node("Sub", _own_values(graph, formula, rows), _explained(graph, formula, values))
+    graph.at_least(error, 0.0, output)
+
+
+def _write_novelty(graph: Graph, formula: Formula, bases: list[str], error: str, output: str) -> None:
+    """Write -e log |c|^2 / e, for all rows from logarithms of kernel values, less the largest in each row."""
+    own = formula.own_value()
+    if not own:
+        graph.node("Identity", error, output=output)
+        return
+    steps = _NodeArithmetic(graph, (max(len(formula.rows), 2),))
+    values = graph.at_least(log_values(formula.kernel.program, bases, steps, steps.add_logs), _LEAST_LOG)
+    largest = graph.node("ReduceMax", values, axes=[1], keepdims=1)
+    explained = _explained(graph, formula, graph.node("Exp", graph.node("Sub", values, largest)))
+    twice = graph.node("Mul", graph.node("Squeeze", largest, graph.constant(np.array([1]))), graph.constant(2.0))
+    share = graph.node("Add", twice, graph.node("Log", explained))
+    share = graph.node("Sub", share, graph.constant(np.log(own)))
+    graph.at_least(graph.node("Mul", share, graph.constant(-np.float64(own))), 0.0, output)
+
+
+def _explained(graph: Graph, formula: Formula, values: str) -> str:
+    """Write the squared lengths (n,) of coordinates, from kernel values (n, max(m, 2))."""
+    factor = formula.factor
     with one_blas_thread():
         inverse = inverse_factor(factor)
     if formula.n_span < max(len(formula.rows), 2):
@@ -140,15 +173,12 @@ def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output:
         # alone lost 3e-12 of k(x, x), the inverse with refinement 3e-13, and solving 2e-13.
         missing = graph.node("Sub", values, graph.node("MatMul", coordinates, graph.constant(factor.T)))
         coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, apply_inverse))
-    explained = graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
-    error = graph.node("Sub", _own_values(graph, formula, rows), explained)
-    # ONNX does not specify what Max makes of NaN.
-    graph.node("Where", graph.node("Less", error, zero), zero, error, output=output)
+    return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
 def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
     helper = graph.onnx.helper
-    answers = {"projection": ["n", formula.projection.shape[1]], "reconstruction_error": ["n"]}
+    answers = {"projection": ["n", formula.projection.shape[1]], "reconstruction_error": ["n"], "novelty": ["n"]}
     model: ModelProto = helper.make_model(
         helper.make_graph(
             graph.nodes,
@@ -176,15 +206,18 @@ def _onnx() -> Any:
     return onnx
 
 
-def _kernel_values(graph: Graph, formula: Formula, rows: str) -> str:
-    """Write the kernel between rows (n, d), given by name, and all rows of a formula: values (n, max(m, 2))."""
-    # A single row is written twice, because a table of one entry would count as a number below.
+def _base_matrices(graph: Graph, formula: Formula, rows: str) -> list[str]:
+    """Write the base matrices between rows (n, d), given by name, and all rows of a formula: (n, max(m, 2)) each."""
+    # A single row is written twice, because a table of one entry would count as a number in `_kernel_values`.
     atoms = formula.rows if len(formula.rows) > 1 else np.repeat(formula.rows, 2, axis=0)
-    program = formula.kernel.program
-    bases = [_base_matrix(graph, matrix, rows, atoms) for matrix in program.base_matrices]
+    return [_base_matrix(graph, matrix, rows, atoms) for matrix in formula.kernel.program.base_matrices]
+
+
+def _kernel_values(graph: Graph, formula: Formula, bases: list[str]) -> str:
+    """Write the kernel as a function of base matrices: values (n, max(m, 2))."""
     # Constants hold a number for each column. A single number next to a matrix product is fused into it by onnxruntime
     # 1.31 (MatMulScaleFusion), in single precision whatever the matrices are, which lost 1e-8 of a projection.
-    return program.evaluate(bases, _NodeArithmetic(graph, (len(atoms),)))
+    return formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (max(len(formula.rows), 2),)))
 
 
 def _own_values(graph: Graph, formula: Formula, rows: str) -> str:
@@ -309,6 +342,15 @@ class _NodeArithmetic(Arithmetic[str]):
     def apply(self, function: str, x: str) -> str:
         # Apart from log1p, ONNX calls the functions Exp, Sqrt, Tanh and Reciprocal.
         return self._log1p(x) if function == "log1p" else self.graph.node(function.capitalize(), x)
+
+    def add_logs(self, x: str, y: str) -> str:
+        """Write log(exp(x) + exp(y))."""
+        graph = self.graph
+        x, y = graph.at_least(x, _LEAST_LOG), graph.at_least(y, _LEAST_LOG)
+        is_larger = graph.node("Greater", x, y)
+        larger, smaller = graph.node("Where", is_larger, x, y), graph.node("Where", is_larger, y, x)
+        ratio = graph.node("Exp", graph.node("Sub", smaller, larger))
+        return graph.node("Add", larger, graph.node("Log", graph.node("Add", ratio, self._number(1.0))))
 
     def _log1p(self, x: str) -> str:
         """Write x log(u) / (u - 1) with u = 1 + x as rounded, exact to some units in the last place.

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from streamkpca.export.model import Formula
+from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 
 Array = npt.NDArray[np.float64]
@@ -15,6 +16,8 @@ Singles = npt.NDArray[np.float32]
 # Rounding is measured on up to three times as many rows.
 _ROWS = 48
 _EPS = float(np.finfo(np.float32).eps)
+# Its square is finite in single precision.
+LARGEST_SINGLE = 1e18
 
 
 @dataclass(frozen=True)
@@ -22,18 +25,19 @@ class Rounding:
     """Rounding errors of the answers, measured in single precision; NaN where the model's numbers are beyond that.
 
     `projection` is the largest error of a projection, relative to the root of k(x, x), or of its mean over the atoms if
-    that is larger. `error` is the largest error of a reconstruction error, relative to k(x, x). Both were measured on
-    `n_rows` rows.
+    that is larger. `error` is the largest error of a reconstruction error, relative to k(x, x), and `novelty` that of a
+    novelty score, relative to k(x, x) plus the score. All were measured on `n_rows` rows.
     """
 
     projection: float
     error: float
+    novelty: float
     n_rows: int
 
     def in_double(self) -> "Rounding":
         """Return what to expect in double precision: the same number of roundings, each of them smaller."""
         ratio = float(np.finfo(np.float64).eps) / _EPS
-        return Rounding(self.projection * ratio, self.error * ratio, self.n_rows)
+        return Rounding(self.projection * ratio, self.error * ratio, self.novelty * ratio, self.n_rows)
 
 
 def measure_rounding(formula: Formula) -> Rounding:
@@ -56,15 +60,39 @@ def measure_rounding(formula: Formula) -> Rounding:
         values = program.evaluate(bases, _SingleArithmetic())
         projected = values[:, formula.axis_rows] @ formula.projection.astype(np.float32)
         projected -= formula.offset.astype(np.float32)
-        coordinates = solve_triangular(
-            formula.factor.astype(np.float32), values[:, : formula.n_span].T, lower=True, check_finite=False
-        )
         errors = program.diagonal(rows).astype(np.float32)
-        for coordinate in coordinates:
+        for coordinate in _coordinates(formula, values):
             errors = errors - coordinate * coordinate
         beside = np.abs(projected - formula.transform(rows)).max(axis=1) / np.sqrt(np.maximum(own, level))
         off = np.abs(np.maximum(errors, 0.0) - formula.reconstruction_error(rows)) / np.where(own > 0.0, own, 1.0)
-        return Rounding(float(beside.max()), float(off.max()), len(rows))
+        return Rounding(
+            float(beside.max()), float(off.max()), _error_of_novelty(formula, rows, bases, errors), len(rows)
+        )
+
+
+def _error_of_novelty(formula: Formula, rows: Array, bases: list[Singles], errors: Singles) -> float:
+    """Score rows (n, d) in single precision; return the largest error, relative to k(x, x) and the score together."""
+    expected, own = formula.novelty(rows), formula.own_value()
+    found = errors
+    if own:
+        logs = log_values(formula.kernel.program, bases, _SingleArithmetic(), np.logaddexp, most=LARGEST_SINGLE)
+        largest = logs[:, : formula.n_span].max(axis=1, keepdims=True)
+        explained = np.float32(0.0)
+        for coordinate in _coordinates(formula, np.exp(logs - largest)):
+            explained = explained + coordinate * coordinate
+        share = np.float32(2.0) * largest[:, 0] + np.log(explained) - np.float32(np.log(own))
+        found = np.float32(-own) * share
+    scale = np.abs(formula.kernel.program.diagonal(rows)) + expected
+    off = np.abs(np.maximum(found, 0.0) - expected) / np.where(scale > 0.0, scale, 1.0)
+    return float(off.max())
+
+
+def _coordinates(formula: Formula, values: Singles) -> Singles:
+    """Solve for the coordinates (s, n) of rows with kernel values (n, m)."""
+    found: Singles = solve_triangular(
+        formula.factor.astype(np.float32), values[:, : formula.n_span].T, lower=True, check_finite=False
+    )
+    return found
 
 
 def single_centre(rows: Array) -> Array:

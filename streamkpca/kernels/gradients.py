@@ -36,6 +36,19 @@ def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, l
     return values, list(gradients)
 
 
+def own_gradients(program: Program, X: Array) -> Array:
+    """Differentiate k(x, x) of a kernel with `has_gradients` by each base matrix, for rows (n, d); shape (b, n)."""
+    bases = np.empty((len(program.base_matrices), 1, len(X)))
+    for matrix, target in zip(program.base_matrices, bases, strict=True):
+        matrix.fill_diagonal(X, target[0])
+    values, gradients = np.empty((1, len(X))), np.empty(bases.shape)
+    for p in range(len(bases)):
+        loops.differentiate(
+            program.codes, program.operands, program.constants, program.depth, bases, p, values, gradients[p]
+        )
+    return gradients[:, 0]
+
+
 def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:
     """Differentiate sum_ni w_ni t(x_n, y_i), with t the entries of a base matrix, by the rows y_i.
 

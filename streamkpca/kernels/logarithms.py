@@ -8,6 +8,9 @@ import numpy as np
 
 from streamkpca.kernels.program import Arithmetic, Array, Program, Value
 
+# Its square is finite.
+LARGEST = 1e153
+
 
 def log_matrix(program: Program, X: Array, Y: Array) -> Array:
     """Evaluate log k(x, y) of a stationary kernel for all pairs of rows (n, d) and (m, d); -inf where it overflows."""
@@ -18,10 +21,18 @@ def log_matrix(program: Program, X: Array, Y: Array) -> Array:
 
 
 def log_values(
-    program: Program, bases: Sequence[Value], arithmetic: Arithmetic[Value], add_logs: Callable[[Value, Value], Value]
+    program: Program,
+    bases: Sequence[Value],
+    arithmetic: Arithmetic[Value],
+    add_logs: Callable[[Value, Value], Value],
+    *,
+    most: float = LARGEST,
 ) -> Value:
-    """Run the steps of a stationary kernel so that they leave log k; `add_logs` is log(exp(x) + exp(y))."""
-    steps = _LogArithmetic(arithmetic, add_logs)
+    """Run the steps of a stationary kernel so that they leave log k.
+
+    `add_logs` is log(exp(x) + exp(y)); the square of `most` must be finite.
+    """
+    steps = _LogArithmetic(arithmetic, add_logs, most)
     return steps.log(program.evaluate([_Number(base, is_log=False) for base in bases], steps))
 
 
@@ -39,9 +50,10 @@ class _LogArithmetic(Arithmetic[_Number[Value]]):
     Stationary kernels consist of such functions of distances and their sums and products, all of them positive.
     """
 
-    def __init__(self, plain: Arithmetic[Value], add_logs: Callable[[Value, Value], Value]) -> None:
+    def __init__(self, plain: Arithmetic[Value], add_logs: Callable[[Value, Value], Value], most: float) -> None:
         self._plain = plain
         self._add_logs = add_logs
+        self._most = most
 
     def log(self, x: _Number[Value]) -> Value:
         """Return the logarithm of a positive number."""
@@ -53,9 +65,9 @@ class _LogArithmetic(Arithmetic[_Number[Value]]):
         return _Number(self._plain.affine(self._number(x), a, b), is_log=False)
 
     def minimum(self, x: _Number[Value], most: float) -> _Number[Value]:
-        # Limits keep infinity times zero out of products, which are sums here. With Matern's, logarithms would stop
-        # at -1,000.
-        return x
+        # The limit keeps infinity times zero out of products, and would stop the logarithms of Matern at -1,000. Here
+        # it only has to keep squares finite.
+        return _Number(self._plain.minimum(self._number(x), self._most), is_log=False)
 
     def add(self, x: _Number[Value], y: _Number[Value]) -> _Number[Value]:
         if x.is_log or y.is_log:

@@ -312,6 +312,25 @@ def test_answers_to_arrays_keep_their_chunks():
     np.testing.assert_allclose(model.novelty(rows), model.novelty(X), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("n_components", [None, 1])
+def test_contributions_have_a_column_for_each_feature(n_components):
+    model = fitted(frame())
+    expected = model.contributions(X, n_components)
+    np.testing.assert_allclose(model.contributions(array(), n_components), expected, rtol=1e-9, atol=1e-12)
+    answers = model.contributions(frame(), n_components)
+    assert answers.columns.tolist() == list(model.feature_names_in_)
+    np.testing.assert_allclose(answers.compute(), expected, rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="n_components is 9 but the model has"):
+        model.contributions(array(), 9)
+
+
+def test_t2_of_a_collection_is_that_of_its_rows():
+    model = fitted(array(), kernel="linear")
+    np.testing.assert_allclose(model.hotelling_t2(array()), model.hotelling_t2(X), rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="hotelling_t2: n_components is 9 but the model has"):
+        model.hotelling_t2(array(), 9)
+
+
 def test_pre_images_keep_the_type_of_the_projections():
     model = fitted(frame())
     expected = model.inverse_transform(model.transform(X))

@@ -522,10 +522,13 @@ def test_a_saved_model_is_exported(files, model):
     assert {output.name for output in onnx.load(files / "plant.onnx").graph.output} == {
         "projection",
         "reconstruction_error",
+        "novelty",
     }
     assert run("export", model, files / "plant.c", "--double", "--name", "plant", "--quantile", "0.9").exit_code == 0
     text = (files / "plant.c").read_text()
-    assert all(f"plant_{function}(" in text for function in ("transform", "reconstruction_error", "is_novel"))
+    assert all(
+        f"plant_{function}(" in text for function in ("transform", "reconstruction_error", "novelty", "is_novel")
+    )
 
 
 def test_info_shows_what_was_saved_beside_the_model(files, model):

@@ -274,26 +274,30 @@ class Expected(NamedTuple):
     model: StreamingKernelPCA
     n_malformed: int
     novel: set[tuple[str, int]]
+    features: dict[tuple[str, int], list[int]]
 
 
 def expect(sent: list[Sent]) -> Expected:
     model = StreamingKernelPCA(kernel=kernels.RBF(), max_atoms=ATOMS, on_bad_rows="skip")
-    threshold, n_malformed, novel = None, 0, set()
+    threshold, n_malformed, novel, features = None, 0, set(), {}
     for message in sent:
         try:
             if message.row is None:
                 raise ValueError
             finite = np.isfinite(message.row).all()
             novelty = model.novelty([message.row])[0] if threshold is not None and finite else 0.0
+            is_novel = threshold is not None and novelty > threshold
+            contributions = model.contributions([message.row])[0] if is_novel else np.zeros(3)
             model.partial_fit([message.row])
         except ValueError:
             n_malformed += 1
             continue
-        if threshold is not None and novelty > threshold:
+        if is_novel:
             novel.add((message.topic, message.number))
+            features[message.topic, message.number] = np.argsort(-contributions).tolist()
         if model.n_samples_seen_ >= ALARMS_AFTER + model.n_rows_rejected_ and model.n_samples_seen_ % REFRESH == 0:
             threshold = model.novelty_threshold(QUANTILE)
-    return Expected(model, n_malformed, novel)
+    return Expected(model, n_malformed, novel, features)
 
 
 def check_counted_once(saved: StreamingKernelPCA | None, sent: list[Sent], expected: Expected) -> None:
@@ -319,7 +323,9 @@ def check_alarms(alarms: Peer, sent: list[Sent], expected: Expected) -> None:
     strange = {(message.topic, message.number) for message in sent if message.strange}
     assert len(strange) > 10
     assert strange <= expected.novel
-    assert all(alarm["novelty"] > alarm["threshold"] > 0.0 for alarm in map(json.loads, alarms.received))
+    for alarm in map(json.loads, alarms.received):
+        assert alarm["novelty"] > alarm["threshold"] > 0.0
+        assert alarm["features"] == expected.features[alarm["topic"], alarm["number"]]
 
 
 def check_nothing_waits(broker: Broker) -> None:

@@ -54,6 +54,7 @@ def test_a_formula_answers_as_its_model(kernel):
     rows = drawn_rows(1, 20)
     np.testing.assert_allclose(formula(model).transform(rows), model.transform(rows), atol=1e-12)
     np.testing.assert_allclose(formula(model).reconstruction_error(rows), model.reconstruction_error(rows), atol=1e-12)
+    np.testing.assert_allclose(formula(model).novelty(rows), model.novelty(rows), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,7 @@ def test_measured_rounding_is_of_the_expected_size(kernel):
     measured = measure_rounding(formula(streamed(kernel)))
     assert 1e-9 < measured.projection < 1e-4
     assert measured.error < 1e-4
+    assert measured.novelty < 1e-4
     # The number of roundings is the same in either precision.
     assert measured.in_double().projection == pytest.approx(measured.projection * 2.0**-29)
 

@@ -45,7 +45,7 @@ pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
 ]
 
-# Reads rows of numbers; writes for each row its error, whether it is novel, and its projection.
+# Reads rows of numbers; writes for each row its error, its novelty, whether it is novel, and its projection.
 MAIN = """
 #include <stdio.h>
 int main(void)
@@ -55,7 +55,7 @@ int main(void)
     for (;;) {
         for (i = 0; i < %d; ++i) if (scanf("%%lf", &x[i]) != 1) return 0;
         kpca_transform(x, y);
-        printf("%%.17g %%d", kpca_reconstruction_error(x), kpca_is_novel(x));
+        printf("%%.17g %%.17g %%d", kpca_reconstruction_error(x), kpca_novelty(x), kpca_is_novel(x));
         for (i = 0; i < %d; ++i) printf(" %%.17g", y[i]);
         printf("\\n");
     }
@@ -74,8 +74,9 @@ def build(tmp_path):
     """Compile a model, and answer rows with it."""
     counter = iter(range(10**6))
 
-    def build(model, *, dtype="double", threshold=None, flags=("-O1",)):
-        text, stem = to_c(model, name="kpca", dtype=dtype, threshold=threshold), tmp_path / f"kpca{next(counter)}"
+    def build(model, *, dtype="double", threshold=None, contributions=False, flags=("-O1",)):
+        text = to_c(model, name="kpca", dtype=dtype, threshold=threshold, contributions=contributions)
+        stem = tmp_path / f"kpca{next(counter)}"
         source, library = stem.with_suffix(".c"), stem.with_suffix(".so")
         source.write_text(text, encoding="ascii")
         run(COMPILER, "-std=c99", *STRICT, *flags, "-shared", "-fPIC", source, "-o", library, "-lm")
@@ -92,16 +93,17 @@ class Compiled:
         array = np.ctypeslib.ndpointer(dtype, flags="C_CONTIGUOUS")
         self.library = library
         library.kpca_transform.argtypes, library.kpca_transform.restype = [array, array], None
-        library.kpca_reconstruction_error.argtypes = [array]
-        library.kpca_reconstruction_error.restype = np.ctypeslib.as_ctypes_type(dtype)
+        self.scores = library.kpca_reconstruction_error, library.kpca_novelty
+        for score in self.scores:
+            score.argtypes, score.restype = [array], np.ctypeslib.as_ctypes_type(dtype)
 
     def answers(self, rows):
         rows = np.ascontiguousarray(rows, dtype=self.dtype)
         projections = np.full((len(rows), self.q), np.nan, dtype=self.dtype)
         for row, projection in zip(rows, projections, strict=True):
             self.library.kpca_transform(row, projection)
-        errors = np.array([self.library.kpca_reconstruction_error(row) for row in rows])
-        return projections.astype(np.float64), errors
+        errors, novelty = (np.array([score(row) for row in rows]) for score in self.scores)
+        return projections.astype(np.float64), errors, novelty
 
     def are_novel(self, rows):
         array = np.ctypeslib.ndpointer(self.dtype, flags="C_CONTIGUOUS")
@@ -110,10 +112,14 @@ class Compiled:
 
 
 def stated_accuracy(text):
-    """Read the accuracy of errors and projections from the header."""
+    """Read the accuracy of errors, projections and novelty from the header."""
     words = re.sub(r"\s*\n \*\s*", " ", text)
-    (found,) = re.findall(r"to about (\S+) of k\(x, x\) \(errors\) and (\S+) of its root \(projections\)", words)
-    return float(found[0]), float(found[1])
+    (found,) = re.findall(
+        r"to about (\S+) of k\(x, x\) \(errors\) and (\S+) of its root \(projections\), and to (\S+) of k\(x, x\) "
+        r"plus the score \(novelty\)",
+        words,
+    )
+    return tuple(map(float, found))
 
 
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
@@ -127,11 +133,13 @@ def test_every_exportable_kernel_answers_as_in_python(kernel, build):
 def test_single_precision_is_as_exact_as_the_header_states(kernel, build):
     model = streamed(kernel)
     rows = drawn_rows(1, 60)
-    of_errors, of_projections = stated_accuracy(to_c(model, name="kpca", dtype="float"))
-    projections, errors = build(model, dtype="float").answers(rows)
+    of_errors, of_projections, of_novelty = stated_accuracy(to_c(model, name="kpca", dtype="float"))
+    projections, errors, novelty = build(model, dtype="float").answers(rows)
     beside, off = scales(model, rows)
     assert (np.abs(projections - model.transform(rows)) / beside).max() < 2.0 * of_projections < 1e-2
     assert (np.abs(errors - model.reconstruction_error(rows)) / off).max() < 2.0 * of_errors < 1e-3
+    expected = model.novelty(rows)
+    assert (np.abs(novelty - expected) / (off + expected)).max() < 2.0 * of_novelty < 1e-3
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -192,10 +200,9 @@ def test_nan_stays_nan_and_counts_as_novel(dtype, build):
     ):
         compiled = build(streamed(kernel), dtype=dtype, threshold=1e30)
         rows = np.array([[0.5, np.nan, 0.1], [np.nan] * 3, [0.5, 0.2, 0.1]])
-        projections, errors = compiled.answers(rows)
-        assert np.isnan(projections[:2]).all()
-        assert np.isnan(errors[:2]).all()
-        assert np.isfinite(projections[2]).all()
+        for answer in compiled.answers(rows):
+            assert np.isnan(answer[:2]).all()
+            assert np.isfinite(answer[2]).all()
         assert compiled.are_novel(rows) == [1, 1, 0]
 
 
@@ -203,9 +210,20 @@ def test_rows_far_away_resemble_no_atom(build):
     for kernel in (RBF(0.4), Matern(1.5, length_scale=1.0), RationalQuadratic(0.5, length_scale=1.0)):
         model = streamed(kernel)
         for size in (1e150, 1e200, np.inf):
-            projections, errors = build(model).answers(np.full((1, 3), size))
+            projections, errors, novelty = build(model).answers(np.full((1, 3), size))
             np.testing.assert_allclose(projections, -model._snapshot().offset[None], atol=1e-12)
             np.testing.assert_allclose(errors, 1.0, atol=1e-12)
+            assert novelty[0] > 1e2
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("kernel", [kernel for kernel in EXPORTABLE if kernel.is_stationary], ids=repr)
+def test_novelty_goes_on_growing_far_away(kernel, dtype, build):
+    model = streamed(kernel)
+    farthest, tolerance = {"double": (1e140, 1e-11), "float": (1e15, 1e-4)}[dtype]
+    rows = np.geomspace(10.0, farthest, 60)[:, None] * [0.7, -1.0, 0.2]
+    rows = rows.astype(np.float32 if dtype == "float" else np.float64).astype(np.float64)
+    np.testing.assert_allclose(build(model, dtype=dtype).answers(rows)[2], model.novelty(rows), rtol=tolerance)
 
 
 def test_lengths_of_rows_do_not_overflow(build):
@@ -219,10 +237,10 @@ def test_novel_rows_are_those_above_the_threshold(dtype, build):
     model = streamed(RBF(0.4))
     threshold = model.novelty_threshold(0.9)
     rows = np.concatenate([drawn_rows(1, 200), 5.0 * drawn_rows(2, 10)])
-    errors = model.reconstruction_error(rows)
-    clear = np.abs(errors - threshold) > 1e-5
+    novelty = model.novelty(rows)
+    clear = np.abs(novelty - threshold) > 1e-5
     novel = np.array(build(model, dtype=dtype, threshold=threshold).are_novel(rows), dtype=bool)
-    np.testing.assert_array_equal(novel[clear], (errors > threshold)[clear])
+    np.testing.assert_array_equal(novel[clear], (novelty > threshold)[clear])
     assert 5 < novel.sum() < 100
     assert "is_novel" not in to_c(model)
 
@@ -258,7 +276,7 @@ def test_sanitizers_find_nothing(tmp_path):
         lines = run(program, input="\n".join(" ".join(map(repr, row)) for row in rows.tolist())).splitlines()
         printed = np.array([line.split() for line in lines], dtype=np.float64)
         near = slice(None, -1)  # the last row overflows where the kernel is not bounded
-        assert_same_answers(model, rows[near], printed[near, 2:], printed[near, 0], tolerance=1e-12)
+        assert_same_answers(model, rows[near], printed[near, 3:], printed[near, 0], printed[near, 1], tolerance=1e-12)
 
 
 def test_there_is_no_heap_and_no_state(tmp_path):
@@ -273,7 +291,7 @@ def test_there_is_no_heap_and_no_state(tmp_path):
         source.write_text(text, encoding="ascii")
         run(COMPILER, "-std=c99", "-O0", "-fno-stack-protector", "-c", source, "-o", unit)
         undefined = {line.split()[-1] for line in run(nm, "-u", unit).splitlines()}
-        assert undefined <= {"exp", "sqrt", "log1p", "tanh", "fabs", "_GLOBAL_OFFSET_TABLE_"}
+        assert undefined <= {"exp", "log", "sqrt", "log1p", "tanh", "fabs", "_GLOBAL_OFFSET_TABLE_"}
         # There is no data section, initialised or not: all tables are constant.
         assert not re.search(r" [bBdDC] ", run(nm, unit))
         sizes = [int(size, 16) for size in re.findall(r"^\S+ (\S+) r ", run(nm, "-S", unit), re.MULTILINE)]
@@ -287,7 +305,9 @@ def test_the_header_counts_the_operations_of_a_row():
     # Squares of three differences and gamma for a kernel value; then the axes, or a triangle with its diagonal and the
     # squares of the coordinates.
     assert f"transform {4 * k + k * q} multiplications, {k} exp;" in words
-    assert f"reconstruction_error {4 * m + m * (m - 1) // 2 + m + m} multiplications, {m} exp." in words
+    triangle = 4 * m + m * (m - 1) // 2 + m + m
+    assert f"reconstruction_error {triangle} multiplications, {m} exp;" in words
+    assert f"novelty {triangle + 2} multiplications, {m} exp, 1 log." in words
     assert f"{8 * m} bytes of arrays on the stack" in words
     assert "Kernel    RBF(gamma=0.4)" in words
     assert f"Atoms     {m}; projections are made of {k}, errors are measured to {m}" in words
@@ -384,3 +404,97 @@ def test_a_row_is_multiplied_once_and_not_for_each_atom():
     k, q = model._snapshot().projection.shape
     # 3 for a distance and one for gamma, then the axes; and once the matrix.
     assert f"transform {k * (3 + 1 + q) + 9} multiplications, {k} exp;" in text
+
+
+def explained(library, rows, dtype):
+    """Call the function of the contributions for each row."""
+    array = np.ctypeslib.ndpointer(dtype, flags="C_CONTIGUOUS")
+    library.kpca_contributions.argtypes, library.kpca_contributions.restype = [array, array], None
+    rows = np.ascontiguousarray(rows, dtype=dtype)
+    contributions = np.full(rows.shape, np.nan, dtype=dtype)
+    for row, written in zip(rows, contributions, strict=True):
+        library.kpca_contributions(row, written)
+    return contributions.astype(np.float64)
+
+
+@pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
+def test_contributions_are_those_of_python_where_the_kernel_allows_it(kernel, build):
+    model = streamed(kernel)
+    if re.search(r"Polynomial|Sigmoid|exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*", repr(kernel)):
+        with pytest.raises(
+            ValueError, match=r"to_c: contributions under the kernel .* need derivatives, which C does not"
+        ):
+            to_c(model, contributions=True)
+        return
+    rows = probing_rows(model)
+    for dtype, tolerance in (("double", 1e-9), ("float", 1e-3)):
+        compiled = build(model, dtype=dtype, contributions=True)
+        contributions = explained(compiled.library, rows, NUMBERS[dtype])
+        beside = (scales(model, rows)[1] + model.novelty(rows))[:, None]
+        assert (np.abs(contributions - model.contributions(rows)) / beside).max() < tolerance
+        # Their sum is the novelty that the same file gives.
+        novelty = compiled.answers(rows)[2]
+        np.testing.assert_array_less(np.abs(contributions.sum(axis=1) - novelty) / beside[:, 0], tolerance / 100)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("double", 1e-9), ("float", 1e-3)])
+@pytest.mark.parametrize("of", [RBF("spread"), Laplacian("spread"), Linear()], ids=repr)
+def test_contributions_in_whitened_units_of_features_far_from_the_origin(of, dtype, tolerance, build):
+    rows = drawn_rows(0, 400, 6)
+    rows[:, 1:] += 0.8 * rows[:, :-1]
+    rows = ((rows + 5.0) * 10.0 ** np.linspace(-3, 5, 6)).astype(np.float32).astype(np.float64)
+    model = streamed(of.in_units("whitened"), rows, max_atoms=3)
+    contributions = explained(build(model, dtype=dtype, contributions=True).library, rows[:50], NUMBERS[dtype])
+    beside = (scales(model, rows[:50])[1] + model.novelty(rows[:50]))[:, None]
+    assert (np.abs(contributions - model.contributions(rows[:50])) / beside).max() < tolerance
+
+
+def test_contributions_under_cosines_in_units_of_a_matrix_are_refused():
+    model = streamed(RBF(0.4) + Cosine().in_units(MATRIX))
+    with pytest.raises(
+        ValueError, match=r"to_c: contributions under .* need the lengths of rows, which C does not keep"
+    ):
+        to_c(model, contributions=True)
+    assert to_c(model)
+
+
+def test_contributions_to_the_error_of_few_linear_atoms_are_those_of_python(build):
+    units = Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0])
+    for kernel in (Linear(), 2.0 * Linear(), units, Cosine(), Linear().on([2, 0]).in_units(MATRIX)):
+        model = ApproximateKernelPCA(1, kernel=kernel, max_atoms=2).fit(drawn_rows(0))
+        rows = drawn_rows(1, 20)
+        contributions = explained(build(model, contributions=True).library, rows, np.float64)
+        np.testing.assert_allclose(contributions, model.contributions(rows), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_contributions_far_away_are_shared_without_overflow(dtype, build):
+    size = {"double": 1e100, "float": 1e15}[dtype]
+    for kernel in (RBF(0.4), RBF(0.4) + Laplacian(0.2), Matern(1.5, length_scale=1.0)):
+        library = build(streamed(kernel), dtype=dtype, contributions=True).library
+        far, missing = explained(library, [[0.0, size, 0.0], [0.0, np.nan, 0.0]], NUMBERS[dtype])
+        assert np.isfinite(far).all()
+        assert far[1] > 0.99 * far.sum() > 100.0
+        assert np.isnan(missing).all()
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_contributions_are_also_valid_cpp(dtype, tmp_path):
+    if COMPILER_OF_CPP is None:
+        pytest.skip("no C++ compiler (c++, g++ or clang++) on the path")
+    for i, kernel in enumerate(
+        [RBF(0.4) + Laplacian(0.3), Linear().in_units(MATRIX), Cosine(), RBF(0.4).in_units(MATRIX)]
+    ):
+        source = tmp_path / f"kpca{i}.cpp"
+        source.write_text(to_c(streamed(kernel), dtype=dtype, contributions=True), encoding="ascii")
+        run(COMPILER_OF_CPP, "-std=c++98", *STRICT, "-fsyntax-only", source)
+
+
+def test_contributions_are_written_only_where_they_are_wanted():
+    model = streamed(RBF(0.4))
+    assert "contributions" not in to_c(model)
+    text = to_c(model, name="pump", contributions=True)
+    assert "void pump_contributions(const double x[3], double y[3]);" in text
+    assert f"{16 * model.n_atoms_} bytes of arrays on the stack" in re.sub(r"\s*\n \*\s*", " ", text)
+    with pytest.raises(TypeError, match="to_c: contributions must be True or False"):
+        to_c(model, contributions="yes")

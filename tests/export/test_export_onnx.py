@@ -36,9 +36,9 @@ def answers(model, rows, dtype="float64"):
     graph = to_onnx(model, dtype=dtype)
     onnx.checker.check_model(graph, full_check=True)
     session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    projections, errors = session.run(["projection", "reconstruction_error"], {"X": rows.astype(dtype)})
-    assert projections.dtype == errors.dtype == dtype
-    return projections.astype(np.float64), errors.astype(np.float64)
+    found = session.run(["projection", "reconstruction_error", "novelty"], {"X": rows.astype(dtype)})
+    assert {array.dtype for array in found} == {np.dtype(dtype)}
+    return tuple(array.astype(np.float64) for array in found)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -107,8 +107,8 @@ def test_one_row_and_one_atom_are_enough(dtype):
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
 def test_no_rows_get_no_answers(kernel, dtype):
-    projections, errors = answers(streamed(kernel), np.empty((0, 3)), dtype)
-    assert (projections.shape, errors.shape) == ((0, 3), (0,))
+    projections, errors, novelty = answers(streamed(kernel), np.empty((0, 3)), dtype)
+    assert (projections.shape, errors.shape, novelty.shape) == ((0, 3), (0,), (0,))
 
 
 def test_a_large_alpha_does_not_lose_digits():
@@ -124,21 +124,28 @@ def test_nan_stays_nan_and_harms_no_other_row():
         rows = drawn_rows(1, 4)
         clean = answers(model, rows)
         rows[2, 1] = np.nan
-        projections, errors = answers(model, rows)
-        assert np.isnan(projections[2]).all()
-        assert np.isnan(errors[2])
+        found = answers(model, rows)
         others = [0, 1, 3]
-        np.testing.assert_allclose(projections[others], clean[0][others], atol=1e-14)
-        np.testing.assert_allclose(errors[others], clean[1][others], atol=1e-14)
+        for answer, before in zip(found, clean, strict=True):
+            assert np.isnan(answer[2]).all()
+            np.testing.assert_allclose(answer[others], before[others], atol=1e-14)
 
 
 def test_rows_far_away_resemble_no_atom():
     for kernel in (RBF(0.4), Matern(1.5, length_scale=1.0), RationalQuadratic(0.5, length_scale=1.0)):
         model = streamed(kernel)
         far = np.full((1, 3), 1e200)
-        projections, errors = answers(model, far)
+        projections, errors, novelty = answers(model, far)
         np.testing.assert_allclose(projections, -model._snapshot().offset[None], atol=1e-12)
         np.testing.assert_allclose(errors, 1.0, atol=1e-12)
+        assert 1e2 < novelty[0] < np.inf
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in EXPORTABLE if kernel.is_stationary], ids=repr)
+def test_novelty_goes_on_growing_far_away(kernel):
+    model = streamed(kernel)
+    rows = np.geomspace(10.0, 1e140, 60)[:, None] * [0.7, -1.0, 0.2]
+    np.testing.assert_allclose(answers(model, rows)[2], model.novelty(rows), rtol=1e-11)
 
 
 def test_the_same_model_makes_the_same_bytes():

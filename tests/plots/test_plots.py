@@ -59,6 +59,12 @@ PICTURES = {
     "contours of a component": lambda ax: plots.draw_contours(model(), ROWS, component=0, ax=ax),
     "contours of the error": lambda ax: plots.draw_contours(model(), ROWS, ax=ax),
     "contours of a function": lambda ax: plots.draw_contours(lambda rows: rows[:, 0] * rows[:, 1], ROWS, ax=ax),
+    "contributions of a row": lambda ax: plots.draw_contributions(
+        [0.1, 0.9, 0.3, 0.0], names=["load", "heat", "flow", "valve"], ax=ax
+    ),
+    "contributions of rows": lambda ax: plots.draw_contributions(
+        np.random.default_rng(4).gamma(0.3, size=(20, 38)), n_features=8, ax=ax
+    ),
     "sparsity path": lambda ax: plots.draw_sparsity_path(model().sparsity_path(), ax=ax),
     "drift of atoms": lambda ax: plots.draw_atom_drift(*drifting(), ax=ax),
     "spectrum": lambda ax: plots.draw_spectrum([3.0, 2.0, 0.5], explained=[0.5, 0.3, 0.1], ax=ax),
@@ -120,6 +126,52 @@ def test_alarms_are_rows_above_the_threshold():
     assert alarms.get_xdata().tolist() == [1, 2]
 
 
+def test_the_largest_contributions_come_first_with_their_shares():
+    axes = plots.draw_contributions([[0.0, 3.0, 1.0, 0.0], [0.0, 5.0, 1.0, 0.0]], n_features=1, names="abcd")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "3 others"]
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [4.0, 1.0])
+    assert [text.get_text() for text in axes.texts] == ["80%", "20%"]
+    assert axes.yaxis_inverted()
+
+
+def test_one_feature_more_is_drawn_rather_than_a_bar_of_one_other():
+    axes = plots.draw_contributions([1.0, 2.0, 3.0], n_features=2)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "1", "0"]
+
+
+def charts(axes=None, n=300):
+    t2, spe = RNG.gamma(1.0, 2.0, size=n), RNG.gamma(2.0, 0.1, size=n)
+    t2[n // 2 :: 3] *= 10.0
+    labels = np.arange(n) >= n // 2
+    return plots.draw_control_chart(t2, spe, limits=(12.0, 0.8), labels=labels, axes=axes)
+
+
+def test_control_charts_have_two_panels_with_their_limits():
+    upper, lower = charts()
+    assert upper.figure is lower.figure
+    assert (upper.get_ylabel(), lower.get_ylabel()) == ("$T^2$", "SPE")
+    assert (upper.get_xlabel(), lower.get_xlabel()) == ("", "row")
+    for panel, limit in ((upper, 12.0), (lower, 0.8)):
+        (line,) = [line for line in panel.lines if line.get_label() == "threshold"]
+        assert set(line.get_ydata()) == {limit}
+    assert upper.get_legend() is None
+    assert lower.get_legend() is not None
+    assert upper.get_shared_x_axes().joined(upper, lower)
+
+
+def test_control_charts_are_drawn_on_the_axes_given():
+    panels = Figure().subplots(1, 2)
+    before = pixels(panels[0]).copy()
+    assert charts(panels) == tuple(panels)
+    assert (pixels(panels[0]) != before).any(axis=2).mean() > 0.02
+
+
+def test_control_charts_need_no_limits():
+    upper, lower = plots.draw_control_chart([1.0, 2.0], [0.0, 0.1])
+    assert not [line for line in upper.lines if line.get_label() == "threshold"]
+    assert lower.get_legend() is None
+
+
 def test_no_peak_is_lost_in_a_long_series():
     scores = np.full(100_000, 0.01)
     scores[77_777] = 5.0
@@ -158,6 +210,8 @@ EMPTY_OR_ODD = {
     "projections of nothing": lambda: plots.draw_projections(np.empty((0, 2))),
     "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0], highlight=[True]),
     "projections unknown": lambda: plots.draw_projections([[np.nan, 1.0], [np.inf, 2.0]], color=[np.nan, np.nan]),
+    "contributions of zero": lambda: plots.draw_contributions([0.0, 0.0]),
+    "contribution of one feature": lambda: plots.draw_contributions([2.0]),
     "spectrum of nothing": lambda: plots.draw_spectrum([], explained=[], bounds=np.empty((0, 2))),
     "spectrum of zeros": lambda: plots.draw_spectrum([0.0, 0.0], explained=[np.nan, np.nan]),
     "atoms all alike": lambda: plots.draw_atoms(np.ones((1, 4)), weights=[0.0], shape=(2, 2)),
@@ -199,6 +253,24 @@ def test_empty_and_odd_data_give_a_picture(name):
         ),
         (lambda: plots.draw_spectrum([np.inf]), r"draw_spectrum expected finite numbers, .* but got \[inf\]; pass"),
         (lambda: plots.draw_spectrum([[1.0]]), "draw_spectrum expected finite numbers, one for each axis, but got"),
+        (
+            lambda: plots.draw_contributions(1.0),
+            r"draw_contributions expected contributions of shape \(d,\) or \(n, d\)",
+        ),
+        (lambda: plots.draw_contributions([]), r"draw_contributions expected contributions of shape .* but got \(0,\)"),
+        (lambda: plots.draw_contributions([np.nan]), "draw_contributions expected finite numbers of at least 0; pass"),
+        (lambda: plots.draw_contributions([-1.0]), "draw_contributions expected finite numbers of at least 0; pass"),
+        (
+            lambda: plots.draw_contributions([1.0], names="ab"),
+            "draw_contributions expected 1 names of features but got",
+        ),
+        (lambda: plots.draw_contributions([1.0], n_features=0), "draw_contributions: n_features must be at least 1"),
+        (lambda: plots.draw_control_chart([1.0], [1.0, 2.0]), "draw_control_chart expected 1 values of SPE but got"),
+        (lambda: plots.draw_control_chart([1.0], [1.0], time=[1, 2]), "draw_control_chart expected 1 times but got"),
+        (
+            lambda: plots.draw_control_chart([1.0], [1.0], axes=[None]),
+            "draw_control_chart expected 2 axes, .* but got 1",
+        ),
         (lambda: plots.draw_atoms(np.eye(4), most=0), "draw_atoms: most must be at least 1, got 0"),
         (lambda: plots.draw_atoms(np.eye(4), shape=(-2, -2)), r"features for shape \(-2, -2\) but got 4"),
         (lambda: plots.draw_atoms(np.eye(4), feature_names=["a"]), "draw_atoms expected 4 names of features but got"),

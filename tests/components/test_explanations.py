@@ -1,0 +1,263 @@
+"""Contributions of features, against plain formulas, derivatives by differences, and classical PCA."""
+
+import warnings
+
+import numpy as np
+import pytest
+from exports import EXPORTABLE, MATRIX, OF_THE_CALLER, PRIMITIVES, drawn_rows, probing_rows, streamed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, Sigmoid
+
+LOCAL = [RBF(0.4), Matern(1.5, length_scale=1.7), Laplacian(0.4), RBF(0.4).in_units([0.7, 1.3, 3.1])]
+
+
+def estimators(kernel, rows):
+    """Fit every estimator."""
+    return [
+        KernelPCA(2, kernel=kernel).fit(rows),
+        SparseKernelPCA(2, kernel=kernel, n_active=20).fit(rows),
+        ApproximateKernelPCA(2, kernel=kernel, max_atoms=20).fit(rows),
+        StreamingKernelPCA(2, kernel=kernel, max_atoms=20, block_size=32).fit(rows),
+    ]
+
+
+@pytest.mark.parametrize("kernel", [*EXPORTABLE, *OF_THE_CALLER])
+def test_contributions_are_not_negative_and_add_up_to_the_novelty(kernel):
+    model = streamed(kernel)
+    rows = probing_rows(model)
+    for n_components in (None, 0, 2):
+        contributions = model.contributions(rows, n_components)
+        errors = model.novelty(rows) if n_components is None else model.reconstruction_error(rows, n_components)
+        assert contributions.shape == rows.shape
+        assert (contributions >= 0.0).all()
+        np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_components", [None, 0, 1, 2])
+def test_every_estimator_shares_the_novelty_or_the_error_that_it_measures(n_components):
+    rows = drawn_rows(0, 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = estimators(Laplacian(0.5), rows)
+    for model in models:
+        contributions = model.contributions(rows, n_components)
+        errors = model.novelty(rows) if n_components is None else model.reconstruction_error(rows, n_components)
+        np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("q", [0, 1, 2])
+def test_with_a_linear_kernel_they_are_the_classical_contributions_to_spe(q):
+    rows, queries = drawn_rows(0, 60) * [3.0, 1.0, 0.5] + [1.0, -2.0, 5.0], 2.0 * drawn_rows(1, 20)
+    centred = rows - rows.mean(axis=0)
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:q].T
+    beside = queries - rows.mean(axis=0)
+    beside = beside - beside @ axes @ axes.T
+    for model in (
+        KernelPCA(3, kernel="linear").fit(rows),
+        StreamingKernelPCA(3, kernel="linear", tolerance=0.0, max_atoms=None).fit(rows),
+    ):
+        np.testing.assert_allclose(model.contributions(queries, q), beside**2, rtol=1e-7, atol=1e-9)
+
+
+def test_with_a_linear_kernel_and_few_atoms_they_are_squares_of_what_the_span_lacks():
+    rows = drawn_rows(0, 60, 5)
+    model = ApproximateKernelPCA(1, kernel=2.0 * Linear(), max_atoms=2).fit(rows)
+    queries = drawn_rows(1, 20, 5)
+    inside = np.linalg.lstsq(model.atoms_.T, queries.T)[0].T @ model.atoms_
+    np.testing.assert_allclose(model.contributions(queries), 2.0 * (queries - inside) ** 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Polynomial(3, gamma=0.3, coef0=0.5), Sigmoid(0.05, coef0=0.5), (0.1 * Linear()).exp()]
+)
+@pytest.mark.parametrize("n_components", [None, 2])
+def test_with_inner_products_they_follow_the_derivative_of_the_error(kernel, n_components):
+    model = streamed(kernel, max_atoms=6, atoms="rows")
+    step = 1e-5
+    for x in 2.0 * drawn_rows(1, 10):
+        up, down = (model.reconstruction_error(x + sign * step * np.eye(3), n_components) for sign in (1.0, -1.0))
+        derivative = (up - down) / (2.0 * step)
+        (contributions,) = model.contributions([x], n_components)
+        np.testing.assert_allclose(
+            contributions / contributions.sum(), derivative**2 / (derivative**2).sum(), rtol=1e-3, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("kernel", LOCAL, ids=repr)
+def test_with_distances_they_follow_the_mean_distance_from_the_rows_that_the_projection_is_made_of(kernel):
+    model = streamed(kernel, atoms="rows")
+    rows, atoms = 2.0 * drawn_rows(1, 20), model.atoms_
+    units = np.array([0.7, 1.3, 3.1]) if "in_units" in repr(kernel) else np.ones(3)
+    for x, contributions in zip(rows, model.contributions(rows), strict=True):
+        c = np.abs(np.linalg.solve(kernel.matrix(atoms), kernel.matrix(atoms, [x])[:, 0]))
+        apart = np.array([sum(c * np.abs(x[j] - atoms[:, j])) / sum(c) / units[j] for j in range(3)])
+        expected = apart if isinstance(kernel, Laplacian) else apart**2
+        np.testing.assert_allclose(contributions / contributions.sum(), expected / expected.sum(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", PRIMITIVES, ids=repr)
+def test_permuted_features_have_permuted_contributions(kernel):
+    rows, queries, order = drawn_rows(0), 2.0 * drawn_rows(1, 20), [2, 0, 1]
+    settings = {"max_atoms": 8, "atoms": "rows"}
+    given = streamed(kernel, rows, **settings).contributions(queries)
+    permuted = streamed(kernel, np.ascontiguousarray(rows[:, order]), **settings).contributions(queries[:, order])
+    # Sums in another order round differently, and a nearly singular kernel matrix multiplies that.
+    np.testing.assert_allclose(permuted, given[:, order], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBF(0.4).on([0, 2]), Linear().on([0, 2]), Laplacian(0.4).on([2]) + Cosine().on([0])]
+)
+def test_features_that_the_kernel_does_not_see_add_nothing(kernel):
+    model = streamed(kernel)
+    queries = 3.0 * drawn_rows(1, 20)
+    contributions = model.contributions(queries)
+    assert not contributions[:, 1].any()
+    queries[:, 1] = 1e3
+    np.testing.assert_array_equal(model.contributions(queries), contributions)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.4), Linear(), Laplacian(0.4)], ids=repr)
+def test_units_change_nothing_if_rows_are_in_them(kernel):
+    units, rows, queries = np.array([4.0, 0.25, 32.0]), drawn_rows(0), 2.0 * drawn_rows(1, 20)
+    plain = streamed(kernel, rows).contributions(queries)
+    in_units = streamed(kernel.in_units(units), rows * units).contributions(queries * units)
+    np.testing.assert_allclose(in_units, plain, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBF(0.4), Matern(0.5, length_scale=1.0), RBF(0.4) + Laplacian(0.2), Cosine(), Linear()]
+)
+def test_a_feature_far_away_adds_nearly_everything(kernel):
+    model = streamed(kernel, max_atoms=2)
+    for size in (30.0, 1e4, 1e60):
+        (contributions,) = model.contributions([[0.3, size, -0.5]])
+        if not isinstance(kernel, Cosine | Linear):
+            assert contributions[1] > 0.95 * contributions.sum()
+        # The novelty goes on growing, and rounding is relative to its size.
+        np.testing.assert_allclose(contributions.sum(), model.novelty([[0.3, size, -0.5]]), rtol=1e-12)
+        assert np.isfinite(contributions).all()
+
+
+def test_a_kernel_of_several_parts_counts_each_by_its_steepness():
+    rows = drawn_rows(0)
+    model = streamed(RBF(0.5).on([0]) + 1e-6 * Linear().on([1]) + RBF(1e-9).on([2]), rows, tolerance=1e-12)
+    contributions = model.contributions([[3.0, 3.0, 3.0]])[0]
+    assert contributions[0] > 0.999 * contributions.sum()
+
+
+def differences(model, x, matrix):
+    """Return mean sizes of products of a matrix with the difference of a row from those its projection is made of."""
+    kernel, atoms = model.kernel_, model.atoms_
+    c = np.abs(np.linalg.solve(kernel.matrix(atoms), kernel.matrix(atoms, [x])[:, 0]))
+    return c @ np.abs((x - atoms) @ matrix.T) / c.sum()
+
+
+@pytest.mark.parametrize("of", [RBF(0.4), Matern(1.5), Laplacian(0.4)], ids=repr)
+def test_in_units_of_a_matrix_terms_of_the_squared_length_count(of):
+    model, rows = streamed(of.in_units(MATRIX), atoms="rows", max_atoms=8), 2.0 * drawn_rows(1, 20)
+    product = MATRIX.T @ MATRIX
+    for x, contributions in zip(rows, model.contributions(rows), strict=True):
+        alone, changed = differences(model, x, np.eye(3)), differences(model, x, product)
+        expected = np.sqrt(alone * changed) if isinstance(of, Laplacian) else alone * changed
+        np.testing.assert_allclose(contributions / contributions.sum(), expected / expected.sum(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("of", [*PRIMITIVES, *OF_THE_CALLER], ids=repr)
+def test_a_diagonal_matrix_gives_the_contributions_of_its_units(of):
+    units, rows = np.array([0.5, 2.0, 4.0]), 2.0 * drawn_rows(1, 20)
+    plain = streamed(of.in_units(units)).contributions(rows)
+    multiplied = streamed(of.in_units(np.diag(1.0 / units))).contributions(rows)
+    np.testing.assert_allclose(multiplied, plain, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("of", [RBF(0.4), Linear(), Cosine(), Laplacian(0.4)], ids=repr)
+def test_features_that_a_matrix_does_not_look_at_add_nothing(of):
+    # The kernel sees the third row of the product alone, which the second feature is not part of.
+    model = streamed(of.on([2, 0]).in_units([[1.0, 0.0, 0.5], [0.3, 1.0, 0.2], [0.4, 0.0, 1.0]]))
+    contributions = model.contributions(3.0 * drawn_rows(1, 20))
+    assert not contributions[:, 1].any()
+    assert contributions[:, [0, 2]].any()
+
+
+@pytest.mark.parametrize("of", [Linear(), Cosine()], ids=repr)
+def test_inner_products_in_units_of_a_matrix_compare_rows_with_their_projections(of):
+    rows, queries = drawn_rows(0, 60, 5), drawn_rows(1, 20, 5)
+    matrix = np.eye(5) + 0.3 * drawn_rows(2, 5, 5)
+    model = ApproximateKernelPCA(1, kernel=of.in_units(matrix), max_atoms=2).fit(rows)
+    atoms, seen = model.atoms_ @ matrix.T, queries @ matrix.T
+    inside = np.linalg.lstsq(atoms.T, seen.T)[0].T @ model.atoms_
+    apart = queries - inside
+    shares = np.abs(apart * (apart @ matrix.T @ matrix))
+    shares /= shares.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.contributions(queries), shares * model.novelty(queries)[:, None], rtol=1e-9)
+
+
+@pytest.mark.parametrize("of", [RBF(0.4), Linear(), Cosine(), Laplacian(0.4)], ids=repr)
+@pytest.mark.parametrize("size", [1e-60, 1e60])
+def test_entries_of_matrices_whose_squares_are_no_floats(of, size):
+    matrix = MATRIX / [size, 1.0, 1.0]
+    expected = streamed(of.in_units(MATRIX)).contributions(drawn_rows(1, 20))
+    scaled = [size, 1.0, 1.0]
+    given = streamed(of.in_units(matrix), drawn_rows(0) * scaled).contributions(drawn_rows(1, 20) * scaled)
+    np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_in_whitened_units_the_feature_that_others_do_not_explain_adds_most():
+    rows = np.random.default_rng(0).normal(size=(2000, 6))
+    rows[:, 1] = rows[:, 0] + 0.1 * rows[:, 1]
+    for kernel in (RBF(), Matern(1.5), Laplacian()):
+        model = StreamingKernelPCA(kernel=kernel.in_units("whitened")).partial_fit(rows)
+        strange = rows[:50].copy()
+        strange[:, 4] += 8.0
+        assert (model.contributions(strange).argmax(axis=1) == 4).mean() > 0.9
+        # Small beside the spread of each of the two, but not beside their difference.
+        broken = 0.3 * rows[:50]
+        broken[:, 1] += 2.0
+        assert (model.contributions(broken)[:, :2].sum(axis=1) > 0.8 * model.novelty(broken)).mean() > 0.9
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.4), RBF(0.4) + Laplacian(0.2), Matern(2.5, length_scale=1.0)])
+def test_far_away_rows_are_compared_with_the_nearest_atoms_where_kernel_values_vanish(kernel):
+    far = np.array([50000.0, 0.0, 0.0])
+    model = streamed(kernel, np.concatenate([drawn_rows(0), drawn_rows(1) + far]), max_atoms=40, atoms="rows")
+    x = far + np.array([0.0, 5000.0, 0.0])
+    assert kernel.matrix(model.atoms_, [x]).max() < 1e-200
+    (contributions,) = model.contributions([x])
+    assert contributions.argmax() == 1
+
+
+def test_rows_have_the_same_contributions_in_any_company():
+    model = streamed(RBF(0.4), drawn_rows(0, d=12))
+    rows = drawn_rows(1, 3000, 12)
+    together = model.contributions(rows)
+    for i in (0, 1, 2047, 2048, 2999):
+        np.testing.assert_allclose(model.contributions(rows[i : i + 1])[0], together[i], rtol=1e-9)
+
+
+@given(st.sampled_from(EXPORTABLE), st.integers(0, 100), st.sampled_from([0.0, 1e-6, 1.0, 10.0]))
+def test_any_row_has_finite_contributions_that_add_up(kernel, seed, size):
+    model = streamed(kernel, drawn_rows(0, 100))
+    rows = size * drawn_rows(seed, 5)
+    contributions, novelty = model.contributions(rows), model.novelty(rows)
+    assert (contributions >= 0.0).all()
+    np.testing.assert_allclose(contributions.sum(axis=1), novelty, rtol=1e-12)
+
+
+def test_a_model_without_atoms_explains_by_the_row_itself():
+    model = StreamingKernelPCA(1, kernel="linear").fit(np.zeros((3, 2)))
+    np.testing.assert_allclose(model.contributions([[3.0, -4.0]]), [[9.0, 16.0]])
+
+
+def test_bad_requests_are_refused():
+    model = KernelPCA(2, kernel="linear")
+    with pytest.raises(NotFittedError, match="contributions needs a fitted KernelPCA"):
+        model.contributions([[1.0]])
+    model.fit([[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(ValueError, match=r"KernelPCA.contributions: n_components is 3 but the model has 2 axes; ask"):
+        model.contributions([[1.0, 2.0]], 3)
+    with pytest.raises(ValueError, match="X has 1 features, but KernelPCA is expecting 2"):
+        model.contributions([[1.0]])
