@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+import os
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.validation import checked_rows, feature_names
-from streamkpca.errors import not_fitted
+from streamkpca.errors import CheckpointError, not_fitted
 from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.kernels import RBF, Kernel
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
+from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
 from streamkpca.stream.calibration import held_out_runs
 
@@ -71,35 +74,6 @@ class MonitorRecord(NamedTuple):
         return MonitorRecord(self.novelty[piece], self.smoothed[piece], self.threshold[piece], self.is_alarm[piece])
 
 
-class _Waiting(NamedTuple):
-    """Rows with their predecessors that wait to be learned, their scores, and which of them are alarms or usual."""
-
-    stacked: Array
-    novelty: Array
-    smoothed: Array
-    is_alarm: Flags
-    usual: Flags
-
-
-@dataclass(frozen=True)
-class _State:
-    """What a monitor knows besides its model; replaced as a whole."""
-
-    n_features: int
-    names: list[str] | None
-    scores: RecentScores
-    run: AlarmRun
-    log: EventLog
-    change: Change | None = None
-    n_rows: int = 0
-    n_learned: int = 0
-    n_young: int = 0
-    last_smoothed: float | None = None
-    context: Array | None = None
-    waiting: tuple[_Waiting, ...] = ()
-    left_out: tuple[Array, ...] = ()
-
-
 class Monitor:
     """Watch a stream: score its rows, raise alarms, gather them in events, and learn the rows that are normal.
 
@@ -107,7 +81,7 @@ class Monitor:
     ----------
     model : StreamingKernelPCA, optional
         The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
-        makes. By default a new one with default parameters. It belongs to the monitor from then on.
+        makes. By default a new one with the kernel ``RBF().in_units("auto")``. It belongs to the monitor from then on.
     lags : int, default=1
         Rows that are scored together: each with its predecessors, so that the model sees d times `lags` features. Only
         for rows in time order.
@@ -168,7 +142,7 @@ class Monitor:
     >>> record = monitor.update(rows)
     >>> event = max(monitor.events_, key=lambda event: event.n_alarms)
     >>> event.start, event.end, event.features[0].feature
-    (1500, 1523, 3)
+    (1500, 1524, 3)
     """
 
     def __init__(
@@ -187,7 +161,7 @@ class Monitor:
             raise TypeError(
                 f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
             )
-        self.model = StreamingKernelPCA() if model is None else model
+        self.model = StreamingKernelPCA(kernel=RBF().in_units("auto")) if model is None else model
         self.lags = check_integer("lags", lags, least=1, where=where)
         self.smoothing = (
             None
@@ -204,8 +178,9 @@ class Monitor:
         )
         # One odd row makes alarms of those that it is a predecessor of, and of those that it is averaged with.
         self._n_few = 2 * self.lags + (0 if self.smoothing is None else math.ceil(2.0 / self.smoothing))
-        self._state: _State | None = None
+        self._state: MonitorState | None = None
         self._last_time: float | None = None
+        self.extra_: Any = None
         if self.model._stream is not None:
             width = self.model.n_features_in_
             if width % self.lags:
@@ -327,13 +302,165 @@ class Monitor:
         >>> monitor = Monitor(lags=2, smoothing=0.3)
         >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
         >>> record = monitor.reset_context().update([[0.0, 0.0, 0.0]])
-        >>> bool(record.smoothed[0] == record.novelty[0])
+        >>> bool(np.isclose(record.smoothed[0], record.novelty[0]))
         True
         """
         if self._state is not None:
             self._state = replace(self._state, context=None, last_smoothed=None)
         self._last_time = None
         return self
+
+    def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
+        """Write the monitor and its model to a file, which `load` of either reads.
+
+        Parameters
+        ----------
+        path : path-like
+            An existing file is replaced in one step, once the new one is complete and on the disk.
+        extra : object, optional
+            JSON data, which `load` returns as `extra_`.
+
+        Raises
+        ------
+        OSError, TypeError, ValueError
+            As `StreamingKernelPCA.save` raises them.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor(lags=2)
+        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     monitor.save(pathlib.Path(folder, "plant.npz"))
+        ...     Monitor.load(pathlib.Path(folder, "plant.npz")).n_rows_
+        1000
+        """
+        self.model.save(path, {"monitor": self._record(), "extra": extra})
+
+    def to_bytes(self, extra: Any = None) -> bytes:
+        """Return the bytes that `save` would write.
+
+        Parameters
+        ----------
+        extra : object, optional
+            As for `save`.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `save`.
+
+        Examples
+        --------
+        However the rows are cut, the monitor is the same, to the byte:
+
+        >>> import numpy as np
+        >>> from streamkpca.monitoring import Monitor
+        >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
+        >>> whole, pieces = Monitor(), Monitor()
+        >>> record = whole.update(rows)
+        >>> for piece in np.split(rows, [1, 500, 999]):
+        ...     record = pieces.update(piece)
+        >>> whole.to_bytes() == pieces.to_bytes()
+        True
+        """
+        return self.model.to_bytes({"monitor": self._record(), "extra": extra})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Self:
+        """Read a monitor that `save` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+        kernel : Kernel, optional
+            As for `StreamingKernelPCA.load`.
+
+        Returns
+        -------
+        Monitor
+            With the `extra_` that it was saved with. It goes on as if it had never been stopped.
+
+        Raises
+        ------
+        CheckpointError, OSError
+            As `StreamingKernelPCA.load` raises them, or the file holds a model without a monitor.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor(smoothing=0.3)
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
+        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
+        >>> loaded.smoothing, loaded.extra_
+        (0.3, {'offset': 1})
+        """
+        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fspath(path)!s}")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
+        """Read a monitor that `to_bytes` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+        kernel : Kernel, optional
+            As for `StreamingKernelPCA.load`.
+
+        Returns
+        -------
+        Monitor
+
+        Raises
+        ------
+        CheckpointError
+            As `load`.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor()
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> Monitor.from_bytes(monitor.to_bytes()).n_rows_
+        1
+        """
+        return cls._restored(StreamingKernelPCA.from_bytes(data, kernel=kernel), "from_bytes")
+
+    def _record(self) -> dict[str, Any]:
+        """Return JSON data that, with the model, determine the future of the monitor."""
+        names = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_gap")
+        return {
+            "parameters": {name: getattr(self, name) for name in names},
+            "last_time": self._last_time,
+            "state": None if self._state is None else state_record(self._state),
+        }
+
+    @classmethod
+    def _restored(cls, model: StreamingKernelPCA, where: str) -> Self:
+        found = model.extra_ if isinstance(model.extra_, dict) else {}
+        if "monitor" not in found:
+            raise CheckpointError(f"{where}: it holds a model without a monitor; read it with StreamingKernelPCA.load")
+        try:
+            record = found["monitor"]
+            parameters = dict(record["parameters"])
+            learn = parameters.pop("learn")
+            state = None if record["state"] is None else state_from_record(record["state"], parameters["lags"])
+            monitor = cls(model, learn="all", **parameters)
+            monitor.learn = check_choice("learn", learn, choices=("normal", "all", "none"), where=where)
+            monitor._last_time = None if record["last_time"] is None else float(record["last_time"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise CheckpointError(f"{where}: its monitor makes no sense: {error!r}") from None
+        monitor._state, monitor.extra_ = state, found.get("extra")
+        return monitor
 
     @property
     def events_(self) -> list[Event]:
@@ -379,8 +506,8 @@ class Monitor:
         >>> monitor = Monitor(accept_after=500)
         >>> record = monitor.update(rows)
         >>> change = monitor.change_detected_
-        >>> change.start, change.detected, change.features[0].feature, bool(record.is_alarm[-100:].any())
-        (1000, 1535, 1, False)
+        >>> change.start, change.detected, change.features[0].feature, bool(record.is_alarm[-500:].mean() < 0.05)
+        (1000, 1536, 1, True)
         """
         return self._fitted("change_detected_").change
 
@@ -400,7 +527,7 @@ class Monitor:
 
     # One chunk
 
-    def _scored(self, state: _State, rows: Array, breaks: Flags, record: MonitorRecord) -> _State:
+    def _scored(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
         """Score rows (n, d) of one chunk into a record; the model and the threshold stay the same."""
         first, good = state.n_rows, np.logical_and.reduce(np.isfinite(rows), axis=1)
         record.threshold[:] = state.scores.threshold
@@ -426,7 +553,7 @@ class Monitor:
             usual[:n_made_up] = False
             record.novelty[start:stop], record.smoothed[start:stop] = novelty, smoothed
             record.is_alarm[start:stop] = is_alarm
-            waiting = (*waiting, _Waiting(stacked, novelty, smoothed, is_alarm, usual))
+            waiting = (*waiting, ScoredRows(stacked, novelty, smoothed, is_alarm, usual))
             log = self._logged(state, log, waiting[-1], first + start)
         return replace(
             state,
@@ -438,7 +565,7 @@ class Monitor:
             waiting=waiting,
         )
 
-    def _logged(self, state: _State, log: EventLog, rows: _Waiting, first: int) -> EventLog:
+    def _logged(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Add the alarms among rows from position `first` on to the events."""
         n = len(rows.novelty)
         for i in np.flatnonzero(rows.is_alarm).tolist():
@@ -448,7 +575,7 @@ class Monitor:
         log = self._described(state, log, rows, first)
         return log.ended(_MOST_EVENTS) if log.is_over(first + n) else log
 
-    def _described(self, state: _State, log: EventLog, rows: _Waiting, first: int) -> EventLog:
+    def _described(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Name the features of the open event's peak, if that is among rows from position `first` on."""
         event = log.current
         if event is None or not first <= event.peak_row < first + len(rows.novelty):
@@ -456,19 +583,19 @@ class Monitor:
         contributions = self._contributions(rows.stacked[event.peak_row - first], state.n_features)
         return log._replace(current=replace(event, features=largest_contributions(contributions, state.names)))
 
-    def _learned(self, state: _State) -> _State:
+    def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows of a chunk, and renew the thresholds."""
         log, scores, run = state.log, state.scores, state.run
         n_learned, left_out = state.n_learned, state.left_out
         if state.waiting:
-            rows = _Waiting(*map(np.concatenate, zip(*state.waiting, strict=True)))
+            rows = state.all_waiting
             learns_all = self.learn == "all" or n_learned < _LEARNED_WHOLE
             chosen = np.ones(len(rows.usual), dtype=bool) if learns_all else rows.usual
             if self.learn != "none" and chosen.any():
                 self.model.partial_fit(rows.stacked[chosen])
                 n_learned += int(np.count_nonzero(chosen))
             if self.learn == "normal" and not chosen.all():
-                left_out = (*left_out, rows.stacked[~chosen])
+                left_out = self._latest((*left_out, rows.stacked[~chosen]))
             counting = ~rows.is_alarm
             released = np.array(log.released).reshape(-1, 2)
             scores = scores.added(
@@ -491,7 +618,7 @@ class Monitor:
         young = max((n for n in _YOUNG if n <= state.n_learned), default=0)
         return self._calibrated(replace(state, n_young=young)) if young > state.n_young else state
 
-    def _changed(self, state: _State) -> _State:
+    def _changed(self, state: MonitorState) -> MonitorState:
         """Report a lasting change and, if normal rows are learned, learn the rows since as such."""
         run, features = state.run, state.run.contributions
         is_accepted = self.learn == "normal"
@@ -506,7 +633,7 @@ class Monitor:
         state = replace(state, change=change, run=AlarmRun.none(state.n_features), left_out=())
         if not is_accepted:
             return state
-        new = np.concatenate(rows)[-max(_MOST_KEPT // (self.lags * state.n_features), _CHUNK) :]
+        new = np.concatenate(rows)
         # The second half shows how novel such rows are for a model that knows the first half.
         first, second = np.array_split(new, 2)
         self.model.partial_fit(first).refit()
@@ -518,7 +645,14 @@ class Monitor:
         self.model.refit()
         return replace(state, scores=state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None)))
 
-    def _calibrated(self, state: _State) -> _State:
+    def _latest(self, rows: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Drop the oldest of some arrays of rows while the others hold enough."""
+        most = max(_MOST_KEPT // rows[0].shape[1], _CHUNK)
+        while sum(map(len, rows[1:])) >= most:
+            rows = rows[1:]
+        return rows
+
+    def _calibrated(self, state: MonitorState) -> MonitorState:
         """Publish axes of all rows, and take the thresholds from rows that are left out in turn."""
         self.model.refit()
         settings = self.model._settings("Monitor")
@@ -528,9 +662,9 @@ class Monitor:
             return state
         return replace(state, scores=state.scores.replaced(np.concatenate(runs), np.concatenate(smoothed)))
 
-    def _started(self, n_features: int, names: list[str] | None) -> _State:
+    def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned rows."""
-        state = _State(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
+        state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
         if self.model._stream is None:
             return state
         n_learned = self.model.n_samples_seen_
@@ -539,12 +673,17 @@ class Monitor:
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
         stream = self.model._stream
-        return self.model.novelty(stacked) if stream and stream.published else np.zeros(len(stacked))
+        if stream is None or stream.published is None:
+            return np.zeros(len(stacked))
+        rows, score = stream.rounded(stacked, "Monitor.update", finite=True), stream.published.novelty
+        # One by one, because matrix products round differently for different numbers of rows.
+        return np.concatenate([score(rows[i : i + 1]) for i in range(len(rows))])
 
     def _contributions(self, row: Array, n_features: int) -> Array:
         """Return what each feature (d,) adds to the novelty of a row with its predecessors."""
         of_all: Array = self.model.contributions(row[None])[0]
-        return of_all.reshape(self.lags, n_features).sum(axis=0)
+        summed: Array = of_all.reshape(self.lags, n_features).sum(axis=0)
+        return summed
 
     def _breaks(self, rows: Array, time: Any, where: str) -> Flags:
         """Tell before which rows lags and smoothing start anew, and remember the last time."""
@@ -563,7 +702,7 @@ class Monitor:
         self._last_time = float(times[-1])
         return breaks
 
-    def _fitted(self, request: str) -> _State:
+    def _fitted(self, request: str) -> MonitorState:
         if self._state is None:
             raise not_fitted("Monitor", request)
         return self._state
