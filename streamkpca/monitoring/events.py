@@ -102,15 +102,16 @@ class AlarmRun:
 
     def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int) -> Self:
         """Count the alarms among rows (n,) from position `first` on."""
-        run = self
-        if not run.excess and not is_alarm.any():
-            return run
-        start, excess, n_alarms, contributions = run.start, run.excess, run.n_alarms, run.contributions
+        if not self.excess and not is_alarm.any():
+            return self
+        start, excess, n_alarms, contributions = self.start, self.excess, self.n_alarms, self.contributions
         for i, alarm in enumerate(is_alarm.tolist()):
-            if not excess:
-                start, n_alarms, contributions = first + i, 0, np.zeros_like(contributions)
+            if not excess and alarm:
+                start, n_alarms = first + i, 0
             n_alarms += alarm
             excess = max(excess + alarm - ALLOWANCE, 0.0)
+            if not excess:
+                start, n_alarms, contributions = 0, 0, np.zeros_like(contributions)
         return type(self)(start, excess, n_alarms, contributions)
 
     def explained(self, contributions: Array) -> Self:

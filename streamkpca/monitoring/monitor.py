@@ -1,5 +1,6 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
+import copy
 import itertools
 import math
 import os
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca._core.validation import checked_rows, feature_names
+from streamkpca._core.validation import checked_rows, feature_names, round_to_single
 from streamkpca.errors import CheckpointError, not_fitted
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
@@ -31,6 +32,9 @@ _LEARNED_WHOLE = 512
 # Numbers that the rows which are not learned may take until a change is accepted; the latest rows are kept.
 _MOST_KEPT = 100_000
 _MOST_EVENTS = 1000
+_LEARN = ("normal", "all", "none")
+# What scores, thresholds and states are made with.
+_FIXED = ("model", "lags", "smoothing", "quantile")
 
 
 class MonitorRecord(NamedTuple):
@@ -162,6 +166,11 @@ class Monitor:
                 f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
             )
         self.model = StreamingKernelPCA(kernel=RBF().in_units("auto")) if model is None else model
+        if self.model.max_atoms is None and self.model.reservoir_size == 0:
+            raise ValueError(
+                f"{where}: with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is "
+                "0; give the model reservoir_size=512 or a number of atoms"
+            )
         self.lags = check_integer("lags", lags, least=1, where=where)
         self.smoothing = (
             None
@@ -170,11 +179,6 @@ class Monitor:
         )
         self.quantile = check_real(
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
-        )
-        self.learn = check_choice("learn", learn, choices=("normal", "all", "none"), where=where)
-        self.accept_after = check_integer("accept_after", accept_after, least=_CHUNK, where=where)
-        self.max_gap = (
-            None if max_gap is None else check_real("max_gap", max_gap, least=0.0, open_below=True, where=where)
         )
         # One odd row makes alarms of those that it is a predecessor of, and of those that it is averaged with.
         self._n_few = 2 * self.lags + (0 if self.smoothing is None else math.ceil(2.0 / self.smoothing))
@@ -188,11 +192,33 @@ class Monitor:
                     f"{where}: with lags={self.lags} the model should have learned stacked rows, but {width} features "
                     f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
-        elif self.learn == "none":
-            raise ValueError(
-                f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call "
-                "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
+        self.learn, self.accept_after, self.max_gap = learn, accept_after, max_gap
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        where = "Monitor"
+        if name in _FIXED and name in self.__dict__:
+            raise AttributeError(
+                f"{where}: {name} cannot change, as its scores and thresholds were made with the present one; begin a "
+                f"new Monitor(monitor.model, {name}=...)"
+                if name != "model"
+                else f"{where}: model cannot change, as its thresholds belong to the present one; begin a new Monitor"
             )
+        if name == "learn":
+            value = check_choice(name, value, choices=_LEARN, where=where)
+            if value == "none" and self.model._stream is None:
+                raise ValueError(
+                    f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call "
+                    "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
+                )
+        elif name == "accept_after":
+            value = check_integer(name, value, least=_CHUNK, where=where)
+        elif name == "max_gap" and value is not None:
+            value = check_real(name, value, least=0.0, open_below=True, where=where)
+        object.__setattr__(self, name, value)
+
+    def __copy__(self) -> Self:
+        # Two monitors that share a model would learn its rows twice.
+        return copy.deepcopy(self)
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned.
@@ -230,32 +256,31 @@ class Monitor:
         (True, array([ True]))
         """
         where = "Monitor.update"
-        state, stream, last_time = self._state, self.model._stream, self._last_time
-        skips = self.model.on_bad_rows == "skip"
-        width, names = (None, None) if state is None else (state.n_features, state.names)
-        if state is None and stream is not None:
-            width = stream.n_features // self.lags
-            names = stream.names.tolist() if stream.names is not None and self.lags == 1 else None
-        rows = checked_rows(X, where, width, None if names is None else np.array(names, dtype=object), finite=not skips)
-        if state is None:
-            given = feature_names(X)
-            state = self._started(rows.shape[1], names if given is None else [str(name) for name in given])
-        breaks = self._breaks(rows, time, where)
-        n = len(rows)
-        record = MonitorRecord(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool))
-        try:
-            start = 0
-            while start < len(rows):
-                stop = min(len(rows), start + _CHUNK - state.n_rows % _CHUNK)
-                piece = slice(start, stop)
-                state = self._scored(state, rows[piece], breaks[piece], record.piece(piece))
-                if state.n_rows % _CHUNK == 0:
-                    state = self._learned(state)
-                start = stop
-        except BaseException:
-            self.model._stream, self._last_time = stream, last_time
-            raise
-        self._state = state
+        with self.model._cell.write_lock.held:
+            state, stream, last_time = self._state, self.model._stream, self._last_time
+            # Rows that fill no block are appended to a stream in place.
+            pending = None if stream is None else stream.pending
+            rows, names = self._checked(X, where)
+            breaks = self._breaks(rows, time, where)
+            n = len(rows)
+            record = MonitorRecord(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool))
+            try:
+                if state is None:
+                    state = self._started(rows.shape[1], names)
+                start = 0
+                while start < n:
+                    stop = min(n, start + _CHUNK - state.n_rows % _CHUNK)
+                    piece = slice(start, stop)
+                    state = self._scored(state, rows[piece], breaks[piece], record.piece(piece))
+                    if state.n_rows % _CHUNK == 0:
+                        state = self._learned(state)
+                    start = stop
+            except BaseException:
+                self.model._stream, self._last_time = stream, last_time
+                if stream is not None and pending is not None:
+                    stream.pending = pending
+                raise
+            self._state = state
         return record
 
     def stacked(self, X: Any) -> Array:
@@ -305,9 +330,10 @@ class Monitor:
         >>> bool(np.isclose(record.smoothed[0], record.novelty[0]))
         True
         """
-        if self._state is not None:
-            self._state = replace(self._state, context=None, last_smoothed=None)
-        self._last_time = None
+        with self.model._cell.write_lock.held:
+            if self._state is not None:
+                self._state = replace(self._state, context=None, last_smoothed=None)
+            self._last_time = None
         return self
 
     def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
@@ -337,7 +363,8 @@ class Monitor:
         ...     Monitor.load(pathlib.Path(folder, "plant.npz")).n_rows_
         1000
         """
-        self.model.save(path, {"monitor": self._record(), "extra": extra})
+        with self.model._cell.write_lock.held:
+            self.model.save(path, {"monitor": self._record(), "extra": extra})
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write.
@@ -370,7 +397,8 @@ class Monitor:
         >>> whole.to_bytes() == pieces.to_bytes()
         True
         """
-        return self.model.to_bytes({"monitor": self._record(), "extra": extra})
+        with self.model._cell.write_lock.held:
+            return self.model.to_bytes({"monitor": self._record(), "extra": extra})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Self:
@@ -451,16 +479,24 @@ class Monitor:
             raise CheckpointError(f"{where}: it holds a model without a monitor; read it with StreamingKernelPCA.load")
         try:
             record = found["monitor"]
-            parameters = dict(record["parameters"])
-            learn = parameters.pop("learn")
-            state = None if record["state"] is None else state_from_record(record["state"], parameters["lags"])
-            monitor = cls(model, learn="all", **parameters)
-            monitor.learn = check_choice("learn", learn, choices=("normal", "all", "none"), where=where)
-            monitor._last_time = None if record["last_time"] is None else float(record["last_time"])
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            monitor = cls(model, **record["parameters"])
+            last_time = record["last_time"]
+            monitor._last_time = None if last_time is None else check_real("last_time", last_time, where=where)
+            if record["state"] is not None:
+                monitor._state = state = state_from_record(record["state"], monitor.lags, monitor.quantile)
+                monitor._check_model(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise CheckpointError(f"{where}: its monitor makes no sense: {error!r}") from None
-        monitor._state, monitor.extra_ = state, found.get("extra")
+        monitor.extra_ = found.get("extra")
         return monitor
+
+    def _check_model(self, state: MonitorState) -> None:
+        """Refuse a state that does not belong to the model."""
+        if self.model._stream is None:
+            if state.n_learned or np.isfinite(state.scores.threshold):
+                raise ValueError("it has learned rows, but its model has not")
+        elif self.model.n_features_in_ != state.n_features * self.lags:
+            raise ValueError("its model has another number of features")
 
     @property
     def events_(self) -> list[Event]:
@@ -532,6 +568,7 @@ class Monitor:
         first, good = state.n_rows, np.logical_and.reduce(np.isfinite(rows), axis=1)
         record.threshold[:] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
+        n_made_up = state.n_made_up
         for start, stop in _runs(breaks, good):
             if breaks[start] or not good[start]:
                 context = last = None
@@ -539,10 +576,10 @@ class Monitor:
                 record.novelty[start:stop] = record.smoothed[start:stop] = np.nan
                 continue
             run = rows[start:stop]
-            # Rows whose predecessors are made up are not learned, except the first rows of all.
-            n_made_up = self.lags - 1 if context is None and state.n_rows else 0
             if context is None:
                 context = np.repeat(run[:1], self.lags - 1, axis=0)
+                # Rows whose predecessors are made up are not learned, except the first rows of all.
+                n_made_up = self.lags - 1 if first + start else 0
             stacked = _stacked(run, context)
             context = np.concatenate([run[::-1], context])[: self.lags - 1]
             novelty = self._novelty(stacked)
@@ -551,29 +588,30 @@ class Monitor:
             is_alarm = smoothed > state.scores.threshold
             usual = ~is_alarm & (novelty <= state.scores.raw_threshold)
             usual[:n_made_up] = False
+            n_made_up = max(n_made_up - len(run), 0)
             record.novelty[start:stop], record.smoothed[start:stop] = novelty, smoothed
             record.is_alarm[start:stop] = is_alarm
             waiting = (*waiting, ScoredRows(stacked, novelty, smoothed, is_alarm, usual))
             log = self._logged(state, log, waiting[-1], first + start)
+        n_rows = first + len(rows)
         return replace(
             state,
-            n_rows=first + len(rows),
+            n_rows=n_rows,
             run=state.run.advanced(record.is_alarm, first),
-            log=log,
+            log=log.ended(_MOST_EVENTS) if log.is_over(n_rows) else log,
             context=context,
+            n_made_up=n_made_up,
             last_smoothed=last,
             waiting=waiting,
         )
 
     def _logged(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Add the alarms among rows from position `first` on to the events."""
-        n = len(rows.novelty)
         for i in np.flatnonzero(rows.is_alarm).tolist():
             if log.is_over(first + i):
                 log = self._described(state, log, rows, first).ended(_MOST_EVENTS)
             log = log.alarmed(first + i, float(rows.novelty[i]), float(rows.smoothed[i]), self._n_few)
-        log = self._described(state, log, rows, first)
-        return log.ended(_MOST_EVENTS) if log.is_over(first + n) else log
+        return self._described(state, log, rows, first)
 
     def _described(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Name the features of the open event's peak, if that is among rows from position `first` on."""
@@ -586,7 +624,8 @@ class Monitor:
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows of a chunk, and renew the thresholds."""
         log, scores, run = state.log, state.scores, state.run
-        n_learned, left_out = state.n_learned, state.left_out
+        n_learned, left_out, kernel = state.n_learned, state.left_out, self._kernel()
+        novelty, smoothed = np.array(log.released).reshape(-1, 2).T
         if state.waiting:
             rows = state.all_waiting
             learns_all = self.learn == "all" or n_learned < _LEARNED_WHOLE
@@ -596,17 +635,14 @@ class Monitor:
                 n_learned += int(np.count_nonzero(chosen))
             if self.learn == "normal" and not chosen.all():
                 left_out = self._latest((*left_out, rows.stacked[~chosen]))
-            counting = ~rows.is_alarm
-            released = np.array(log.released).reshape(-1, 2)
-            scores = scores.added(
-                np.concatenate([released[:, 0], rows.novelty[counting]]),
-                np.concatenate([released[:, 1], rows.smoothed[counting]]),
-            )
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
+            counting = ~rows.is_alarm
+            novelty = np.concatenate([novelty, rows.novelty[counting]])
+            smoothed = np.concatenate([smoothed, rows.smoothed[counting]])
         state = replace(
             state,
-            scores=scores,
+            scores=scores.added(novelty, smoothed),
             run=run,
             log=log._replace(released=()),
             n_learned=n_learned,
@@ -616,31 +652,42 @@ class Monitor:
         if run.excess >= self.accept_after:
             state = self._changed(state)
         young = max((n for n in _YOUNG if n <= state.n_learned), default=0)
-        return self._calibrated(replace(state, n_young=young)) if young > state.n_young else state
+        # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
+        is_due = young > state.n_young or (state.n_young > 0 and self._kernel() != kernel)
+        state = replace(state, n_young=max(young, state.n_young))
+        if is_due or (self.learn == "none" and not np.isfinite(state.scores.threshold)):
+            return self._calibrated(state)
+        return state
 
     def _changed(self, state: MonitorState) -> MonitorState:
         """Report a lasting change and, if normal rows are learned, learn the rows since as such."""
         run, features = state.run, state.run.contributions
-        is_accepted = self.learn == "normal"
+        if self.learn == "none" and state.change is not None and state.change.start == run.start:
+            # It lasts. Its sum stays where it is, so that its end is noticed soon.
+            return replace(state, run=replace(run, excess=float(self.accept_after)))
         change = Change(
             start=run.start,
             detected=state.n_rows,
             share=run.n_alarms / (state.n_rows - run.start),
             features=largest_contributions(features / max(features.sum(), 1e-300), state.names),
-            is_accepted=is_accepted,
+            is_accepted=self.learn != "none",
         )
-        rows = state.left_out
-        state = replace(state, change=change, run=AlarmRun.none(state.n_features), left_out=())
-        if not is_accepted:
+        state = replace(state, change=change)
+        if self.learn == "none":
             return state
-        new = np.concatenate(rows)
-        # The second half shows how novel such rows are for a model that knows the first half.
-        first, second = np.array_split(new, 2)
-        self.model.partial_fit(first).refit()
-        novelty = self._novelty(second)
-        self.model.partial_fit(second)
-        state = replace(state, n_learned=state.n_learned + len(new))
-        if self.model._require_stream("update").holds_all_rows:
+        rows = state.left_out
+        state = replace(state, run=AlarmRun.none(state.n_features), left_out=())
+        novelty = np.empty(0)
+        if rows:
+            new = np.concatenate(rows)
+            # The second half shows how novel such rows are for a model that knows the first half.
+            first, second = np.array_split(new, 2)
+            self.model.partial_fit(first).refit()
+            if len(second):
+                novelty = self._novelty(second)
+                self.model.partial_fit(second)
+            state = replace(state, n_learned=state.n_learned + len(new))
+        if not len(novelty) or self.model._require_stream("update").holds_all_rows:
             return self._calibrated(state)
         self.model.refit()
         return replace(state, scores=state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None)))
@@ -653,8 +700,9 @@ class Monitor:
         return rows
 
     def _calibrated(self, state: MonitorState) -> MonitorState:
-        """Publish axes of all rows, and take the thresholds from rows that are left out in turn."""
-        self.model.refit()
+        """Publish axes of all rows if rows are learned, and take the thresholds from rows that are left out in turn."""
+        if self.learn != "none":
+            self.model.refit()
         settings = self.model._settings("Monitor")
         runs = held_out_runs(self.model._require_stream("update"), settings, math.ceil(1.0 / (1.0 - self.quantile)))
         smoothed = [smoothed_run(scores, self.smoothing, None) for scores in runs]
@@ -662,22 +710,49 @@ class Monitor:
             return state
         return replace(state, scores=state.scores.replaced(np.concatenate(runs), np.concatenate(smoothed)))
 
+    def _checked(self, X: Any, where: str) -> tuple[Array, list[str] | None]:
+        """Return the rows, in the model's precision, and the names of their features."""
+        state, stream, skips = self._state, self.model._stream, self.model.on_bad_rows == "skip"
+        if state is not None:
+            width, names = state.n_features, state.names
+        elif stream is not None:
+            width = stream.n_features // self.lags
+            names = stream.names.tolist() if stream.names is not None and self.lags == 1 else None
+        else:
+            width = names = None
+        rows = checked_rows(X, where, width, None if names is None else np.array(names, dtype=object), finite=not skips)
+        if self.model.dtype == "float32":
+            rows = round_to_single(rows, where, finite=not skips)
+        if names is None and state is None:
+            given = feature_names(X)
+            names = None if given is None else [str(name) for name in given]
+        return rows, names
+
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
-        """Return the state before the first row, with thresholds if the model has learned rows."""
+        """Return the state before the first row, with thresholds if the model has learned enough rows."""
         state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
         if self.model._stream is None:
             return state
         n_learned = self.model.n_samples_seen_
-        return self._calibrated(replace(state, n_learned=n_learned, n_young=n_learned))
+        is_due = n_learned >= _YOUNG[0] or self.learn == "none"
+        state = replace(state, n_learned=n_learned, n_young=n_learned if is_due else 0)
+        return self._calibrated(state) if is_due else state
+
+    def _kernel(self) -> Kernel | None:
+        """Return the kernel that rows are scored with."""
+        stream = self.model._stream
+        return None if stream is None or stream.summary is None else stream.summary.basis.kernel
 
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
         stream = self.model._stream
-        if stream is None or stream.published is None:
+        snapshot = None if stream is None else stream.published
+        if snapshot is None and stream is not None and self.learn == "none":
+            snapshot = stream.answering(self.model._settings("Monitor.update"))
+        if snapshot is None:
             return np.zeros(len(stacked))
-        rows, score = stream.rounded(stacked, "Monitor.update", finite=True), stream.published.novelty
         # One by one, because matrix products round differently for different numbers of rows.
-        return np.concatenate([score(rows[i : i + 1]) for i in range(len(rows))])
+        return np.concatenate([snapshot.novelty(stacked[i : i + 1]) for i in range(len(stacked))])
 
     def _contributions(self, row: Array, n_features: int) -> Array:
         """Return what each feature (d,) adds to the novelty of a row with its predecessors."""
