@@ -19,6 +19,7 @@ from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, larg
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
 from streamkpca.stream.calibration import held_out_runs
+from streamkpca.stream.state import Stream
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -35,6 +36,7 @@ _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")
 # What scores, thresholds and states are made with.
 _FIXED = ("model", "lags", "smoothing", "quantile")
+_PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_gap")
 
 
 class MonitorRecord(NamedTuple):
@@ -465,9 +467,8 @@ class Monitor:
 
     def _record(self) -> dict[str, Any]:
         """Return JSON data that, with the model, determine the future of the monitor."""
-        names = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_gap")
         return {
-            "parameters": {name: getattr(self, name) for name in names},
+            "parameters": {name: getattr(self, name) for name in _PARAMETERS},
             "last_time": self._last_time,
             "state": None if self._state is None else state_record(self._state),
         }
@@ -479,7 +480,7 @@ class Monitor:
             raise CheckpointError(f"{where}: it holds a model without a monitor; read it with StreamingKernelPCA.load")
         try:
             record = found["monitor"]
-            monitor = cls(model, **record["parameters"])
+            monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
             last_time = record["last_time"]
             monitor._last_time = None if last_time is None else check_real("last_time", last_time, where=where)
             if record["state"] is not None:
@@ -582,6 +583,7 @@ class Monitor:
                 n_made_up = self.lags - 1 if first + start else 0
             stacked = _stacked(run, context)
             context = np.concatenate([run[::-1], context])[: self.lags - 1]
+            self._check_range(stacked)
             novelty = self._novelty(stacked)
             smoothed = smoothed_run(novelty, self.smoothing, last)
             last = float(smoothed[-1])
@@ -742,6 +744,13 @@ class Monitor:
         """Return the kernel that rows are scored with."""
         stream = self.model._stream
         return None if stream is None or stream.summary is None else stream.summary.basis.kernel
+
+    def _check_range(self, stacked: Array) -> None:
+        """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
+        stream = self.model._stream
+        if stream is None:
+            stream = Stream(self.model._settings("Monitor.update"), stacked.shape[1], None)
+        stream.check_range(stacked, 1.0)
 
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""

@@ -136,7 +136,7 @@ class Stream:
                 "included: settle it on some rows once and pass kernel=first.kernel_ to the others"
             )
 
-    def _check_range(self, rows: Array, weights: Array | float) -> None:
+    def check_range(self, rows: Array, weights: Array | float) -> None:
         """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
         kernel = self.kernel if self.summary is None else self.summary.basis.kernel
         is_bounded = kernel.is_settled and kernel.is_stationary
@@ -158,7 +158,7 @@ class Stream:
 
         Every full block advances the summary, and refits the axes if that is due.
         """
-        self._check_range(rows, weights)
+        self.check_range(rows, weights)
         if not n_rejected and self.pending.n_rows + len(rows) < self.block_size:
             self.pending = self.pending.joined(rows, weights, self.block_size)
             return self
@@ -178,7 +178,7 @@ class Stream:
         stream = copy.copy(self)
         stream.n_rejected = n_rejected
         with one_blas_thread():
-            stream._check_range(rows, weights)
+            stream.check_range(rows, weights)
             # A row of the first pass is followed by all others, so the scale is settled on all of them.
             kernel, stream.settling = stream.settled_on(rows, weights), None
             if settings.max_atoms is None:
@@ -325,7 +325,7 @@ class Stream:
             # The kernel's scale is not settled yet, so the other stream is nothing but rows. Those counted before its
             # first row of positive weight are counted here too, and so come before the pending rows.
             self.n_rows_before += other.n_rows_before
-            self._check_range(other.pending.rows, other.pending.weights)
+            self.check_range(other.pending.rows, other.pending.weights)
             self._take(other.pending.rows, other.pending.weights, settings, publish=False)
             return
         kernel = (self if self.summary else other)._settled_kernel()

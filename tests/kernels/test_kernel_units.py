@@ -529,3 +529,65 @@ def test_rows_infinitely_far_in_units_resemble_no_atom():
     with np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext():
         np.testing.assert_array_equal(model.reconstruction_error(far), np.ones(6))
         np.testing.assert_array_equal(model.reconstruction_error(far[:1]), [1.0])
+
+
+# Units that are chosen by how many features count
+
+
+def _spreads(*sizes: float, n: int = 200) -> Array:
+    return np.random.default_rng(0).normal(size=(n, len(sizes))) * np.array(sizes)
+
+
+def test_units_auto_are_the_ranges_where_few_features_make_up_the_distances() -> None:
+    for sizes in [(1000.0, 1.0, 1.0, 1.0, 1.0), (1e6, 1e3, 1.0, 1e-3), (1.0, 1e-3), (1e9, 1.0)]:
+        rows = _spreads(*sizes)
+        assert RBF(1.0).in_units("auto").settled(rows) == RBF(1.0).in_units("range").settled(rows)
+
+
+def test_units_auto_are_one_where_many_features_count() -> None:
+    for sizes in [(1.0, 1.0), (1.0, 2.0, 0.5, 1.0, 3.0), (5.0,), (1e-9, 2e-9), (1e80, 1e80)]:
+        rows = _spreads(*sizes)
+        settled = RBF(1.0).in_units("auto").settled(rows)
+        assert settled == RBF(1.0).in_units([1.0] * len(sizes)).settled(rows)
+
+
+def test_units_auto_go_by_the_effective_number_of_features() -> None:
+    # (sum v)^2 / sum v^2 - 1 is 2 v / (1 + v^2) for variances 1 and v, to compare with .13.
+    rows = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    for variance in (0.01, 0.05, 0.064, 0.067, 0.1, 1.0):
+        scaled = rows * [1.0, variance**0.5]
+        few = 2.0 * variance / (1.0 + variance**2) < 0.13
+        expected = (2.0, 2.0 * variance**0.5) if few else (1.0, 1.0)
+        assert RBF(1.0).in_units("auto").settled(scaled) == RBF(1.0).in_units(expected)
+
+
+def test_units_auto_do_not_depend_on_offsets_or_one_unit_for_all() -> None:
+    for sizes in [(100.0, 1.0, 1.0, 1.0), (1.0, 2.0, 1.5, 1.0)]:
+        rows = np.round(_spreads(*sizes), 3)
+        ranges = [RBF(1.0).in_units("auto").settled(X).spec["units"] for X in (rows, rows + 1024.0, rows * 2.0**-90)]
+        are_one = [all(unit == 1.0 for unit in units) for units in ranges]
+        assert are_one in ([True] * 3, [False] * 3)
+
+
+def test_units_auto_count_a_constant_feature_out() -> None:
+    rows = np.column_stack([_spreads(1.0, 1.5), np.full(200, 1e6), np.zeros(200)])
+    assert RBF(1.0).in_units("auto").settled(rows) == RBF(1.0).in_units([1.0] * 4)
+    mixed = np.column_stack([_spreads(1000.0, 1.0), np.full(200, 1e6)])
+    assert RBF(1.0).in_units("auto").settled(mixed) == RBF(1.0).in_units("range").settled(mixed)
+    constant = np.full((10, 3), 4.0)
+    assert RBF(1.0).in_units("auto").settled(constant) == RBF(1.0).in_units([1.0] * 3)
+
+
+def test_units_auto_count_weights_as_copies() -> None:
+    rows = np.random.default_rng(3).integers(-4, 5, size=(40, 4)) * np.array([100.0, 1.0, 2.0, 1.0])
+    copies = np.random.default_rng(4).integers(1, 4, size=40)
+    weighted = RBF(1.0).in_units("auto").settled(rows, copies.astype(float))
+    assert weighted == RBF(1.0).in_units("auto").settled(np.repeat(rows, copies, axis=0))
+
+
+def test_units_auto_print_and_are_read_again() -> None:
+    kernel = RBF(1.0).in_units("auto")
+    assert kernel.is_settled is False
+    assert "auto" in repr(kernel)
+    assert kernels.from_spec(kernel.spec) == kernel
+    assert eval(repr(kernel), vars(kernels)) == kernel

@@ -1,0 +1,159 @@
+"""Events and lasting changes, against slow ones in plain Python."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streams_to_watch import eventful_rows, normal_rows, small_model, updated
+
+from streamkpca.monitoring import Monitor
+from streamkpca.monitoring.events import AlarmRun, EventLog, largest_contributions
+
+
+def slow_events(novelty: list[float], alarms: list[bool]) -> list[dict[str, Any]]:
+    """Runs of alarms with less than ten rows between them, from the definition."""
+    groups: list[list[int]] = []
+    for row in [row for row, alarm in enumerate(alarms) if alarm]:
+        if groups and row - groups[-1][-1] - 1 < 10:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return [
+        {
+            "start": rows[0],
+            "end": rows[-1] + 1,
+            "n_alarms": len(rows),
+            "peak": max(novelty[row] for row in rows),
+            "peak_row": max(rows, key=lambda row: (novelty[row], -row)),
+            "is_open": len(alarms) - (rows[-1] + 1) < 10,
+        }
+        for rows in groups
+    ]
+
+
+def slow_run(alarms: list[bool]) -> tuple[int, float, int]:
+    """First row of the present run, its sum, and its number of alarms: after the last row where the sum was zero."""
+    total, start = 0.0, 0
+    for row, alarm in enumerate(alarms):
+        total = max(total + (1.0 if alarm else 0.0) - 0.05, 0.0)
+        start = row + 1 if total == 0.0 else start
+    return (start, total, sum(alarms[start:])) if total else (0, 0.0, 0)
+
+
+def facts(events: Any) -> list[dict[str, Any]]:
+    names = ("start", "end", "n_alarms", "peak", "peak_row", "is_open")
+    return [{name: getattr(event, name) for name in names} for event in events]
+
+
+flags = st.lists(st.sampled_from([True, False, False, False]), max_size=120)
+
+
+@given(flags, st.lists(st.integers(1, 9), max_size=40))
+def test_runs_count_like_the_definition_whatever_the_cuts(alarms: list[bool], sizes: list[int]) -> None:
+    whole = AlarmRun.none(2).advanced(np.array(alarms, dtype=bool), 0)
+    run, first = AlarmRun.none(2), 0
+    for size in [*sizes, len(alarms)]:
+        piece = np.array(alarms[first : first + size], dtype=bool)
+        run, first = run.advanced(piece, first), first + len(piece)
+    start, excess, n_alarms = slow_run(alarms)
+    for found in (whole, run):
+        assert (found.start, found.n_alarms) == (start, n_alarms)
+        assert found.excess == pytest.approx(excess, abs=1e-12)
+    assert run.excess == whole.excess
+
+
+@given(flags, st.integers(0, 5))
+def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool], n_few: int) -> None:
+    random = np.random.default_rng(len(alarms))
+    novelty = random.integers(0, 5, len(alarms)).astype(float).tolist()
+    log = EventLog()
+    for row, alarm in enumerate(alarms):
+        if alarm:
+            log = log.alarmed(row, novelty[row], novelty[row], n_few)
+        if log.is_over(row + 1):
+            log = log.ended(1000)
+    expected = slow_events(novelty, alarms)
+    assert facts(log.events) == expected
+    assert log.n_closed == len(log.closed)
+    few = [event for event in expected if not event["is_open"] and event["n_alarms"] <= n_few]
+    assert len(log.released) == sum(event["n_alarms"] for event in few)
+
+
+@pytest.mark.parametrize("cuts", [[], [5, 622, 623, 640, 651, 702], list(range(10, 1100, 10))])
+@pytest.mark.parametrize("parameters", [{}, {"smoothing": 0.3, "lags": 2}, {"quantile": 0.9}])
+def test_events_of_a_monitor_are_those_of_its_records(cuts: list[int], parameters: dict[str, Any]) -> None:
+    monitor = Monitor(small_model(), **parameters)
+    record = updated(monitor, eventful_rows(), cuts)
+    expected = slow_events(record.novelty.tolist(), record.is_alarm.tolist())
+    assert len(expected) > 1
+    assert facts(monitor.events_) == expected
+    assert monitor.n_events_ == len(expected)
+    for event in monitor.events_:
+        assert event.features
+        sizes = [added for _, added in event.features]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sum(sizes) <= event.peak * (1.0 + 1e-6)
+
+
+def test_features_of_an_event_are_the_contributions_to_its_peak() -> None:
+    rows = normal_rows(640)
+    rows[620, 1] += 20.0
+    lagged = Monitor(small_model(), lags=2)
+    lagged.update(rows[:608])
+    stacked = lagged.stacked(rows)
+    expected = [of_row.reshape(2, 3).sum(axis=0) for of_row in lagged.model.contributions(stacked[620:622])]
+    lagged.update(rows[608:632])
+    event = next(event for event in lagged.events_ if event.start == 620)
+    assert dict(event.features) == pytest.approx(dict(enumerate(expected[event.peak_row - 620])), rel=1e-9)
+    assert event.features[0].feature == 1
+
+
+def test_bad_rows_count_as_rows_without_an_alarm() -> None:
+    rows = normal_rows(700)
+    rows[640] += 30.0
+    rows[641:660] = np.nan
+    rows[660] += 30.0
+    monitor = Monitor(small_model(on_bad_rows="skip"))
+    monitor.update(rows[:650])
+    assert monitor.events_[-1].is_open
+    monitor.update(rows[650:651])
+    assert not monitor.events_[-1].is_open
+    monitor.update(rows[651:])
+    assert [event.start for event in monitor.events_ if event.peak > 1.0][-2:] == [640, 660]
+
+
+def test_the_latest_thousand_events_are_kept() -> None:
+    log = EventLog()
+    for row in range(0, 20_100, 20):
+        log = log.alarmed(row, 1.0, 1.0, 0).ended(1000)
+    assert len(log.events) == 1000
+    assert log.n_closed == 1005
+    assert log.events[0].start == 100
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=20))
+def test_the_largest_contributions_come_first(values: list[float]) -> None:
+    found = largest_contributions(np.array(values), None)
+    expected = sorted(((value, -i) for i, value in enumerate(values) if value > 0.0), reverse=True)[:5]
+    assert [(value, -i) for i, value in found] == expected  # type: ignore[operator]
+    names = [f"sensor {i}" for i in range(len(values))]
+    assert [name for name, _ in largest_contributions(np.array(values), names)] == [names[-i] for _, i in expected]
+
+
+def test_a_change_is_detected_at_the_row_of_the_definition() -> None:
+    rows = eventful_rows()
+    monitor = Monitor(small_model(), accept_after=64)
+    record = monitor.update(rows)
+    change = monitor.change_detected_
+    assert change is not None
+    alarms: npt.NDArray[np.bool_] = record.is_alarm
+    stops = [stop for stop in range(32, 1100, 32) if slow_run(alarms[:stop].tolist())[1] >= 64]
+    assert change.detected == stops[0]
+    start, _, n_alarms = slow_run(alarms[: stops[0]].tolist())
+    assert change.start == start
+    assert change.share == n_alarms / (stops[0] - start)
+    assert change.features[0].feature == 2
+    assert sum(share for _, share in change.features) == pytest.approx(1.0)

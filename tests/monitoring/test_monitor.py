@@ -1,0 +1,614 @@
+"""Laws of the monitor: cuts, refusals, lags, smoothing, what is learned, odd streams, threads and copies."""
+
+import copy
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model, updated
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import NotFittedError
+from streamkpca.kernels import RBF, Cosine, Custom, Kernel, Linear, Polynomial, Sigmoid
+from streamkpca.monitoring import Change, Monitor
+
+Array = npt.NDArray[np.float64]
+
+CUTS = [
+    list(range(1, 1100)),
+    [1, 2, 40, 63, 64, 65, 300, 301, 621, 622, 639, 660, 799, 801, 1000],
+    np.sort(np.random.default_rng(1).integers(1, 1100, 25)).tolist(),
+]
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "lags and smoothing": {"lags": 3, "smoothing": 0.3},
+    "all learned": {"learn": "all", "smoothing": 0.2, "accept_after": 150},
+    "change accepted": {"accept_after": 60},
+    "change accepted, with lags": {"lags": 2, "accept_after": 100, "smoothing": 0.5},
+    "few rows a level": {"quantile": 0.9, "accept_after": 32},
+}
+
+
+def fitted_model(n: int, lags: int = 1, **parameters: Any) -> StreamingKernelPCA:
+    rows = normal_rows(n, seed=0)
+    return small_model(**parameters).partial_fit(Monitor(lags=lags).stacked(rows))
+
+
+# Cuts
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_cuts_give_the_same_records_and_bytes(case: str) -> None:
+    rows = eventful_rows()
+    whole = Monitor(small_model(), **CASES[case])
+    expected = whole.update(rows)
+    assert np.isfinite(expected.threshold[-1])
+    assert expected.is_alarm.any()
+    for cuts in CUTS:
+        other = Monitor(small_model(), **CASES[case])
+        assert_same_records(updated(other, rows, cuts), expected)
+        assert other.events_ == whole.events_
+        assert other.change_detected_ == whole.change_detected_
+        assert other.to_bytes() == whole.to_bytes()
+
+
+@pytest.mark.parametrize("stop", [1, 31, 33, 64, 650, 651, 655, 660, 661, 671, 707, 810, 840])
+def test_cuts_leave_the_same_bytes_wherever_the_stream_stops(stop: int) -> None:
+    rows = eventful_rows()[:stop]
+    whole, single = (Monitor(small_model(), lags=2, smoothing=0.4) for _ in range(2))
+    assert_same_records(updated(single, rows, list(range(1, stop))), whole.update(rows))
+    assert single.to_bytes() == whole.to_bytes()
+
+
+@pytest.mark.parametrize("learn", ["normal", "all", "none"])
+def test_gaps_and_bad_rows_are_cut_anywhere(learn: str) -> None:
+    rows = eventful_rows()
+    rows[[0, 1, 63, 64, 500, 625, 626, 1050], [0, 1, 2, 0, 1, 2, 0, 1]] = [np.nan, np.inf] * 4
+    rows[900:945] = np.nan
+    times = np.arange(len(rows)) + 100.0 * np.cumsum(np.isin(np.arange(len(rows)), [2, 70, 400, 630, 812, 1080]))
+    parameters = {"lags": 4, "smoothing": 0.3, "learn": learn, "max_gap": 5.0, "accept_after": 60}
+    monitors = [Monitor(fitted_model(700, 4, on_bad_rows="skip"), **parameters) for _ in range(4)]
+    expected = monitors[0].update(rows, time=times)
+    assert np.isnan(expected.novelty).sum() == 53
+    for monitor, cuts in zip(monitors[1:], CUTS, strict=True):
+        assert_same_records(updated(monitor, rows, cuts, times), expected)
+        assert monitor.to_bytes() == monitors[0].to_bytes()
+
+
+def test_single_precision_is_the_same_whatever_the_cuts_and_equals_rounded_rows() -> None:
+    rows = eventful_rows()
+    whole, single, rounded = (Monitor(small_model(dtype="float32"), lags=2) for _ in range(3))
+    expected = whole.update(rows)
+    assert_same_records(updated(single, rows, CUTS[0]), expected)
+    assert single.to_bytes() == whole.to_bytes()
+    assert_same_records(rounded.update(rows.astype(np.float32)), expected)
+    assert rounded.to_bytes() == whole.to_bytes()
+
+
+def test_rows_beyond_single_precision_are_skipped_or_refused() -> None:
+    rows = normal_rows(100)
+    rows[50, 1] = 1e200
+    monitor = Monitor(small_model(dtype="float32"))
+    with pytest.raises(ValueError, match="the range of dtype='float32'"):
+        monitor.update(rows)
+    skipping = Monitor(small_model(dtype="float32", on_bad_rows="skip"))
+    assert np.flatnonzero(np.isnan(skipping.update(rows).novelty)).tolist() == [50]
+
+
+def test_a_scale_that_is_settled_again_is_cut_anywhere_and_renews_the_threshold() -> None:
+    rows = normal_rows(1300) * np.where(np.arange(1300) < 64, 0.05, 1.0)[:, None]
+    kernel = RBF().in_units("auto")
+    whole, pieces = (Monitor(small_model(kernel), smoothing=0.5) for _ in range(2))
+    expected = whole.update(rows)
+    assert_same_records(updated(pieces, rows, CUTS[1]), expected)
+    assert pieces.to_bytes() == whole.to_bytes()
+    assert expected.is_alarm[400:].mean() < 0.1
+
+
+def test_a_scale_that_changes_between_calibrations_renews_the_threshold() -> None:
+    rows = normal_rows(700)
+    rows[350:] *= 100.0
+    monitor = Monitor(small_model(RBF(), block_size=100), learn="all")
+    monitor.update(rows[:384])
+    kernel, before = monitor.model.kernel_, monitor._state
+    monitor.update(rows[384:416])
+    assert monitor.model.kernel_ != kernel
+    assert before is not None
+    assert monitor._state is not None
+    assert monitor._state.scores.n_new == 0
+    assert len(monitor._state.scores.raw) == monitor._state.n_learned == 416
+
+
+# Reading, and refusals
+
+
+def test_reading_changes_nothing() -> None:
+    rows = eventful_rows()
+    one, other = Monitor(small_model(), lags=2, smoothing=0.3), Monitor(small_model(), lags=2, smoothing=0.3)
+    for piece in np.array_split(rows, 23):
+        one.update(piece)
+        other.update(piece)
+        assert one.n_events_ == len(one.events_)
+        assert one.change_detected_ is None or isinstance(one.change_detected_, Change)
+        one.stacked(piece)
+        one.model.novelty(one.stacked(piece))
+        one.to_bytes()
+        assert one.n_rows_ == other.n_rows_
+    assert one.to_bytes() == other.to_bytes()
+
+
+@pytest.mark.parametrize("n_before", [0, 10, 50, 64, 100, 700])
+@pytest.mark.parametrize("lags", [1, 3])
+def test_a_refused_call_changes_nothing(n_before: int, lags: int) -> None:
+    rows = normal_rows(1000)
+    monitor = Monitor(small_model(Linear()), lags=lags, smoothing=0.3, max_gap=10.0)
+    if n_before:
+        monitor.update(rows[:n_before], time=np.arange(n_before))
+    data = monitor.to_bytes()
+    bad = rows[n_before : n_before + 150].copy()
+    bad[140, 1] = np.nan
+    # Among rows that are learned, after some that are; the kernel cannot hold its square.
+    far = np.where(np.isnan(bad), 1e160, bad)
+    times = np.arange(150.0) + n_before
+    for X, time, message in [
+        (bad, times, "contains NaN"),
+        (far, times, "overflow|the limit is"),
+        (bad[:140], times, "one finite time for each of 140 rows"),
+        (bad[:140], np.where(times[:140] == times[3], np.nan, times[:140]), "one finite time"),
+        (bad[:140], times[:140, None], "one finite time"),
+        (bad[:0], times[:0], "minimum of 1 is required"),
+        (bad[0], times[0], "2D array"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            monitor.update(X, time=time)
+        assert monitor.to_bytes() == data
+    if n_before:
+        with pytest.raises(ValueError, match="2 features"):
+            monitor.update(rows[:5, :2], time=times[:5])
+    assert monitor.to_bytes() == data
+    never = Monitor(small_model(Linear()), lags=lags, smoothing=0.3, max_gap=10.0)
+    never.update(rows, time=np.arange(1000))
+    monitor.update(rows[n_before:], time=np.arange(n_before, 1000))
+    assert monitor.to_bytes() == never.to_bytes()
+
+
+def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> None:
+    model = fitted_model(150)
+    data = model.to_bytes()
+    monitor = Monitor(model)
+    for X, time in [([[1.0, 2.0]], None), ([[1.0, 2.0, np.nan]], None), ([[1.0, 2.0, 3.0]], [np.nan])]:
+        with pytest.raises(ValueError, match="2 features|NaN|one finite time"):
+            monitor.update(X, time=time)
+        assert model.to_bytes() == data
+
+
+def test_results_before_the_first_row_are_refused() -> None:
+    for name in ("events_", "n_events_", "change_detected_", "n_rows_"):
+        with pytest.raises(NotFittedError, match=name):
+            getattr(Monitor(), name)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"lags": 0}, "lags must be at least 1"),
+        ({"lags": 1.5}, "lags must be an integer"),
+        ({"smoothing": 0.0}, "smoothing must be a finite number"),
+        ({"smoothing": 1.1}, "smoothing must be a finite number"),
+        ({"quantile": 1.0}, "quantile must be a finite number"),
+        ({"learn": "some"}, "learn must be one of"),
+        ({"accept_after": 5}, "accept_after must be at least 32"),
+        ({"max_gap": 0}, "max_gap must be a finite number"),
+        ({"learn": "none"}, "needs a model that has learned rows"),
+        ({"model": "rbf"}, "expects a StreamingKernelPCA but got str"),
+        ({"model": StreamingKernelPCA(max_atoms=None, reservoir_size=0)}, "reservoir_size is 0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Monitor(**parameters)
+
+
+def test_a_model_of_another_number_of_lags_is_refused() -> None:
+    with pytest.raises(ValueError, match="no multiple of 2"):
+        Monitor(fitted_model(100), lags=2)
+    with pytest.raises(ValueError, match=r"X has 3 features, but Monitor is expecting 1"):
+        Monitor(fitted_model(100), lags=3).update(normal_rows(5))
+
+
+def test_parameters_that_scores_were_made_with_cannot_change() -> None:
+    monitor = Monitor(small_model())
+    for name, value in [("quantile", 0.9), ("lags", 2), ("smoothing", 0.5), ("model", small_model())]:
+        with pytest.raises(AttributeError, match=f"{name} cannot change"):
+            setattr(monitor, name, value)
+    with pytest.raises(ValueError, match="learn must be one of"):
+        monitor.learn = "never"
+    with pytest.raises(ValueError, match="at least 32"):
+        monitor.accept_after = 1
+    with pytest.raises(ValueError, match="max_gap"):
+        monitor.max_gap = -1.0
+    with pytest.raises(ValueError, match="needs a model that has learned"):
+        monitor.learn = "none"
+    monitor.update(normal_rows(200))
+    monitor.learn, monitor.accept_after, monitor.max_gap = "none", 50, 3.0
+    data = monitor.model.to_bytes()
+    monitor.update(normal_rows(200, seed=2))
+    assert monitor.model.to_bytes() == data
+
+
+# Lags and smoothing
+
+
+@pytest.mark.parametrize("lags", [2, 5])
+def test_lags_equal_explicit_stacking(lags: int) -> None:
+    rows = eventful_rows()
+    stacked = np.array([np.concatenate([rows[max(i - j, 0)] for j in range(lags)]) for i in range(len(rows))])
+    lagged, plain = Monitor(small_model(), lags=lags), Monitor(small_model())
+    np.testing.assert_array_equal(lagged.stacked(rows), stacked)
+    # An alarm has more neighbours with lags, and events of few alarms raise thresholds.
+    plain._n_few = lagged._n_few
+    assert_same_records(lagged.update(rows), plain.update(stacked))
+    assert lagged.model.to_bytes() == plain.model.to_bytes()
+
+
+def test_a_gap_begins_lags_and_smoothing_anew() -> None:
+    rows = normal_rows(800)
+    model = fitted_model(600, lags=3)
+    gapped = Monitor(copy.deepcopy(model), lags=3, smoothing=0.3, max_gap=1.5, learn="none")
+    reset = Monitor(copy.deepcopy(model), lags=3, smoothing=0.3, learn="none")
+    record = gapped.update(rows[:60], time=np.where(np.arange(60) < 20, 0, 100) + np.arange(60.0))
+    parts = [reset.update(rows[:20]), reset.reset_context().update(rows[20:60])]
+    np.testing.assert_array_equal(record.smoothed, np.concatenate([part.smoothed for part in parts]))
+    assert record.smoothed[20] == pytest.approx(record.novelty[20], rel=1e-12)
+    first = np.concatenate([rows[20], rows[20], rows[20]])
+    assert record.novelty[20] == model.novelty(first[None])[0]
+    again = np.concatenate([rows[22], rows[21], rows[20]])
+    assert record.novelty[22] == model.novelty(again[None])[0]
+
+
+def test_rows_whose_predecessors_are_made_up_are_not_learned() -> None:
+    rows = normal_rows(320)
+    monitor = Monitor(fitted_model(640, lags=4), lags=4, quantile=0.999, max_gap=1.0)
+    times = np.arange(320.0) + 10.0 * (np.arange(320) >= 100)
+    record = monitor.update(rows, time=times)
+    unusual = record.novelty > record.threshold
+    assert monitor.model.n_samples_seen_ == 640 + 320 - np.count_nonzero(unusual | np.isin(np.arange(320), [100, 101, 102]))
+
+
+@pytest.mark.parametrize("smoothing", [0.05, 0.3, 1.0])
+def test_smoothing_equals_its_formula(smoothing: float) -> None:
+    record = Monitor(small_model(), smoothing=smoothing).update(eventful_rows())
+    mean, expected = None, []
+    for score in record.novelty:
+        root = score**0.5
+        mean = root if mean is None else (1.0 - smoothing) * mean + smoothing * root
+        expected.append(mean**2)
+    np.testing.assert_allclose(record.smoothed, expected, rtol=1e-9, atol=1e-15)
+    np.testing.assert_array_equal(record.is_alarm, record.smoothed > record.threshold)
+
+
+def test_scores_are_those_of_the_model_before_the_chunk() -> None:
+    rows = normal_rows(300)
+    monitor = Monitor(small_model())
+    monitor.update(rows[:256])
+    expected = monitor.model.novelty(rows[256:288])
+    np.testing.assert_allclose(monitor.update(rows[256:288]).novelty, expected, rtol=1e-9)
+
+
+def test_early_rows_have_no_score_and_no_threshold() -> None:
+    record = Monitor(small_model()).update(normal_rows(100))
+    assert not record.novelty[:64].any()
+    assert np.isinf(record.threshold[:64]).all()
+    assert np.isfinite(record.threshold[64:]).all()
+    assert (record.novelty[64:] > 0.0).all()
+
+
+# What is learned
+
+
+def test_a_lasting_change_is_reported_and_accepted() -> None:
+    rows = normal_rows(1600)
+    rows[600:, 2] += 15.0
+    monitor = Monitor(small_model(), accept_after=100)
+    record = monitor.update(rows)
+    change = monitor.change_detected_
+    assert change is not None
+    assert change.start == 600
+    # 100 alarms beyond one in twenty take 106 rows, and chunks end at multiples of 32.
+    assert change.detected == 736
+    assert change.share == pytest.approx(1.0)
+    assert change.is_accepted
+    assert change.features[0].feature == 2
+    assert record.is_alarm[600:736].all()
+    assert record.is_alarm[736:].mean() < 0.1
+
+
+def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning() -> None:
+    rows = normal_rows(1600)
+    rows[600:1200, 2] += 15.0
+    monitor = Monitor(fitted_model(640), accept_after=100, learn="none")
+    monitor.update(rows[:900])
+    change = monitor.change_detected_
+    assert change is not None
+    assert (change.start, change.detected, change.is_accepted) == (600, 736, False)
+    assert monitor.update(rows[900:1200]).is_alarm.all()
+    assert monitor.change_detected_ == change
+    assert monitor.update(rows[1200:]).is_alarm.mean() < 0.1
+    assert monitor.change_detected_ == change
+    # Its end is noticed, so that the next one is a new one.
+    more = normal_rows(3000, seed=0)
+    monitor.update(more[:2400])
+    monitor.update(more[:300] + [0.0, 0.0, 15.0])
+    found = monitor.change_detected_
+    assert found is not None
+    # An alarm by chance may come a little earlier.
+    assert 3980 <= found.start <= 4000
+
+
+def test_a_lasting_change_among_the_first_rows_is_accepted() -> None:
+    rows = normal_rows(500)
+    rows[100:, 2] += 50.0
+    monitor = Monitor(small_model(RBF(0.01)), accept_after=32)
+    record = monitor.update(rows)
+    assert record.is_alarm[-100:].mean() < 0.1
+    far = normal_rows(400)
+    # Alarms whatever is learned: each is farther away.
+    far[70:, 1] = 10.0 + np.arange(330) ** 2.0
+    monitor = Monitor(small_model(RBF(0.01)), accept_after=32)
+    monitor.update(far)
+    change = monitor.change_detected_
+    assert change is not None
+    assert change.is_accepted
+
+
+def test_a_change_that_is_learned_anyway_is_said_to_be_accepted() -> None:
+    rows = normal_rows(900)
+    rows[600:, 1] = 10.0 + np.arange(300) ** 2.0
+    monitor = Monitor(small_model(), learn="all", accept_after=50)
+    monitor.update(rows)
+    change = monitor.change_detected_
+    assert change is not None
+    assert change.is_accepted
+    assert monitor.model.n_samples_seen_ == 896
+
+
+@pytest.mark.parametrize("n", [1, 20, 100, 200, 1300])
+def test_without_learning_the_model_never_changes(n: int) -> None:
+    model = fitted_model(n)
+    data = model.to_bytes()
+    monitor = Monitor(model, learn="none", smoothing=0.3, accept_after=50)
+    record = monitor.update(eventful_rows())
+    assert model.to_bytes() == data
+    if n > 1:
+        assert np.isfinite(record.threshold).all()
+        assert record.is_alarm[800:].mean() > 0.9
+
+
+def test_normal_rows_are_learned_and_alarms_are_not() -> None:
+    rows = eventful_rows()
+    monitor = Monitor(fitted_model(640), accept_after=10_000)
+    record = monitor.update(rows[:1088])
+    learned = record.novelty <= record.threshold
+    assert monitor.model.n_samples_seen_ == 640 + np.count_nonzero(learned)
+    everything = Monitor(fitted_model(640), learn="all")
+    everything.update(rows[:1088])
+    assert everything.model.n_samples_seen_ == 640 + 1088
+
+
+def test_a_fault_is_an_event_with_its_feature() -> None:
+    rows = normal_rows(1200)
+    rows[900:930, 1] += 15.0
+    monitor = Monitor(small_model())
+    monitor.update(rows)
+    event = max(monitor.events_, key=lambda event: event.n_alarms)
+    assert (event.start, event.end, event.n_alarms) == (900, 930, 30)
+    assert event.features[0].feature == 1
+    assert not event.is_open
+
+
+# Odd streams
+
+
+ODD: dict[str, Array] = {
+    "constant": np.full((300, 2), 3.0),
+    "zeros": np.zeros((300, 2)),
+    "one feature": np.random.default_rng(0).normal(size=(300, 1)),
+    "duplicates": np.repeat(normal_rows(10), 30, axis=0),
+    "two points": np.tile([[0.0, 1.0], [1.0, 0.0]], (150, 1)),
+    "huge offset": normal_rows(300) + 1e9,
+    "large": normal_rows(300) * 1e60,
+    "tiny": normal_rows(300) * 1e-200,
+    "more features than rows": np.random.default_rng(0).normal(size=(100, 150)),
+    "a constant feature": np.column_stack([normal_rows(300), np.full(300, 7.0)]),
+    "constant, then not": np.concatenate([np.ones((200, 2)), np.random.default_rng(0).normal(size=(200, 2))]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("learn", ["normal", "all"])
+def test_odd_streams_give_finite_scores(name: str, learn: str) -> None:
+    rows = ODD[name]
+    whole, single = (
+        Monitor(small_model(RBF().in_units("auto")), lags=2, smoothing=0.3, learn=learn, accept_after=40)
+        for _ in range(2)
+    )
+    record = whole.update(rows)
+    assert np.isfinite(record.novelty).all()
+    assert np.isfinite(record.smoothed).all()
+    assert (record.novelty >= 0.0).all()
+    assert not np.isnan(record.threshold).any()
+    assert_same_records(updated(single, rows, list(range(1, len(rows)))), record)
+    assert single.to_bytes() == whole.to_bytes() == Monitor.from_bytes(whole.to_bytes()).to_bytes()
+
+
+def test_rows_that_are_all_alike_are_no_alarms() -> None:
+    for name in ("constant", "zeros", "two points"):
+        assert not Monitor(small_model(RBF().in_units("auto"))).update(ODD[name]).is_alarm.any()
+
+
+@pytest.mark.filterwarnings("ignore::streamkpca.errors.IndefiniteKernelWarning")
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Linear(),
+        Polynomial(degree=2),
+        Cosine(),
+        Sigmoid(gamma=0.05, coef0=0.0),
+        Custom(lambda X, Y: X @ Y.T + 1.0),
+        RBF().in_units("whitened"),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_any_kernel_can_be_watched(kernel: Kernel) -> None:
+    rows = normal_rows(400)
+    rows[350:370] += [30.0, -30.0, 30.0]
+    whole, pieces = (Monitor(small_model(kernel), smoothing=0.3) for _ in range(2))
+    record = whole.update(rows)
+    assert np.isfinite(record.novelty).all()
+    assert np.isfinite(record.threshold[-1])
+    assert_same_records(updated(pieces, rows, [1, 64, 100, 333, 355]), record)
+    assert pieces.to_bytes() == whole.to_bytes()
+    assert pieces.events_ == whole.events_
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_atoms": 1},
+        {"block_size": 2},
+        {"max_atoms": None},
+        {"max_atoms": None, "tolerance": 0.05, "half_life": 100.0},
+        {"half_life": 50.0},
+        {"reservoir_size": 0},
+        {"atoms": "rows"},
+        {"n_active": 4},
+        {"center": False},
+        {"refit_every": 32},
+    ],
+    ids=str,
+)
+def test_any_model_can_be_watched(parameters: dict[str, Any]) -> None:
+    rows = normal_rows(1200)
+    rows[1100:1120, 1] += 30.0
+    monitor = Monitor(small_model(**parameters), lags=2)
+    record = monitor.update(rows)
+    assert np.isfinite(record.threshold[-1])
+    # A fixed sample of 64 rows resolves no quantile better than the largest of them.
+    assert record.is_alarm[100:1100].mean() < 0.06
+    loaded = Monitor.from_bytes(monitor.to_bytes())
+    more = normal_rows(100, seed=3)
+    assert_same_records(loaded.update(more), monitor.update(more))
+
+
+def test_a_model_without_a_sample_has_thresholds_when_it_is_old() -> None:
+    model = fitted_model(1700, reservoir_size=0)
+    assert not model._stream.holds_all_rows  # type: ignore[union-attr]
+    record = Monitor(model).update(normal_rows(300, seed=0))
+    assert np.isfinite(record.threshold).all()
+
+
+def test_weights_and_forgetting_of_a_model_that_has_learned() -> None:
+    rows = normal_rows(900)
+    model = small_model(half_life=200.0)
+    model.partial_fit(rows[:600], sample_weight=np.where(np.arange(600) % 3, 0.5, 0.0))
+    record = Monitor(model).update(rows[600:])
+    assert np.isfinite(record.threshold).all()
+    assert record.is_alarm.mean() < 0.1
+
+
+# Names, times, threads, copies
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_features_of_tables_are_named(library: str) -> None:
+    tables = pytest.importorskip(library)
+    rows = normal_rows(900)
+    rows[700:720, 1] += 15.0
+    names = ["flow", "heat", "load"]
+    plain, named = Monitor(small_model()), Monitor(small_model())
+    expected = plain.update(rows)
+    frame = tables.DataFrame(dict(zip(names, rows.T, strict=True)))
+    assert_same_records(named.update(frame), expected)
+    event = max(named.events_, key=lambda event: event.n_alarms)
+    assert event.features[0].feature == "heat"
+    assert [names[int(f.feature)] for f in max(plain.events_, key=lambda e: e.n_alarms).features] == [
+        f.feature for f in event.features
+    ]
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.update(frame[["heat", "flow", "load"]])
+    loaded = Monitor.from_bytes(named.to_bytes())
+    assert loaded.events_ == named.events_
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.update(frame[["heat", "flow", "load"]])
+
+
+def test_names_come_from_a_model_that_has_learned_a_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = normal_rows(800)
+    model = small_model().partial_fit(pandas.DataFrame(rows, columns=["flow", "heat", "load"]))
+    monitor = Monitor(model)
+    monitor.update(rows[:10] + [0.0, 0.0, 40.0])
+    assert monitor.events_[0].features[0].feature == "load"
+
+
+def test_copies_and_pickles_go_on_alike() -> None:
+    rows = eventful_rows()
+    monitor = Monitor(small_model(), lags=2, smoothing=0.3, accept_after=60)
+    monitor.update(rows[:650])
+    others = [copy.copy(monitor), copy.deepcopy(monitor), pickle.loads(pickle.dumps(monitor))]
+    expected = monitor.update(rows[650:])
+    for other in others:
+        assert other.model is not monitor.model
+        assert_same_records(other.update(rows[650:]), expected)
+        assert other.to_bytes() == monitor.to_bytes()
+
+
+def test_checkpoints_made_while_another_thread_updates_belong_to_some_row() -> None:
+    rows = eventful_rows()[:700]
+    monitor, single = Monitor(small_model()), Monitor(small_model())
+    states = {single.to_bytes()}
+    for i in range(0, 700, 7):
+        single.update(rows[i : i + 7])
+        states.add(single.to_bytes())
+    found: list[bytes] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            found.append(monitor.to_bytes())
+            if monitor._state is not None:
+                assert len(monitor.events_) <= monitor.n_rows_
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for i in range(0, 700, 7):
+        monitor.update(rows[i : i + 7])
+    stop.set()
+    thread.join()
+    assert set(found) <= states
+
+
+def test_two_threads_that_update_wait_for_each_other() -> None:
+    rows = normal_rows(640)
+    monitor = Monitor(small_model(), learn="all")
+    threads = [
+        threading.Thread(target=lambda: [monitor.update(rows[i : i + 1]) for i in range(320)]) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert monitor.n_rows_ == 640
+    assert monitor.model.n_samples_seen_ == 640
+
+
+def test_times_may_be_integers_or_lists() -> None:
+    rows = normal_rows(50)
+    one, other = (Monitor(small_model(), lags=2, max_gap=1.5) for _ in range(2))
+    one.update(rows, time=list(range(50)))
+    other.update(rows, time=np.arange(50, dtype=np.int32))
+    assert one.to_bytes() == other.to_bytes()

@@ -1,0 +1,192 @@
+"""Checkpoints of monitors: they go on as if never stopped, and what makes no sense is refused."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import CheckpointError
+from streamkpca.kernels import Custom
+from streamkpca.monitoring import Monitor
+
+PARAMETERS: dict[str, Any] = {"lags": 2, "smoothing": 0.3, "accept_after": 60, "max_gap": 5.0, "quantile": 0.95}
+STOPS = [0, 1, 31, 32, 40, 64, 65, 128, 400, 625, 640, 650, 651, 703, 810, 860, 870, 1099, 1100]
+
+
+@pytest.mark.parametrize("learn", ["normal", "all"])
+def test_monitors_go_on_as_if_never_stopped(learn: str) -> None:
+    rows = eventful_rows()
+    rows[[90, 500]] = np.nan
+    times = np.arange(1100.0) + 50.0 * (np.arange(1100) >= 655)
+    given = {**PARAMETERS, "learn": learn}
+    never, stopped = (Monitor(small_model(on_bad_rows="skip"), **given) for _ in range(2))
+    for start, stop in zip([0, *STOPS], [*STOPS, 1100], strict=True):
+        if start == stop:
+            continue
+        expected = never.update(rows[start:stop], time=times[start:stop])
+        stopped = Monitor.from_bytes(stopped.to_bytes())
+        assert_same_records(stopped.update(rows[start:stop], time=times[start:stop]), expected)
+        assert stopped.to_bytes() == never.to_bytes()
+        assert stopped.events_ == never.events_
+        assert stopped.change_detected_ == never.change_detected_
+    assert never.change_detected_ is not None
+
+
+def test_files_hold_parameters_extra_data_and_the_model(tmp_path: Path) -> None:
+    monitor = Monitor(small_model(), **PARAMETERS)
+    path = tmp_path / "plant.npz"
+    monitor.save(path, extra={"offset": [1, "a"]})
+    assert Monitor.load(path).extra_ == {"offset": [1, "a"]}
+    monitor.update(eventful_rows())
+    monitor.save(path)
+    loaded = Monitor.load(path)
+    assert loaded.extra_ is None
+    assert {name: getattr(loaded, name) for name in PARAMETERS} == PARAMETERS
+    assert loaded.to_bytes() == monitor.to_bytes() == path.read_bytes()
+    X = monitor.stacked(eventful_rows())
+    np.testing.assert_array_equal(StreamingKernelPCA.load(path).novelty(X), monitor.model.novelty(X))
+
+
+def test_a_monitor_that_does_not_learn_is_restored() -> None:
+    model = small_model().partial_fit(normal_rows(700))
+    monitor = Monitor(model, learn="none", accept_after=40)
+    fresh = Monitor.from_bytes(monitor.to_bytes())
+    rows = eventful_rows()
+    assert_same_records(fresh.update(rows), monitor.update(rows))
+    assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == fresh.to_bytes()
+
+
+def test_kernels_with_functions_are_passed_again() -> None:
+    kernel = Custom(lambda X, Y: X @ Y.T + 1.0)
+    monitor = Monitor(small_model(kernel))
+    monitor.update(normal_rows(200))
+    loaded = Monitor.from_bytes(monitor.to_bytes(), kernel=kernel)
+    assert_same_records(loaded.update(normal_rows(50)), monitor.update(normal_rows(50)))
+
+
+def test_models_without_a_monitor_are_refused(tmp_path: Path) -> None:
+    model = small_model().partial_fit(normal_rows(10))
+    for extra in (None, [1], {"offset": 1}, "monitor"):
+        with pytest.raises(CheckpointError, match="a model without a monitor"):
+            Monitor.from_bytes(model.to_bytes(extra))
+    model.save(tmp_path / "model.npz")
+    with pytest.raises(CheckpointError, match=r"load: .*model.npz: it holds a model without a monitor"):
+        Monitor.load(tmp_path / "model.npz")
+    with pytest.raises(CheckpointError, match="from_bytes"):
+        Monitor.from_bytes(b"nothing of the kind")
+
+
+# What makes no sense
+
+
+def watched() -> Monitor:
+    """Return a monitor with closed events, an open one, rows that wait, rows left out, a sum and a change."""
+    rows = eventful_rows()
+    rows[860:890, 1] += 40.0
+    rows[1085:] += 60.0
+    monitor = Monitor(small_model(), lags=3, smoothing=0.5, accept_after=40, max_gap=5.0)
+    monitor.update(rows, time=np.arange(1100.0))
+    return monitor
+
+
+MONITOR = watched()
+RECORD = json.loads(json.dumps(MONITOR._record()))
+
+
+def restored(record: Any) -> Monitor:
+    data = MONITOR.model.to_bytes({"monitor": record, "extra": None})
+    return Monitor.from_bytes(data)
+
+
+def test_the_record_has_all_parts() -> None:
+    state = RECORD["state"]
+    assert all(state[name] for name in ("closed", "current", "change", "waiting", "left_out", "raw", "context"))
+    assert state["run"][1] > 0
+    assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(RECORD["state"]))
+@pytest.mark.parametrize(
+    "value", [None, -1, 1.5, "a", [], {}, [[]], True, 10**400, 1e300, [None], [-1.0], [[1.0, 2.0]], [1, 2, 3, 4, 5, 6]]
+)
+def test_parts_that_make_no_sense_are_refused_or_harmless(name: str, value: Any) -> None:
+    record = copy.deepcopy(RECORD)
+    record["state"][name] = value
+    assert_refused_or_harmless(record)
+
+
+def assert_refused_or_harmless(record: Any) -> None:
+    """Try to go on with a monitor of a changed record."""
+    try:
+        monitor = restored(record)
+    except CheckpointError:
+        return
+    monitor.update(normal_rows(40), time=np.arange(2000.0, 2040.0))
+    assert all(event.n_alarms >= 1 for event in monitor.events_)
+    Monitor.from_bytes(monitor.to_bytes())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ["parameters"],
+        ["parameters", "lags"],
+        ["parameters", "learn"],
+        ["last_time"],
+        ["state", "counts"],
+        ["state", "n_features"],
+        ["state", "closed", 0, "start"],
+        ["state", "current", "features"],
+        ["state", "change", "share"],
+        ["state", "waiting", 2],
+        ["state", "raw", 3],
+        ["state", "run", 3],
+    ],
+    ids=str,
+)
+def test_missing_and_impossible_numbers_are_refused(path: list[Any]) -> None:
+    for change in ("remove", "text", "negative", "huge"):
+        record = copy.deepcopy(RECORD)
+        parent = record
+        for key in path[:-1]:
+            parent = parent[key]
+        if change == "remove":
+            del parent[path[-1]]
+        else:
+            parent[path[-1]] = {"text": "one", "negative": -3, "huge": 10**400}[change]
+        if path == ["last_time"] and change == "negative":
+            continue
+        with pytest.raises(CheckpointError, match="its monitor makes no sense"):
+            restored(record)
+
+
+@pytest.mark.parametrize(
+    "record", [None, 3, "x", [], {}, {"parameters": {}, "state": None}, {"parameters": {"model": 1}, "last_time": None}]
+)
+def test_records_of_another_shape_are_refused(record: Any) -> None:
+    with pytest.raises(CheckpointError, match="its monitor makes no sense"):
+        restored(record)
+
+
+@given(st.data())
+def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -> None:
+    record = copy.deepcopy(RECORD)
+    parent, key = record, "state"
+    while isinstance(parent[key], list | dict) and parent[key]:
+        parent = parent[key]
+        key = data.draw(st.sampled_from(sorted(parent) if isinstance(parent, dict) else range(len(parent))))
+    parent[key] = data.draw(st.sampled_from([None, -1, 0, 1, 7, 1e9, 2**61, 1e300, 0.5, "a", True, [], {}]))
+    assert_refused_or_harmless(record)
+
+
+def test_a_monitor_of_another_model_is_refused() -> None:
+    for model in (small_model(), small_model().partial_fit(normal_rows(100)), small_model().partial_fit([[1.0] * 15])):
+        with pytest.raises(CheckpointError, match="its monitor makes no sense"):
+            Monitor.from_bytes(model.to_bytes({"monitor": RECORD, "extra": None}))

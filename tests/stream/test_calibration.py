@@ -1,0 +1,159 @@
+"""Novelty of rows as if they had not been seen, and the threshold that comes of it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from streams_to_watch import normal_rows, small_model
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.kernels import RBF
+from streamkpca.stream.calibration import calibrate, held_out_runs
+
+Array = npt.NDArray[np.float64]
+
+
+def parts(model: StreamingKernelPCA) -> tuple[Any, Any]:
+    assert model._stream is not None
+    return model._stream, model._settings("test")
+
+
+def slow_level(scores: Array, quantile: float) -> float:
+    """The ceil((k + 1) quantile)-th smallest of k scores."""
+    rank = math.ceil((len(scores) + 1) * quantile - 1e-9)
+    return float(np.sort(scores)[min(rank, len(scores)) - 1])
+
+
+def fresh_like(model: StreamingKernelPCA, rows: Array) -> Array:
+    """Return what a model of the same parameters, which has learned only these rows, answers from."""
+    return StreamingKernelPCA(**{**model.get_params(deep=False), "kernel": model.kernel_}).partial_fit(rows)
+
+
+def test_runs_of_a_young_stream_are_scored_by_models_without_them() -> None:
+    rows = normal_rows(240)
+    model = small_model(block_size=1024).partial_fit(rows).refit()
+    runs = held_out_runs(*parts(model), 100)
+    assert [len(run) for run in runs] == [30] * 8
+    for number, run in enumerate(runs):
+        left_out = slice(30 * number, 30 * number + 30)
+        # Rows of weight zero keep their places, so that the order of the others is the same.
+        weights = np.ones(240)
+        weights[left_out] = 0.0
+        other = small_model(block_size=1024).partial_fit(rows, sample_weight=weights).refit()
+        np.testing.assert_allclose(run, other.novelty(rows[left_out]), rtol=1e-6, atol=1e-12)
+
+
+def test_the_threshold_is_the_level_of_rows_that_are_left_out_while_the_stream_is_young() -> None:
+    rows = normal_rows(200)
+    model = small_model(block_size=1024).partial_fit(rows).refit()
+    found = calibrate(*parts(model), 10)
+    assert len(found.novelty) == 200
+    assert found.weights.tolist() == [1.0] * 200
+    for quantile in (0.5, 0.9, 0.99):
+        assert model.novelty_threshold(quantile) == slow_level(calibrate(*parts(model), 10).novelty, quantile)
+    # Rows that are known look nearer.
+    assert np.median(found.novelty) > np.median(model.novelty(rows))
+
+
+def test_rows_after_the_last_refit_are_unseen() -> None:
+    rows = normal_rows(640)
+    model = small_model(refit_every=100_000).partial_fit(rows[:600]).refit()
+    stream, settings = parts(model)
+    n_seen = stream.n_rows_at_refit if stream.published is stream.scheduled else stream.n_rows
+    model.partial_fit(rows[600:])
+    stream, settings = parts(model)
+    sample, _ = stream.sampled(settings)
+    found = calibrate(stream, settings, 1)
+    if stream.published is stream.scheduled:
+        later = sample.positions >= stream.n_rows_at_refit
+        assert np.isin(model.novelty(sample.rows[later]), found.novelty).all()
+    assert n_seen <= 640
+
+
+def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from() -> None:
+    rows = normal_rows(6000)
+    model = small_model(reservoir_size=512).partial_fit(rows)
+    stream, settings = parts(model)
+    sample, _ = stream.sampled(settings)
+    _, _, chosen_from = stream.rows_for_selection()
+    unseen = (sample.positions >= stream.n_rows_at_refit) | ~np.isin(sample.positions, chosen_from)
+    assert np.count_nonzero(unseen) >= 100
+    np.testing.assert_array_equal(calibrate(stream, settings, 100).novelty, model.novelty(sample.rows[unseen]))
+    assert model.novelty_threshold() == slow_level(model.novelty(sample.rows[unseen]), 0.99)
+    runs = held_out_runs(stream, settings, 100)
+    assert sorted(float(run[0]) for run in runs) == sorted(model.novelty(sample.rows[unseen]).tolist())
+
+
+@pytest.mark.parametrize("n", [300, 400, 600, 1000])
+def test_fresh_rows_exceed_the_threshold_as_often_as_they_should(n: int) -> None:
+    shares = []
+    for seed in range(4):
+        random = np.random.default_rng([n, seed])
+        model = small_model(RBF(), max_atoms=32).partial_fit(random.normal(size=(n, 6)))
+        shares.append(np.mean(model.novelty(random.normal(size=(3000, 6))) > model.novelty_threshold(0.95)))
+    assert 0.025 <= np.mean(shares) <= 0.09
+
+
+@pytest.mark.parametrize("parameters", [{}, {"max_atoms": None}, {"half_life": 100.0}, {"atoms": "rows"}], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 3, 50, 65, 700, 1500])
+def test_thresholds_do_not_change_the_model_and_are_the_same_again(parameters: dict[str, Any], n: int) -> None:
+    rows = normal_rows(n)
+    whole, pieces = small_model(**parameters).partial_fit(rows), small_model(**parameters)
+    data = whole.to_bytes()
+    level = whole.novelty_threshold()
+    assert 0.0 <= level < np.inf
+    assert whole.to_bytes() == data
+    assert whole.novelty_threshold() == level
+    assert StreamingKernelPCA.from_bytes(data).novelty_threshold() == level
+    for piece in np.array_split(rows, min(7, n)):
+        pieces.partial_fit(piece)
+    assert pieces.novelty_threshold() == level
+    assert pieces.to_bytes() == data
+
+
+def test_thresholds_rise_with_the_quantile() -> None:
+    model = small_model().partial_fit(normal_rows(300))
+    levels = [model.novelty_threshold(quantile) for quantile in (0.1, 0.5, 0.9, 0.99, 0.9999)]
+    assert levels == sorted(levels)
+
+
+@pytest.mark.parametrize("n", [64, 100, 600])
+def test_rows_that_are_all_alike_have_a_threshold_of_nothing(n: int) -> None:
+    model = small_model().partial_fit(np.full((n, 3), 2.0))
+    assert model.novelty_threshold() == pytest.approx(0.0, abs=1e-9)
+    for run in held_out_runs(*parts(model), 100):
+        np.testing.assert_allclose(run, 0.0, atol=1e-9)
+
+
+def test_rows_of_weight_zero_do_not_count() -> None:
+    rows = normal_rows(300)
+    weights = np.where(np.arange(300) % 2, 1.0, 0.0)
+    far = np.where(weights[:, None] > 0.0, rows, 50.0)
+    model = small_model().partial_fit(far, sample_weight=weights)
+    assert model.novelty_threshold() < model.novelty([[50.0, 50.0, 50.0]])[0]
+    assert (calibrate(*parts(model), 10).weights > 0.0).all()
+    assert sum(map(len, held_out_runs(*parts(model), 10))) == 150
+
+
+def test_half_of_a_weight_counts_half() -> None:
+    rows = np.concatenate([normal_rows(200), normal_rows(200, seed=1) * 4.0])
+    heavy, light = (
+        small_model(block_size=1024).partial_fit(rows, sample_weight=np.repeat([1.0, weight], 200)).novelty_threshold(0.6)
+        for weight in (1.0, 0.01)
+    )
+    assert light < heavy
+
+
+def test_without_a_sample_an_old_stream_has_runs_of_single_rows() -> None:
+    model = small_model(reservoir_size=0).partial_fit(normal_rows(2000))
+    runs = held_out_runs(*parts(model), 100)
+    assert {len(run) for run in runs} == {1}
+    assert len(runs) >= 100
+
+
+def test_a_row_alone_has_a_threshold_of_nothing() -> None:
+    model = small_model().partial_fit(normal_rows(1))
+    assert model.novelty_threshold() == 0.0
+    assert held_out_runs(*parts(model), 100) == []

@@ -1,0 +1,53 @@
+"""Small monitors and streams for the tests of monitoring."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.kernels import RBF, Kernel
+from streamkpca.monitoring import Monitor, MonitorRecord
+
+Array = npt.NDArray[np.float64]
+
+
+def small_model(kernel: Kernel | None = None, **parameters: Any) -> StreamingKernelPCA:
+    """Return a model with few atoms and short blocks."""
+    given = {"max_atoms": 16, "block_size": 64, "reservoir_size": 64, "kernel": kernel or RBF(0.2), **parameters}
+    return StreamingKernelPCA(3, **given)
+
+
+def normal_rows(n: int, d: int = 3, seed: int = 0) -> Array:
+    """Return rows whose features depend on two hidden ones, with some noise."""
+    random = np.random.default_rng(seed)
+    hidden = random.normal(size=(n, 2))
+    mixing = np.random.default_rng(d).normal(size=(2, d))
+    return hidden @ mixing + 0.2 * random.normal(size=(n, d))
+
+
+def eventful_rows(n: int = 1100) -> Array:
+    """Return rows with a short fault, single odd rows, and a change that lasts."""
+    rows = normal_rows(n)
+    rows[620:640, 1] += 12.0
+    rows[[300, 700, 705], 0] -= 9.0
+    rows[800:, 2] += 15.0
+    return rows
+
+
+def joined(records: list[MonitorRecord]) -> MonitorRecord:
+    """Return the record of the rows of all."""
+    return MonitorRecord(*map(np.concatenate, zip(*records, strict=True)))
+
+
+def updated(monitor: Monitor, rows: Array, cuts: list[int], times: Array | None = None) -> MonitorRecord:
+    """Give a monitor the rows in pieces, and return their record."""
+    edges = [0, *cuts, len(rows)]
+    pieces = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return joined([monitor.update(rows[p], time=None if times is None else times[p]) for p in pieces])
+
+
+def assert_same_records(one: MonitorRecord, other: MonitorRecord) -> None:
+    """Compare two records bit for bit."""
+    for a, b in zip(one, other, strict=True):
+        assert a.tobytes() == b.tobytes()
