@@ -1,5 +1,6 @@
 """Small monitors and streams for the tests of monitoring."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def joined(records: list[MonitorRecord]) -> MonitorRecord:
 def updated(monitor: Monitor, rows: Array, cuts: list[int], times: Array | None = None) -> MonitorRecord:
     """Give a monitor the rows in pieces, and return their record."""
     edges = [0, *cuts, len(rows)]
-    pieces = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    pieces = [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
     return joined([monitor.update(rows[p], time=None if times is None else times[p]) for p in pieces])
 
 

@@ -715,13 +715,10 @@ class Monitor:
     def _checked(self, X: Any, where: str) -> tuple[Array, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
         state, stream, skips = self._state, self.model._stream, self.model.on_bad_rows == "skip"
-        if state is not None:
-            width, names = state.n_features, state.names
-        elif stream is not None:
+        width, names = (None, None) if state is None else (state.n_features, state.names)
+        if state is None and stream is not None:
             width = stream.n_features // self.lags
             names = stream.names.tolist() if stream.names is not None and self.lags == 1 else None
-        else:
-            width = names = None
         rows = checked_rows(X, where, width, None if names is None else np.array(names, dtype=object), finite=not skips)
         if self.model.dtype == "float32":
             rows = round_to_single(rows, where, finite=not skips)

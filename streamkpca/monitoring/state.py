@@ -124,7 +124,9 @@ def _waiting(record: Any, width: int) -> ScoredRows:
     stacked, novelty, smoothed, is_alarm, usual = record
     rows = _numbers(stacked, (-1, width))
     n = (len(rows),)
-    alarms, usuals = (np.array([check_flag("flag", flag, where="state") for flag in part]) for part in (is_alarm, usual))
+    alarms, usuals = (
+        np.array([check_flag("flag", flag, where="state") for flag in part]) for part in (is_alarm, usual)
+    )
     return ScoredRows(rows, _scores(novelty, n), _scores(smoothed, n), alarms.reshape(n), usuals.reshape(n))
 
 

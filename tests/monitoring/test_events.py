@@ -14,7 +14,7 @@ from streamkpca.monitoring.events import AlarmRun, EventLog, largest_contributio
 
 
 def slow_events(novelty: list[float], alarms: list[bool]) -> list[dict[str, Any]]:
-    """Runs of alarms with less than ten rows between them, from the definition."""
+    """Gather runs of alarms with less than ten rows between them, from the definition."""
     groups: list[list[int]] = []
     for row in [row for row, alarm in enumerate(alarms) if alarm]:
         if groups and row - groups[-1][-1] - 1 < 10:
@@ -35,7 +35,7 @@ def slow_events(novelty: list[float], alarms: list[bool]) -> list[dict[str, Any]
 
 
 def slow_run(alarms: list[bool]) -> tuple[int, float, int]:
-    """First row of the present run, its sum, and its number of alarms: after the last row where the sum was zero."""
+    """Find the present run, after the last row where the sum was zero: its first row, sum and number of alarms."""
     total, start = 0.0, 0
     for row, alarm in enumerate(alarms):
         total = max(total + (1.0 if alarm else 0.0) - 0.05, 0.0)

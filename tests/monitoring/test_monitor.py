@@ -181,7 +181,7 @@ def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> Non
     data = model.to_bytes()
     monitor = Monitor(model)
     for X, time in [([[1.0, 2.0]], None), ([[1.0, 2.0, np.nan]], None), ([[1.0, 2.0, 3.0]], [np.nan])]:
-        with pytest.raises(ValueError, match="2 features|NaN|one finite time"):
+        with pytest.raises(ValueError, match=r"2 features|NaN|one finite time"):
             monitor.update(X, time=time)
         assert model.to_bytes() == data
 
@@ -276,7 +276,9 @@ def test_rows_whose_predecessors_are_made_up_are_not_learned() -> None:
     times = np.arange(320.0) + 10.0 * (np.arange(320) >= 100)
     record = monitor.update(rows, time=times)
     unusual = record.novelty > record.threshold
-    assert monitor.model.n_samples_seen_ == 640 + 320 - np.count_nonzero(unusual | np.isin(np.arange(320), [100, 101, 102]))
+    assert monitor.model.n_samples_seen_ == 640 + 320 - np.count_nonzero(
+        unusual | np.isin(np.arange(320), [100, 101, 102])
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.05, 0.3, 1.0])
@@ -342,7 +344,7 @@ def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning() -
     # Its end is noticed, so that the next one is a new one.
     more = normal_rows(3000, seed=0)
     monitor.update(more[:2400])
-    monitor.update(more[:300] + [0.0, 0.0, 15.0])
+    monitor.update(more[:300] + np.array([0.0, 0.0, 15.0]))
     found = monitor.change_detected_
     assert found is not None
     # An alarm by chance may come a little earlier.
@@ -443,6 +445,19 @@ def test_odd_streams_give_finite_scores(name: str, learn: str) -> None:
     assert not np.isnan(record.threshold).any()
     assert_same_records(updated(single, rows, list(range(1, len(rows)))), record)
     assert single.to_bytes() == whole.to_bytes() == Monitor.from_bytes(whole.to_bytes()).to_bytes()
+
+
+def test_rows_beyond_the_range_of_the_kernel_are_refused_one_by_one() -> None:
+    monitor = Monitor()
+    rows = normal_rows(100)
+    for i, row in enumerate(rows):
+        with pytest.raises(ValueError, match="in the kernel's units, but the limit is"):
+            monitor.update([[1e150, 0.0, -1e150]])
+        monitor.update(row[None])
+        assert monitor.n_rows_ == i + 1
+    whole = Monitor()
+    whole.update(rows)
+    assert monitor.to_bytes() == whole.to_bytes()
 
 
 def test_rows_that_are_all_alike_are_no_alarms() -> None:
@@ -551,7 +566,7 @@ def test_names_come_from_a_model_that_has_learned_a_table() -> None:
     rows = normal_rows(800)
     model = small_model().partial_fit(pandas.DataFrame(rows, columns=["flow", "heat", "load"]))
     monitor = Monitor(model)
-    monitor.update(rows[:10] + [0.0, 0.0, 40.0])
+    monitor.update(rows[:10] + np.array([0.0, 0.0, 40.0]))
     assert monitor.events_[0].features[0].feature == "load"
 
 
@@ -595,9 +610,7 @@ def test_checkpoints_made_while_another_thread_updates_belong_to_some_row() -> N
 def test_two_threads_that_update_wait_for_each_other() -> None:
     rows = normal_rows(640)
     monitor = Monitor(small_model(), learn="all")
-    threads = [
-        threading.Thread(target=lambda: [monitor.update(rows[i : i + 1]) for i in range(320)]) for _ in range(2)
-    ]
+    threads = [threading.Thread(target=lambda: [monitor.update(rows[i : i + 1]) for i in range(320)]) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

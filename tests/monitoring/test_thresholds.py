@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 
 
 def slow_level(scores: list[float], quantile: float) -> float:
-    """Smallest score that is exceeded with probability 1 - quantile at most, the newcomer counting as the largest."""
+    """Return the smallest score that a newcomer, which counts as the largest, exceeds rarely enough."""
     weights = [2.0 ** (-(len(scores) - 1 - i) / 2048.0) for i in range(len(scores))]
     newcomer = sum(w * w for w in weights) / sum(weights)
     wanted, below = quantile * (sum(weights) + newcomer), 0.0
