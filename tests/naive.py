@@ -27,6 +27,7 @@ ROWS_TO_MOVE, DECIDING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 6, 4
 HORIZON, OPTIMISM = 2.0, 2.5
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
+LEAST_VARIANCE_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -358,10 +359,11 @@ class NaiveStream:
     def watch(self, block: range) -> None:
         """Page's test on the unexplained shares of blocks; a rise makes searches frequent again."""
         a, energy, residual = self.weights[block], self.energies[block], self.residuals(self.atoms, block)
-        if a @ energy == 0.0:
+        variation = self.variation(block)
+        if variation == 0.0:
             return
-        share = max(a @ residual, 0.0) / (a @ energy)
-        error = self.standard_error(a @ residual / a.sum(), a, energy) * a.sum() / (a @ energy)
+        share = max(a @ residual, 0.0) / variation
+        error = self.standard_error(a @ residual / a.sum(), a, energy) * a.sum() / variation
         share = max(share, self.tolerance)
         value = share
         if len(self.shares) >= FIRST_BLOCKS:
@@ -401,10 +403,28 @@ class NaiveStream:
         for atom in self.atoms:
             atom.seen = set(range(len(self.rows)))
 
+    def variation(self, block: range) -> float:
+        """Energy that tolerances refer to: the block's share of the variance of all rows around their mean.
+
+        The mean is that of the vectors recorded and of the block's projections; without atoms, of the rows themselves.
+        """
+        a = self.weights[block]
+        if not a.any():
+            return 0.0
+        if self.atoms:
+            vectors = np.concatenate([self.recorded, self.project(self.rows[block])])
+            sums = self.weights @ vectors
+            squared_sum = float(sums @ self.gram(self.atoms) @ sums)
+        else:
+            squared_sum = float(self.weights @ self.kernel(self.rows, self.rows) @ self.weights)
+        total = self.weights.sum()
+        variance = max(self.energy - squared_sum / total, LEAST_VARIANCE_SHARE * abs(self.energy)) / total
+        return min(variance * a.sum(), abs(a @ self.energies[block]))
+
     def is_explained(self, block: range) -> bool:
         """Return whether a block leaves nothing to explain."""
         a, residual = self.weights[block], np.maximum(self.residuals(self.atoms, block), 0.0)
-        explained = bool(a @ residual <= self.tolerance * (a @ self.energies[block]))
+        explained = bool(a @ residual <= self.tolerance * self.variation(block))
         return not a.any() or (self.tolerance > 0.0 and explained)
 
     def is_due(self, block: range) -> bool:
@@ -461,11 +481,11 @@ class NaiveStream:
 
     def search_by_tolerance(self, block: range) -> list[Atom]:
         """Choose rows until the block is explained."""
-        a, energy = self.weights[block], self.energies[block]
+        a, tolerated = self.weights[block], self.tolerance * self.variation(block)
         joined: list[Atom] = []
         while True:
             R = self.residual_gram(self.atoms + joined, block)
-            if self.tolerance > 0.0 and a @ np.diagonal(R) <= self.tolerance * (a @ energy):
+            if self.tolerance > 0.0 and a @ np.diagonal(R) <= tolerated:
                 return joined
             gains = {j: gain(R[:, j], j, a) for j in self.candidates(R, block, joined)}
             if not gains:
@@ -475,7 +495,7 @@ class NaiveStream:
     def fill(self, block: range, max_atoms: int) -> list[Atom]:
         """Choose rows that are worth an atom below the budget."""
         joined: list[Atom] = []
-        mean_energy = self.energy / self.weights.sum()
+        least_gain = self.tolerance * self.variation(block) / self.weights[block].sum() / max_atoms
         while len(self.atoms) + len(joined) < max_atoms:
             atoms = self.atoms + joined
             R, a, total_weight = self.residual_gram(atoms, block), self.weights[block], self.weights.sum()
@@ -488,7 +508,7 @@ class NaiveStream:
             best = max(gains, key=lambda j: gains[j], default=None)
             if best is None or gains[best] <= 0.0:
                 break
-            if atoms and gains[best] * max_atoms <= self.tolerance * mean_energy:
+            if atoms and gains[best] <= least_gain:
                 break
             joined.append(self.atom(block[best]))
         return joined

@@ -42,8 +42,10 @@ class StreamingKernelPCA(SnapshotEstimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is computed from the first block; `kernel_` shows it.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"contrast"``,
+        ``"spread"``, ``"scale"`` or ``"median"`` is computed from the first block, and again from all rows after 2, 4,
+        8 ... blocks and for the last time after 4,096 rows. If it is clearly different by then, the stream is learned
+        anew, as if it had begun with that width. `kernel_` shows the present one.
     max_atoms : int or None, default=256
         Maximum number of atoms. None: as many as the tolerance requires.
     atoms : {"moved", "rows"}, default="moved"
@@ -53,8 +55,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         points lack, as rows of zeros and ones do. They stay rows also without a budget, with functions of the caller
         (`Custom`, `scaled_by`), which have no derivatives, and with kernels that are not positive definite.
     tolerance : float, default=1e-3
-        Share of the energy sum k(x, x) that may lie outside the span of the atoms. If `max_atoms` is None, this is
-        guaranteed; 0 then keeps every row that is independent to working precision, and the result is that of batch
+        Share of the variance in feature space, around the mean of the rows so far, that may lie outside the span of the
+        atoms; so at most this share of the energy sum k(x, x). If `max_atoms` is None, this is guaranteed; 0 then keeps every row that is independent to working precision, and the result is that of batch
         kernel PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
     noise_variance : float, "auto" or None, default="auto"
         Tipping's noise variance sigma^2, in units of k(x, x): the larger it is, the fewer atoms are active. "auto"
@@ -703,7 +705,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         ----------
         path : path-like
         kernel : Kernel, optional
-            The settled kernel, needed only if it has functions of the caller, which are never stored.
+            The settled kernel, needed only if it has functions of the caller, which are never stored. Its scale is
+            final, also where a younger stream would have settled it again.
 
         Returns
         -------

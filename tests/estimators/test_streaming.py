@@ -222,7 +222,8 @@ def test_one_row_is_enough_for_a_query():
 
 @pytest.mark.parametrize("cut", [1, 3, 16, 17, 200])
 def test_refits_follow_the_rows_not_the_calls(published, cut):
-    model = made()
+    # With a kernel that is settled already, as rows that are learned anew publish their axes anew.
+    model = made(kernel=RBF(0.4))
     for i in range(0, 200, cut):
         model.partial_fit(ROWS[i : i + cut])
     # Blocks end at multiples of 16; the first refits at once, then growth by a quarter, at last every 48 rows.
@@ -315,9 +316,14 @@ def test_fit_transform_is_fit_then_transform():
     )
 
 
-def test_the_scale_is_settled_on_the_first_block():
-    model = made().partial_fit(ROWS[:16]).partial_fit(100 * ROWS)
+def test_the_scale_is_settled_on_the_first_block_and_again_when_blocks_have_doubled():
+    model = made(kernel="rbf").partial_fit(ROWS[:16]).partial_fit(100 * ROWS[16:31])
+    # So few rows tell nothing about contrast.
     assert model.kernel_.gamma == pytest.approx(1 / ROWS[:16].var(axis=0).sum(), rel=1e-14)
+    rows = np.concatenate([ROWS[:16], 100 * ROWS[16:]])
+    for stop, n_settled in [(32, 32), (63, 32), (64, 64), (127, 64)]:
+        model.partial_fit(rows[model.n_samples_seen_ : stop])
+        assert model.kernel_ == RBF().settled(rows[:n_settled])
     assert model.kernel == "rbf"
 
 

@@ -157,7 +157,7 @@ class LivingModel(RuleBasedStateMachine):
         assert np.isfinite(self.model.transform(rows)).all()
         assert np.all(self.model.reconstruction_error(rows) >= 0.0)
         if self.complete.weights.any():
-            assert 0.0 <= self.model.novelty_threshold(0.9) <= 1.0
+            assert 0.0 <= self.model.novelty_threshold(0.9) < np.inf
             low, high = self.model.captured_energy()
             assert 0.0 <= low <= high <= 1.0
 

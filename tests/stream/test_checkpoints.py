@@ -269,7 +269,7 @@ def unpublished(header: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 BROKEN = [
     (entry("format", "else"), "not a checkpoint of a stream"),
-    (entry("version", 3), "its format has version 3, and this release reads up to 2; install a later streamkpca"),
+    (entry("version", 4), "its format has version 4, and this release reads up to 3; install a later streamkpca"),
     (entry("version", 0), "header.version is 0"),
     (entry("parameters.max_atoms", -1), "its parameters are refused: .*max_atoms must be at least 1"),
     (entry("parameters.strange", 1), "its parameters are refused"),
