@@ -55,9 +55,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         points lack, as rows of zeros and ones do. They stay rows also without a budget, with functions of the caller
         (`Custom`, `scaled_by`), which have no derivatives, and with kernels that are not positive definite.
     tolerance : float, default=1e-3
-        Share of the variance in feature space, around the mean of the rows so far, that may lie outside the span of the
-        atoms; so at most this share of the energy sum k(x, x). If `max_atoms` is None, this is guaranteed; 0 then keeps every row that is independent to working precision, and the result is that of batch
-        kernel PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
+        Share of a block's variance in feature space, around the mean of the rows so far, that may lie outside the span
+        of the atoms. If `max_atoms` is None, this is guaranteed, so that at most this share of the energy sum k(x, x)
+        is lost; 0 then keeps every row that is independent to working precision, and the result is that of batch kernel
+        PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
     noise_variance : float, "auto" or None, default="auto"
         Tipping's noise variance sigma^2, in units of k(x, x): the larger it is, the fewer atoms are active. "auto"
         takes the (q + 1)-th eigenvalue, so that the likelihood keeps q axes, and halves it while fewer than q atoms
