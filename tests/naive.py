@@ -29,7 +29,7 @@ RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 LEAST_VARIANCE_SHARE = 1e-9
 ROWS_TO_SETTLE, COMPARED_ROWS, KNOWN_ROWS, RUN, LEAST_HELD_OUT = 4096, 1024, 128, 16, 16
-KNOWN_RANK, NEARLY, CHANCE, NEAR = 1e-11, 0.9, 0.25, 0.2
+KNOWN_RANK, UNRESOLVED, NEARLY, CHANCE, NEAR = 1e-11, 1e-12, 0.9, 0.25, 0.2
 
 
 @dataclass(frozen=True)
@@ -873,7 +873,8 @@ def explained_shares(kernel: Function, known: Array, rows: Array) -> Array:
         spanning.append(int(np.argmax(outside)))
     factor = np.linalg.cholesky(kernel(known[spanning], known[spanning]))
     inside = np.linalg.solve(factor, kernel(known[spanning], rows))
-    return np.asarray((inside**2).sum(axis=0) / energy_of(kernel, rows))
+    shares = (inside**2).sum(axis=0) / energy_of(kernel, rows)
+    return np.where(shares > 1.0 - UNRESOLVED, 1.0, shares)
 
 
 def contrast(kernel: Function, rows: Array, weights: Array) -> float:

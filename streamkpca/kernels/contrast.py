@@ -23,6 +23,8 @@ _KEPT, _CHANCE = 0.9, 0.25
 # With fewer held-out rows, contrasts are mostly chance.
 _LEAST_HELD_OUT = 16
 _RANK_TOLERANCE = 1e-11
+# Smaller shares outside the span are rounding, which must not decide, and count as none.
+_ROUNDING = 1e-12
 
 
 class Swaps(NamedTuple):
@@ -99,4 +101,4 @@ def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Ar
     largest = np.abs(values).max(axis=1, initial=np.finfo(float).tiny)
     inside = squared_norms(solve_factor(factor, values / largest[:, None]))
     shares: Array = np.log(inside) + 2.0 * np.log(largest) - np.log(program.diagonal(rows))
-    return shares
+    return np.where(shares > -_ROUNDING, 0.0, shares)
