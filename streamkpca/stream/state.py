@@ -22,7 +22,7 @@ from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.summary import LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
+from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
 
@@ -237,7 +237,9 @@ class Stream:
             stream.summary = stream.summary.copy()
             stream.summary.forget(factor)
         stream.pending = stream.pending.decayed(factor)
-        stream.settling = stream.settling and stream.settling.decayed(factor)
+        if stream.settling is not None:
+            # A row that counted once stays one, or the stream would begin later when it is learned anew.
+            stream.settling = stream.settling.decayed(factor, least=LEAST_DECAYED_WEIGHT)
         return stream
 
     def _take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:

@@ -175,8 +175,8 @@ def test_rows_of_weight_zero_do_not_count_and_equal_weights_are_none():
     X = correlated(n=400)
     with_others = np.insert(X, np.arange(0, 400, 3), 100.0, axis=0)
     weights = (with_others != 100.0).all(axis=1).astype(float)
-    for given in (weights, 7.0 * weights):
-        np.testing.assert_array_equal(RBF().width_scores(with_others, given)["gamma"], RBF().width_scores(X)["gamma"])
+    for some in (weights, 7.0 * weights):
+        np.testing.assert_array_equal(RBF().width_scores(with_others, some)["gamma"], RBF().width_scores(X)["gamma"])
     np.testing.assert_array_equal(RBF().width_scores(X, 2.5)["gamma"], RBF().width_scores(X)["gamma"])
 
 
