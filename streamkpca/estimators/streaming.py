@@ -120,6 +120,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         The sigma^2 that the weights were fitted with.
     kernel_ : Kernel
         The kernel, its scale settled.
+    width_scores_ : dict of str to ndarray of shape (g, 2)
+        Widths that the kernel might have, and how well each tells rows from rows with one foreign number.
     total_weight_ : float
         Weight of the rows that the published axes were fitted to.
     n_samples_seen_ : int
@@ -571,6 +573,33 @@ class StreamingKernelPCA(SnapshotEstimator):
         (1, 3)
         """
         return self._require_stream("n_rows_rejected_").n_rejected
+
+    @property
+    def width_scores_(self) -> dict[str, Array]:
+        """Widths that the kernel might have, and how well each tells rows from rows with one foreign number.
+
+        `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
+        later on the sample of all rows that atoms are judged by, which shows how other widths would do now. Before the
+        first block is full, on the rows so far. A width that was settled on fewer rows stays as long as it is near the
+        one that these scores would choose. Empty if the kernel has no width. Each access compares anew, which costs
+        O(1024 (128^2 + 128 d)) for each of seven widths.
+
+        Examples
+        --------
+        Twenty sensors record eight causes, which wide kernels tell best; `plots.draw_width_scores` draws it:
+
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> random = np.random.default_rng(0)
+        >>> rows = random.normal(size=(512, 8)) @ random.normal(size=(8, 20)) + 0.05 * random.normal(size=(512, 20))
+        >>> model = StreamingKernelPCA(8).partial_fit(rows)
+        >>> gammas, areas = model.width_scores_["gamma"].T
+        >>> areas[:3].round(1)
+        array([0.6, 0.8, 0.9])
+        >>> bool(model.kernel_.gamma in gammas)
+        True
+        """
+        return self._require_stream("width_scores_").width_scores()
 
     @property
     def residual_trend_(self) -> float:

@@ -9,6 +9,7 @@ from streamkpca.plots.contours import draw_contours
 from streamkpca.plots.novelty import draw_novelty
 from streamkpca.plots.projections import draw_projections
 from streamkpca.plots.spectra import draw_sparsity_path, draw_spectrum
+from streamkpca.plots.widths import draw_width_scores
 
 __all__ = [
     "draw_atom_drift",
@@ -18,5 +19,6 @@ __all__ = [
     "draw_projections",
     "draw_sparsity_path",
     "draw_spectrum",
+    "draw_width_scores",
     "make_figure",
 ]

@@ -414,11 +414,7 @@ class Stream:
         if not weights.any():
             # A query may come before any row of positive weight; then any scale will do, and is not kept.
             return self.kernel.settled(np.zeros((1, rows.shape[1])))
-        if weights.min(where=weights > 0.0, initial=1.0) < 1.0 / LARGEST_WEIGHT:
-            # `forget` may have reduced the weights of rows below the smallest that is allowed.
-            weights = weights / weights.max()
-            weights = np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
-        return self.kernel.settled(rows, weights)
+        return self.kernel.settled(rows, _within_range(weights))
 
     # Refits
 
@@ -460,6 +456,20 @@ class Stream:
         """Return a summary of all rows, including pending ones."""
         return self._advanced(settings, self.pending.rows, self.pending.weights, kernel=kernel)
 
+    def width_scores(self) -> dict[str, Array]:
+        """Compare widths for the kernel's parts on all rows that settle the scale, later on a sample of all rows."""
+        rows, weights = self.pending.rows, self.pending.weights
+        if self.settling is not None and self.settling.n_rows:
+            rows, weights = self.settling.rows, self.settling.weights
+        elif self.summary is not None:
+            sample = self.summary.selection_sample.sorted()
+            # Neighbours in the stream are held out together.
+            order = np.argsort(sample.positions)
+            rows, weights = sample.rows[order], sample.inclusion_weights()[order]
+        if not weights.any():
+            rows, weights = np.zeros((1, self.n_features)), np.ones(1)
+        return self._settled_kernel().width_scores(rows, _within_range(weights))
+
     def refit_input(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
         """Return what a refit starts from: a summary of all rows, and its atoms."""
         summary = self.completed(settings)
@@ -489,6 +499,14 @@ class Stream:
             yield "scheduled", self.scheduled
         if self.published is not None and self.published is not self.scheduled:
             yield "published", self.published
+
+
+def _within_range(weights: Array) -> Array:
+    """Return weights (n,), or multiples of them where `forget` has reduced some below the smallest that is allowed."""
+    if weights.min(where=weights > 0.0, initial=1.0) >= 1.0 / LARGEST_WEIGHT and weights.max() <= LARGEST_WEIGHT:
+        return weights
+    weights = weights / weights.max()
+    return np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
 
 
 def merged_streams(

@@ -209,7 +209,7 @@ def test_a_refused_call_changes_nothing_in_a_young_stream() -> None:
     assert model.partial_fit(X[40:]).to_bytes() == made(kernels.RBF()).partial_fit(X).to_bytes()
 
 
-class Interrupted(Exception):
+class StoppedError(Exception):
     """Raised where a stream is learned anew."""
 
 
@@ -223,12 +223,13 @@ def test_an_interrupted_call_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
         nonlocal refits
         refits += 1
         if refits == 2:
-            raise Interrupted
+            raise StoppedError
         publish(self, settings)
 
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+    with monkeypatch.context() as patch:
         patch.setattr(streams.Stream, "_publish_now", interrupted)
-        model.partial_fit(X[60:])
+        with pytest.raises(StoppedError):
+            model.partial_fit(X[60:])
     assert model.to_bytes() == before
     assert model.partial_fit(X[60:]).to_bytes() == made(kernels.RBF()).partial_fit(X).to_bytes()
 
