@@ -136,6 +136,9 @@ class LivingModel(RuleBasedStateMachine):
         for model in (self.model, self.cut_otherwise):
             model.set_params(**changed)
         self.twin.max_atoms, self.twin.mode, self.twin.half_life = max_atoms, atoms, half_life
+        if not self.has_rows or self.model._stream.summary is None:
+            # The budget at the first block decides how many rows are sampled.
+            self.twin = self.new_twin()
 
     @precondition(lambda self: self.has_rows)
     @rule()
