@@ -907,7 +907,7 @@ def settled_gamma(rows: Array, weights: Array) -> float:
     """Gamma of the narrowest RBF kernel whose contrast is nearly the best, beyond chance."""
     rows, weights = rows[weights > 0.0], weights[weights > 0.0]
     gammas = widths_of(rows, weights)
-    excess = [contrast(rbf(gamma), rows, weights) - 0.5 for gamma in gammas]
+    excess = [max(contrast(rbf(gamma), rows, weights) - 0.5, 0.0) for gamma in gammas]
     wanted = NEARLY * max(excess) - CHANCE / np.sqrt(max(len(held_out_share(len(rows))[1]), 1))
     return float(gammas[[value >= wanted for value in excess].index(True)])
 

@@ -89,7 +89,8 @@ def least_change(contrasts: Array, n_held_out: int) -> int:
     The contrast of a width is nearly the best if it exceeds chance by at least .9 of what the best exceeds it by, less
     what chance may do. So a stream that gives no reason to change keeps the usual width.
     """
-    excess = contrasts - 0.5
+    # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
+    excess = np.maximum(contrasts - 0.5, 0.0)
     wanted = _KEPT * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
     return int(np.argmax(excess >= wanted))
 
