@@ -276,7 +276,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
         >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
         >>> model = StreamingKernelPCA(n_components=2, max_atoms=32).fit(X)
-        >>> bool((model.reconstruction_error(X) < 0.1).mean().compute() > 0.9)
+        >>> bool((model.reconstruction_error(X) < 0.3).mean().compute() > 0.9)
         True
         """
         if not is_dask_collection(X):
