@@ -908,7 +908,7 @@ def settled_gamma(rows: Array, weights: Array) -> float:
     """Gamma of the narrowest RBF kernel whose contrast is nearly the best, beyond chance."""
     rows, weights = rows[weights > 0.0], weights[weights > 0.0]
     gammas = widths_of(rows, weights)
-    excess = [contrast(rbf(gamma), rows, weights) - 0.5 for gamma in gammas]
+    excess = [max(contrast(rbf(gamma), rows, weights) - 0.5, 0.0) for gamma in gammas]
     n_held_out = max(len(held_out_share(len(rows))[1]), 1)
     if max(excess) < BEYOND_CHANCE / np.sqrt(n_held_out):
         return float(gammas[0])

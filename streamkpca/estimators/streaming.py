@@ -444,8 +444,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         Both streams end at the merge: with a half-life, the newest row of each has its full weight. O(m^3) for m atoms
         in all.
 
-        Shards must agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. If neither
-        model has filled a block and the scale is not settled, the other's rows are appended to this stream.
+        Shards must agree on the kernel's scale: settle it once, ``kernel=kernel.settled(rows)``, and give it to all of
+        them, as a stream that settles its own may change it until it has 4,096 rows. A merge makes it final. If
+        neither model has filled a block and the scale is not settled, the other's rows are appended to this stream.
 
         Examples
         --------

@@ -91,7 +91,8 @@ def least_change(contrasts: Array, n_held_out: int) -> int:
     The contrast of a width is nearly the best if it exceeds chance by at least .9 of what the best exceeds it by, less
     what chance may do. Where even the best is within three standard errors of chance, the usual width stays.
     """
-    excess = contrasts - 0.5
+    # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
+    excess = np.maximum(contrasts - 0.5, 0.0)
     if float(excess.max()) * np.sqrt(n_held_out) < _BEYOND_CHANCE:
         return 0
     wanted = _KEPT * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))

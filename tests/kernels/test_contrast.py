@@ -113,6 +113,8 @@ def test_the_first_width_that_is_nearly_the_best_is_taken():
     assert least_change(np.array([0.7, 0.8, 0.91, 0.95, 0.9]), 10**6) == 2
     assert least_change(np.array([0.94, 0.8, 0.95]), 10**6) == 0
     assert least_change(np.array([0.5, 0.5, 0.5]), 100) == 0
+    # Areas below one half are chance, and no reason to leave the usual width.
+    assert least_change(np.array([0.487, 0.49, 0.506]), 512) == 0
     # With few rows, chance makes such differences.
     assert least_change(np.array([0.7, 0.75, 0.8]), 10**6) == 2
     assert least_change(np.array([0.7, 0.75, 0.8]), 6) == 0
