@@ -177,7 +177,7 @@ class Monitor:
             None if max_gap is None else check_real("max_gap", max_gap, least=0.0, open_below=True, where=where)
         )
         # Alarms of a short event: neighbours resemble each other, and one odd row makes alarms of those that it is a
-        # predecessor of, or is averaged with. With 2 instead of 6, 4.5% of healthy rows were alarms on four servers, not
+        # predecessor of, or is averaged with. With 2 instead of 6, 4.5% of healthy rows of four servers were alarms, not
         # 1.3%, and 5% instead of 1.2% in a plant.
         self._n_few = 4 + 2 * self.lags + (0 if self.smoothing is None else math.ceil(2.0 / self.smoothing))
         self._state: MonitorState | None = None
