@@ -27,6 +27,10 @@ ROWS_TO_MOVE, DECIDING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 6, 4
 HORIZON, OPTIMISM = 2.0, 2.5
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
+LEAST_VARIANCE_SHARE = 1e-9
+ROWS_TO_SETTLE, COMPARED_ROWS, KNOWN_ROWS, RUN, LEAST_HELD_OUT = 4096, 1024, 128, 16, 16
+KNOWN_RANK, UNRESOLVED, NEARLY, CHANCE, NEAR = 1e-11, 1e-12, 0.9, 0.25, 0.2
+BEYOND_CHANCE = 3.0 / np.sqrt(8.0)
 
 
 @dataclass(frozen=True)
@@ -358,10 +362,11 @@ class NaiveStream:
     def watch(self, block: range) -> None:
         """Page's test on the unexplained shares of blocks; a rise makes searches frequent again."""
         a, energy, residual = self.weights[block], self.energies[block], self.residuals(self.atoms, block)
-        if a @ energy == 0.0:
+        variation = self.variation(block)
+        if variation == 0.0:
             return
-        share = max(a @ residual, 0.0) / (a @ energy)
-        error = self.standard_error(a @ residual / a.sum(), a, energy) * a.sum() / (a @ energy)
+        share = max(a @ residual, 0.0) / variation
+        error = self.standard_error(a @ residual / a.sum(), a, energy) * a.sum() / variation
         share = max(share, self.tolerance)
         value = share
         if len(self.shares) >= FIRST_BLOCKS:
@@ -401,10 +406,28 @@ class NaiveStream:
         for atom in self.atoms:
             atom.seen = set(range(len(self.rows)))
 
+    def variation(self, block: range) -> float:
+        """Energy that tolerances refer to: the block's share of the variance of all rows around their mean.
+
+        The mean is that of the vectors recorded and of the block's projections; without atoms, of the rows themselves.
+        """
+        a = self.weights[block]
+        if not a.any():
+            return 0.0
+        if self.atoms:
+            vectors = np.concatenate([self.recorded, self.project(self.rows[block])])
+            sums = self.weights @ vectors
+            squared_sum = float(sums @ self.gram(self.atoms) @ sums)
+        else:
+            squared_sum = float(self.weights @ self.kernel(self.rows, self.rows) @ self.weights)
+        total = self.weights.sum()
+        variance = max(self.energy - squared_sum / total, LEAST_VARIANCE_SHARE * abs(self.energy)) / total
+        return min(variance * a.sum(), abs(a @ self.energies[block]))
+
     def is_explained(self, block: range) -> bool:
         """Return whether a block leaves nothing to explain."""
         a, residual = self.weights[block], np.maximum(self.residuals(self.atoms, block), 0.0)
-        explained = bool(a @ residual <= self.tolerance * (a @ self.energies[block]))
+        explained = bool(a @ residual <= self.tolerance * self.variation(block))
         return not a.any() or (self.tolerance > 0.0 and explained)
 
     def is_due(self, block: range) -> bool:
@@ -461,11 +484,11 @@ class NaiveStream:
 
     def search_by_tolerance(self, block: range) -> list[Atom]:
         """Choose rows until the block is explained."""
-        a, energy = self.weights[block], self.energies[block]
+        a, tolerated = self.weights[block], self.tolerance * self.variation(block)
         joined: list[Atom] = []
         while True:
             R = self.residual_gram(self.atoms + joined, block)
-            if self.tolerance > 0.0 and a @ np.diagonal(R) <= self.tolerance * (a @ energy):
+            if self.tolerance > 0.0 and a @ np.diagonal(R) <= tolerated:
                 return joined
             gains = {j: gain(R[:, j], j, a) for j in self.candidates(R, block, joined)}
             if not gains:
@@ -475,7 +498,7 @@ class NaiveStream:
     def fill(self, block: range, max_atoms: int) -> list[Atom]:
         """Choose rows that are worth an atom below the budget."""
         joined: list[Atom] = []
-        mean_energy = self.energy / self.weights.sum()
+        least_gain = self.tolerance * self.variation(block) / self.weights[block].sum() / max_atoms
         while len(self.atoms) + len(joined) < max_atoms:
             atoms = self.atoms + joined
             R, a, total_weight = self.residual_gram(atoms, block), self.weights[block], self.weights.sum()
@@ -488,7 +511,7 @@ class NaiveStream:
             best = max(gains, key=lambda j: gains[j], default=None)
             if best is None or gains[best] <= 0.0:
                 break
-            if atoms and gains[best] * max_atoms <= self.tolerance * mean_energy:
+            if atoms and gains[best] <= least_gain:
                 break
             joined.append(self.atom(block[best]))
         return joined
@@ -823,6 +846,92 @@ def fit(
         stream.n_replays = chooser.n_replays
     stream.recount()
     return stream
+
+
+def widths_of(rows: Array, weights: Array) -> Array:
+    """Gamma of the RBF kernel for the sum of the features' variances, and for distances up to 32 times as large."""
+    mean = np.average(rows, axis=0, weights=weights)
+    spread = float(np.average((rows - mean) ** 2, axis=0, weights=weights).sum())
+    return np.array([1.0 / ((spread or 1.0) * 10.0 ** (step / 2)) for step in range(7)])
+
+
+def held_out_share(n: int) -> tuple[list[int], list[int]]:
+    """Places, among n rows, of the known rows and of those held out, in runs."""
+    places = [int(place) for place in np.linspace(0, n - 1, min(n, COMPARED_ROWS))]
+    known = [place for number, place in enumerate(places) if number // RUN % 2 == 0]
+    held_out = [place for number, place in enumerate(places) if number // RUN % 2 == 1]
+    return [known[int(i)] for i in np.linspace(0, len(known) - 1, min(len(known), KNOWN_ROWS))], held_out
+
+
+def explained_shares(kernel: Function, known: Array, rows: Array) -> Array:
+    """Share of each row's energy inside the span of the known rows, those left out that hardly differ from others."""
+    spanning: list[int] = []
+    largest = energy_of(kernel, known).max()
+    while len(spanning) < len(known):
+        outside = np.diagonal(residual_gram(kernel, known[spanning], known))
+        if outside.max() <= KNOWN_RANK * largest:
+            break
+        spanning.append(int(np.argmax(outside)))
+    factor = np.linalg.cholesky(kernel(known[spanning], known[spanning]))
+    inside = np.linalg.solve(factor, kernel(known[spanning], rows))
+    shares = (inside**2).sum(axis=0) / energy_of(kernel, rows)
+    return np.where(shares > 1.0 - UNRESOLVED, 1.0, shares)
+
+
+def contrast(kernel: Function, rows: Array, weights: Array) -> float:
+    """Probability that a row in which one number is that of another row is explained less well than a row."""
+    known, held_out = held_out_share(len(rows))
+    X, a = rows[held_out], weights[held_out]
+    varying = [column for column in range(rows.shape[1]) if len(X) and len(set(X[:, column])) > 1]
+    if len(held_out) < LEAST_HELD_OUT or not varying:
+        return 0.5
+    random = np.random.default_rng(0)
+    columns, donors = random.choice(varying, 2 * len(X)), random.integers(len(X), size=2 * len(X))
+    copies, copied = [], []
+    for number, (column, donor) in enumerate(zip(columns, donors, strict=True)):
+        copy = X[number % len(X)].copy()
+        copy[column] = X[donor, column]
+        if copy[column] != X[number % len(X), column]:
+            copies.append(copy)
+            copied.append(number % len(X))
+    if not copies:
+        return 0.5
+    usual, odd = (explained_shares(kernel, rows[known], part) for part in (X, np.array(copies)))
+    wins = wins_of_all = 0.0
+    for share, row in zip(odd, copied, strict=True):
+        wins += a[row] * (a[usual > share].sum() + 0.5 * a[usual == share].sum())
+        wins_of_all += a[row] * a.sum()
+    return float(wins / wins_of_all)
+
+
+def settled_gamma(rows: Array, weights: Array) -> float:
+    """Gamma of the narrowest RBF kernel whose contrast is nearly the best, beyond chance."""
+    rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+    gammas = widths_of(rows, weights)
+    excess = [max(contrast(rbf(gamma), rows, weights) - 0.5, 0.0) for gamma in gammas]
+    n_held_out = max(len(held_out_share(len(rows))[1]), 1)
+    if max(excess) < BEYOND_CHANCE / np.sqrt(n_held_out):
+        return float(gammas[0])
+    wanted = NEARLY * max(excess) - CHANCE / np.sqrt(n_held_out)
+    return float(gammas[[value >= wanted for value in excess].index(True)])
+
+
+def gamma_of_stream(rows: Array, weights: Array, block_size: int) -> float:
+    """Gamma that a stream arrives at, settled after 1, 2, 4 ... blocks and after so many rows that it is final."""
+    first = int(np.flatnonzero(weights)[0]) // block_size * block_size
+    rows, weights = rows[first:], weights[first:]
+    if len(rows) < block_size:
+        return settled_gamma(rows, weights)
+    gamma = 0.0
+    for n_blocks in range(1, len(rows) // block_size + 1):
+        n = n_blocks * block_size
+        if n_blocks in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) or n >= ROWS_TO_SETTLE:
+            other = settled_gamma(rows[:n], weights[:n])
+            if abs(other - gamma) > NEAR * max(gamma, other):
+                gamma = other
+        if n >= ROWS_TO_SETTLE:
+            break
+    return gamma
 
 
 def blocks_of(rows: Array, block_size: int) -> list[slice]:

@@ -44,8 +44,10 @@ class StreamingKernelPCA(SnapshotEstimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is computed from the first block; `kernel_` shows it.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"contrast"``,
+        ``"spread"``, ``"scale"`` or ``"median"`` is computed from the first block, and again from all rows after 2, 4,
+        8 ... blocks and for the last time after 4,096 rows. If it is clearly different by then, the stream is learned
+        anew, as if it had begun with that width. `kernel_` shows the present one.
     max_atoms : int or None, default=256
         Maximum number of atoms. None: as many as the tolerance requires.
     atoms : {"moved", "rows"}, default="moved"
@@ -55,9 +57,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         points lack, as rows of zeros and ones do. They stay rows also without a budget, with functions of the caller
         (`Custom`, `scaled_by`), which have no derivatives, and with kernels that are not positive definite.
     tolerance : float, default=1e-3
-        Share of the energy sum k(x, x) that may lie outside the span of the atoms. If `max_atoms` is None, this is
-        guaranteed; 0 then keeps every row that is independent to working precision, and the result is that of batch
-        kernel PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
+        Share of a block's variance in feature space, around the mean of the rows so far, that may lie outside the span
+        of the atoms. If `max_atoms` is None, this is guaranteed, so that at most this share of the energy sum k(x, x)
+        is lost; 0 then keeps every row that is independent to working precision, and the result is that of batch kernel
+        PCA. Otherwise it decides, below `max_atoms`, whether a row is worth becoming an atom.
     noise_variance : float, "auto" or None, default="auto"
         Tipping's noise variance sigma^2, in units of k(x, x): the larger it is, the fewer atoms are active. "auto"
         searches for the one that keeps the fewest atoms that hold at least 99% of the variance that all atoms hold on
@@ -122,6 +125,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         The sigma^2 that the weights were fitted with; None where all atoms are active without a likelihood.
     kernel_ : Kernel
         The kernel, its scale settled.
+    width_scores_ : dict of str to ndarray of shape (g, 2)
+        Widths that the kernel might have, and how well each tells rows from rows with one foreign number.
     total_weight_ : float
         Weight of the rows that the published axes were fitted to.
     n_samples_seen_ : int
@@ -439,8 +444,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         Both streams end at the merge: with a half-life, the newest row of each has its full weight. O(m^3) for m atoms
         in all.
 
-        Shards must agree on the kernel's scale: settle it once and pass it on, ``kernel=first.kernel_``. If neither
-        model has filled a block and the scale is not settled, the other's rows are appended to this stream.
+        Shards must agree on the kernel's scale: settle it once, ``kernel=kernel.settled(rows)``, and give it to all of
+        them, as a stream that settles its own may change it until it has 4,096 rows. A merge makes it final. If
+        neither model has filled a block and the scale is not settled, the other's rows are appended to this stream.
 
         Examples
         --------
@@ -588,6 +594,33 @@ class StreamingKernelPCA(SnapshotEstimator):
         return self._require_stream("n_rows_rejected_").n_rejected
 
     @property
+    def width_scores_(self) -> dict[str, Array]:
+        """Widths that the kernel might have, and how well each tells rows from rows with one foreign number.
+
+        `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
+        later on the sample of all rows that atoms are judged by, which shows how other widths would do now. Before the
+        first block is full, on the rows so far. A width that was settled on fewer rows stays as long as it is near the
+        one that these scores would choose. Empty if the kernel has no width. Each access compares anew, which costs
+        O(1024 (128^2 + 128 d)) for each of seven widths.
+
+        Examples
+        --------
+        Twenty sensors record eight causes, which wide kernels tell best; `plots.draw_width_scores` draws it:
+
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> random = np.random.default_rng(0)
+        >>> rows = random.normal(size=(512, 8)) @ random.normal(size=(8, 20)) + 0.05 * random.normal(size=(512, 20))
+        >>> model = StreamingKernelPCA(8).partial_fit(rows)
+        >>> gammas, areas = model.width_scores_["gamma"].T
+        >>> areas[:3].round(1)
+        array([0.6, 0.8, 0.9])
+        >>> bool(model.kernel_.gamma in gammas)
+        True
+        """
+        return self._require_stream("width_scores_").width_scores()
+
+    @property
     def residual_trend_(self) -> float:
         """How much worse the stream is explained now than before: 0 is no worse, 1 signals a drift.
 
@@ -721,7 +754,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         ----------
         path : path-like
         kernel : Kernel, optional
-            The settled kernel, needed only if it has functions of the caller, which are never stored.
+            The settled kernel, needed only if it has functions of the caller, which are never stored. Its scale is
+            final, also where a younger stream would have settled it again.
 
         Returns
         -------

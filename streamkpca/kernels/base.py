@@ -238,11 +238,17 @@ class Kernel(ABC):
 
         Examples
         --------
+        Twenty sensors record eight causes. Wider kernels tell better whether a number belongs to its row:
+
         >>> import numpy as np
         >>> from streamkpca.kernels import RBF
-        >>> angles = np.random.default_rng(0).uniform(0.0, 6.3, 500)
-        >>> rows = np.column_stack([np.cos(angles), np.sin(angles)])
-        >>> RBF().width_scores(rows + 0.05 * np.random.default_rng(1).normal(size=rows.shape))["gamma"][:3].round(2)
+        >>> random = np.random.default_rng(0)
+        >>> rows = random.normal(size=(500, 8)) @ random.normal(size=(8, 20)) + 0.05 * random.normal(size=(500, 20))
+        >>> gammas, areas = RBF().width_scores(rows)["gamma"].T
+        >>> areas.round(1)
+        array([0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9])
+        >>> float(round(gammas[0] / RBF().settled(rows).gamma, 1))
+        31.6
         """
         rows, weights = self._counting(X, sample_weight, f"{type(self).__name__}.width_scores")
         return self._settle(rows, weights)._width_scores(rows, weights)

@@ -20,9 +20,13 @@ _COPIES = 2
 # Share of the best contrast that a width must keep, and its allowance for chance in units of one over the root of the
 # number of held-out rows.
 _KEPT, _CHANCE = 0.9, 0.25
+# Three standard errors of a contrast in the same units: ((1 + 1 / 2) / 12)^1/2 for twice as many copies.
+_BEYOND_CHANCE = 3.0 * np.sqrt(0.125)
 # With fewer held-out rows, contrasts are mostly chance.
 _LEAST_HELD_OUT = 16
 _RANK_TOLERANCE = 1e-11
+# Smaller shares outside the span are rounding, which must not decide, and count as none.
+_ROUNDING = 1e-12
 
 
 class Swaps(NamedTuple):
@@ -85,9 +89,12 @@ def least_change(contrasts: Array, n_held_out: int) -> int:
     """Return the first of several widths, from the usual one on, whose contrast is nearly the best.
 
     The contrast of a width is nearly the best if it exceeds chance by at least .9 of what the best exceeds it by, less
-    what chance may do. So a stream that gives no reason to change keeps the usual width.
+    what chance may do. Where even the best is within three standard errors of chance, the usual width stays.
     """
-    excess = contrasts - 0.5
+    # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
+    excess = np.maximum(contrasts - 0.5, 0.0)
+    if float(excess.max()) * np.sqrt(n_held_out) < _BEYOND_CHANCE:
+        return 0
     wanted = _KEPT * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
     return int(np.argmax(excess >= wanted))
 
@@ -99,4 +106,4 @@ def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Ar
     largest = np.abs(values).max(axis=1, initial=np.finfo(float).tiny)
     inside = squared_norms(solve_factor(factor, values / largest[:, None]))
     shares: Array = np.log(inside) + 2.0 * np.log(largest) - np.log(program.diagonal(rows))
-    return shares
+    return np.where(shares > -_ROUNDING, 0.0, shares)

@@ -11,6 +11,7 @@ from streamkpca.plots.contributions import draw_contributions
 from streamkpca.plots.novelty import draw_novelty
 from streamkpca.plots.projections import draw_projections
 from streamkpca.plots.spectra import draw_sparsity_path, draw_spectrum
+from streamkpca.plots.widths import draw_width_scores
 
 __all__ = [
     "draw_atom_drift",
@@ -22,5 +23,6 @@ __all__ = [
     "draw_projections",
     "draw_sparsity_path",
     "draw_spectrum",
+    "draw_width_scores",
     "make_figure",
 ]

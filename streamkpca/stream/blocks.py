@@ -60,10 +60,10 @@ class RowBuffer(NamedTuple):
         newer.weight_buffer[self.n_rows : stop] = weights
         return type(self)(stop, newer.row_buffer, newer.weight_buffer)
 
-    def decayed(self, factor: float) -> Self:
-        """Multiply all weights by `factor`."""
+    def decayed(self, factor: float, *, least: float = 0.0) -> Self:
+        """Multiply all weights by `factor`; those above 0 stay at least `least`."""
         weights = self.weight_buffer.copy()
-        weights[: self.n_rows] *= factor
+        weights[: self.n_rows] = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
         return type(self)(self.n_rows, self.row_buffer, weights)
 
     def _moved(self, capacity: int) -> Self:

@@ -22,7 +22,7 @@ from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.summary import LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
+from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -238,7 +238,9 @@ class Stream:
             stream.summary = stream.summary.copy()
             stream.summary.forget(factor)
         stream.pending = stream.pending.decayed(factor)
-        stream.settling = stream.settling and stream.settling.decayed(factor)
+        if stream.settling is not None:
+            # A row that counted once stays one, or the stream would begin later when it is learned anew.
+            stream.settling = stream.settling.decayed(factor, least=LEAST_DECAYED_WEIGHT)
         return stream
 
     def _take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
@@ -413,11 +415,7 @@ class Stream:
         if not weights.any():
             # A query may come before any row of positive weight; then any scale will do, and is not kept.
             return self.kernel.settled(np.zeros((1, rows.shape[1])))
-        if weights.min(where=weights > 0.0, initial=1.0) < 1.0 / LARGEST_WEIGHT:
-            # `forget` may have reduced the weights of rows below the smallest that is allowed.
-            weights = weights / weights.max()
-            weights = np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
-        return self.kernel.settled(rows, weights)
+        return self.kernel.settled(rows, _within_range(weights))
 
     # Refits
 
@@ -458,6 +456,20 @@ class Stream:
     def completed(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
         """Return a summary of all rows, including pending ones."""
         return self._advanced(settings, self.pending.rows, self.pending.weights, kernel=kernel)
+
+    def width_scores(self) -> dict[str, Array]:
+        """Compare widths for the kernel's parts on all rows that settle the scale, later on a sample of all rows."""
+        rows, weights = self.pending.rows, self.pending.weights
+        if self.settling is not None and self.settling.n_rows:
+            rows, weights = self.settling.rows, self.settling.weights
+        elif self.summary is not None:
+            sample = self.summary.selection_sample.sorted()
+            # Neighbours in the stream are held out together.
+            order = np.argsort(sample.positions)
+            rows, weights = sample.rows[order], sample.inclusion_weights()[order]
+        if not weights.any():
+            rows, weights = np.zeros((1, self.n_features)), np.ones(1)
+        return self._settled_kernel().width_scores(rows, _within_range(weights))
 
     def refit_input(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
         """Return what a refit starts from: a summary of all rows, and its atoms."""
@@ -514,6 +526,14 @@ class Stream:
             yield "scheduled", self.scheduled
         if self.published is not None and self.published is not self.scheduled:
             yield "published", self.published
+
+
+def _within_range(weights: Array) -> Array:
+    """Return weights (n,), or multiples of them where `forget` has reduced some below the smallest that is allowed."""
+    if weights.min(where=weights > 0.0, initial=1.0) >= 1.0 / LARGEST_WEIGHT and weights.max() <= LARGEST_WEIGHT:
+        return weights
+    weights = weights / weights.max()
+    return np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
 
 
 def merged_streams(

@@ -166,7 +166,7 @@ def test_in_units_of_a_matrix_terms_of_the_squared_length_count(of):
         np.testing.assert_allclose(contributions / contributions.sum(), expected / expected.sum(), rtol=1e-7)
 
 
-@pytest.mark.parametrize("of", [*PRIMITIVES, *OF_THE_CALLER], ids=repr)
+@pytest.mark.parametrize("of", [*PRIMITIVES, *OF_THE_CALLER])
 def test_a_diagonal_matrix_gives_the_contributions_of_its_units(of):
     units, rows = np.array([0.5, 2.0, 4.0]), 2.0 * drawn_rows(1, 20)
     plain = streamed(of.in_units(units)).contributions(rows)

@@ -28,7 +28,8 @@ NO_POSITIONS = np.empty(0, dtype=np.int64)
 @given(SEEDS, st.integers(0, 5), st.integers(1, 12), st.floats(1e-6, 0.9))
 def test_the_tolerance_is_kept_and_the_last_row_was_needed(seed, m, b, tolerance):
     scene = Scene(seed, m, b)
-    choice = choose_by_tolerance(scene.basis, scene.block, scene.weights, tolerance)
+    target = tolerance * scene.weights.sum()
+    choice = choose_by_tolerance(scene.basis, scene.block, scene.weights, target)
     assert len(choice.removed) == 0
     chosen = list(choice.admitted)
     assert len(set(chosen)) == len(chosen)
@@ -37,7 +38,6 @@ def test_the_tolerance_is_kept_and_the_last_row_was_needed(seed, m, b, tolerance
         R = residual_gram(scene.rows, np.vstack([scene.atoms, scene.rows[rows]]))
         return scene.weights @ np.diagonal(R)
 
-    target = tolerance * scene.weights.sum()
     assert unexplained(chosen) <= target + 1e-7
     if chosen:
         assert unexplained(chosen[:-1]) > target - 1e-7
@@ -86,9 +86,8 @@ def fill(scene, max_atoms, tolerance=1e-3):
         scene.block,
         scene.weights,
         max_atoms=max_atoms,
-        tolerance=tolerance,
+        least_gain=tolerance / max_atoms,
         total_weight=scene.total_weight,
-        mean_energy=1.0,
     )
 
 
@@ -199,9 +198,8 @@ def test_positive_definite_kernels_cause_no_warning(kernel, budget):
                         block,
                         weights,
                         max_atoms=budget,
-                        tolerance=0.0,
+                        least_gain=0.0,
                         total_weight=float(start + size),
-                        mean_energy=1.0,
                     )
                 basis.extend(part[choice.admitted])
 

@@ -80,16 +80,6 @@ def test_checked_tables_cost_little(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-def test_novelty_on_real_servers(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "novelty_on_real_servers.py", "--tiny")
-    assert "the default's mean average precision is" in output.splitlines()[-1]
-    assert found["methods"]["streaming"]["mean"][1] > 0.8
-    assert set(found["methods"]["frozen"]["machines"]) == {"made 0", "made 1"}
-    refused = run(tmp_path, "novelty_on_real_servers.py")
-    assert refused.returncode == 2
-    assert "name npz files with train, test and test_label" in refused.stderr
-
-
 def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "folder" / "family").mkdir(parents=True)

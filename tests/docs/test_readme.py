@@ -33,6 +33,20 @@ def snippets(heading: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
+def test_a_monitor_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    rows = np.repeat(random.normal(size=(1500, 2)), 2, axis=1) + 0.1 * random.normal(size=(1500, 4))
+    rows[1200:1230, 1] += 3.0
+    names: dict[str, Any] = {"batches": np.array_split(rows, 5)}
+    (code,) = snippets("Alarms that people can act on")
+    exec(code, names)
+    longest = max(names["monitor"].events_, key=lambda event: event.n_alarms)
+    assert (longest.start, longest.features[0].feature) == (1200, 1)
+    assert names["change"] is None
+    assert Path("monitor.npz").exists()
+
+
 def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     offsets = []
@@ -90,7 +104,7 @@ def test_exports_do_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         warnings.simplefilter("ignore", ResourceWarning)
         exec(code, {"model": model})
     text = Path("pump.c").read_text(encoding="utf-8")
-    assert all(f"pump_{name}(" in text for name in ("transform", "reconstruction_error", "is_novel"))
+    assert all(f"pump_{name}(" in text for name in ("transform", "novelty", "is_novel"))
     assert Path("pump.onnx").stat().st_size > 1000
 
 

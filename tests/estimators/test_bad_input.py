@@ -44,7 +44,7 @@ def bits(value):
 
 
 # Attributes of a stream that are not learned.
-CACHES = {"provisional", "_continued", "pending"}
+CACHES = {"provisional", "_continued", "pending", "settling"}
 
 
 def state(model):
@@ -53,8 +53,10 @@ def state(model):
     if stream is None:
         return None
     parts = {name: part for name, part in vars(stream).items() if name not in CACHES}
-    pending = stream.pending.rows.tobytes(), stream.pending.weights.tobytes()
-    return pending, tuple((name, bits(part)) for name, part in sorted(parts.items()))
+    buffers = [buffer for buffer in (stream.pending, stream.settling) if buffer is not None]
+    return [(buffer.rows.tobytes(), buffer.weights.tobytes()) for buffer in buffers], tuple(
+        (name, bits(part)) for name, part in sorted(parts.items())
+    )
 
 
 def answers(model):
@@ -240,7 +242,7 @@ def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
     original = {name: getattr(model, name) for name in change}
     message = (
         r"partial_fit: kernel, block_size, reservoir_size and dtype cannot change .*"
-        r"kernel=RBF\(gamma='spread'\), block_size=16, reservoir_size=512, dtype='float64'; set them back"
+        r"kernel=RBF\(gamma='contrast'\), block_size=16, reservoir_size=512, dtype='float64'; set them back"
     )
     assert_refused(model.set_params(**change), lambda m: m.partial_fit(MORE), ValueError, message)
     model.set_params(**original).partial_fit(MORE)

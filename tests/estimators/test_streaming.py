@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from streamkpca import IndefiniteKernelWarning, KernelPCA, StreamingKernelPCA
-from streamkpca.errors import SparsityWarning
+from streamkpca.errors import NotFittedError, SparsityWarning
 from streamkpca.kernels import RBF, Cosine, Linear, Matern, Polynomial, Sigmoid
 from streamkpca.stream.state import Stream
 
@@ -222,7 +222,8 @@ def test_one_row_is_enough_for_a_query():
 
 @pytest.mark.parametrize("cut", [1, 3, 16, 17, 200])
 def test_refits_follow_the_rows_not_the_calls(published, cut):
-    model = made()
+    # With a kernel that is settled already, as rows that are learned anew publish their axes anew.
+    model = made(kernel=RBF(0.4))
     for i in range(0, 200, cut):
         model.partial_fit(ROWS[i : i + cut])
     # Blocks end at multiples of 16; the first refits at once, then growth by a quarter, at last every 48 rows.
@@ -315,10 +316,66 @@ def test_fit_transform_is_fit_then_transform():
     )
 
 
-def test_the_scale_is_settled_on_the_first_block():
-    model = made().partial_fit(ROWS[:16]).partial_fit(100 * ROWS)
+def test_the_scale_is_settled_on_the_first_block_and_again_when_blocks_have_doubled():
+    model = made(kernel="rbf").partial_fit(ROWS[:16]).partial_fit(100 * ROWS[16:31])
+    # So few rows tell nothing about contrast.
     assert model.kernel_.gamma == pytest.approx(1 / ROWS[:16].var(axis=0).sum(), rel=1e-14)
+    rows = np.concatenate([ROWS[:16], 100 * ROWS[16:]])
+    for stop, n_settled in [(32, 32), (63, 32), (64, 64), (127, 64)]:
+        model.partial_fit(rows[model.n_samples_seen_ : stop])
+        assert model.kernel_ == RBF().settled(rows[:n_settled])
     assert model.kernel == "rbf"
+
+
+def sensors(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 4)) @ np.random.default_rng(1).normal(size=(4, 10)) + 0.05 * rng.normal(size=(n, 10))
+
+
+def test_scores_of_widths_show_the_choice():
+    X, kernel = sensors(200), RBF().on([0, 2, 3, 5, 6]) + Matern()
+    model = made(kernel=kernel, block_size=64)
+    for n, shown in [(10, 10), (63, 63), (64, 64), (100, 64), (128, 128), (200, 192)]:
+        model.partial_fit(X[0 if n == 10 else model.n_samples_seen_ : n])
+        scores, expected = model.width_scores_, kernel.width_scores(X[:shown])
+        assert set(scores) == {"left__kernel__gamma", "right__length_scale"}
+        for path, values in scores.items():
+            np.testing.assert_array_equal(values, expected[path])
+            if n in (10, 64):
+                assert model.kernel_.parameters()[path] in values[:, 0]
+    assert model.refit().width_scores_.keys() == scores.keys()
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_later_scores_of_widths_are_those_of_a_sample_of_all_rows(method):
+    X = sensors(5000)
+    model = getattr(made(block_size=500, max_atoms=4, noise_variance=None), method)(X)
+    sample = model._stream.summary.selection_sample
+    order = np.argsort(sample.positions)
+    assert len(sample) == 1024
+    np.testing.assert_array_equal(sample.rows[order], X[sample.positions[order]])
+    expected = RBF().width_scores(sample.rows[order], sample.inclusion_weights()[order])
+    np.testing.assert_array_equal(model.width_scores_["gamma"], expected["gamma"])
+    # It shows what the stream of all rows would.
+    np.testing.assert_allclose(model.width_scores_["gamma"], RBF().width_scores(X)["gamma"], rtol=0.1, atol=0.05)
+    again = StreamingKernelPCA.from_bytes(model.to_bytes())
+    np.testing.assert_array_equal(again.width_scores_["gamma"], model.width_scores_["gamma"])
+
+
+def test_scores_of_widths_change_nothing_and_need_rows():
+    with pytest.raises(NotFittedError, match="width_scores_"):
+        _ = made().width_scores_
+    model = made().partial_fit(ROWS[:100])
+    before = model.to_bytes()
+    assert set(model.width_scores_) == {"gamma"}
+    assert model.to_bytes() == before
+    assert made(kernel="linear").partial_fit(ROWS).width_scores_ == {}
+    assert set(made(kernel=RBF(0.3)).partial_fit(ROWS).width_scores_) == {"gamma"}
+    without_weight = made().partial_fit(ROWS[:10], sample_weight=0.0)
+    np.testing.assert_array_equal(without_weight.width_scores_["gamma"][:, 1], 0.5)
+    # Weights that `forget` has reduced below those that a row may have.
+    faint = model.forget(1e-110).partial_fit(ROWS[100:104])
+    assert np.isfinite(faint.width_scores_["gamma"]).all()
 
 
 # Parameters in mid-stream

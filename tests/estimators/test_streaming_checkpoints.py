@@ -257,7 +257,7 @@ def test_atoms_may_be_longer_than_all_rows() -> None:
     assert revived(model).to_bytes() == model.to_bytes()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_every_version_of_the_format_is_read(version: int) -> None:
     model = load(Path(__file__).parents[1] / "checkpoints" / f"version-{version}.npz")
     probe = np.array(model.extra_["probe"])

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 
 from streamkpca import StreamingKernelPCA, plots
-from streamkpca.kernels import RBF
+from streamkpca.kernels import RBF, Linear, Matern
 
 BASELINES = Path(__file__).parents[1] / "baseline_images"
 
@@ -40,7 +40,11 @@ def model():
 def drifting():
     """Count rows and collect the atoms' rows while the stream drifts."""
     rows = np.cumsum(np.random.default_rng(2).normal(size=(2000, 2)), axis=0) / 10
-    learner, counts, atom_rows = StreamingKernelPCA(2, max_atoms=12, half_life=300.0, block_size=100), [], []
+    learner, counts, atom_rows = (
+        StreamingKernelPCA(2, kernel=RBF(0.1), max_atoms=12, half_life=300.0, block_size=100),
+        [],
+        [],
+    )
     for block in np.split(rows, 20):
         learner.partial_fit(block).refit()
         counts.append(learner.n_samples_seen_)
@@ -82,6 +86,17 @@ PICTURES = {
         np.where(np.arange(200) % 10 == 0, 1e-16, 0.1 + 0.05 * np.sin(np.arange(200.0) / 9)),
         threshold=np.where(np.arange(200) < 100, 0.13, np.inf),
         labels=np.arange(200) // 190,
+        ax=ax,
+    ),
+    "contrast of widths": lambda ax: plots.draw_width_scores(
+        RBF().width_scores(ROWS @ [[1.0, 2.0, 3.0], [2.0, -1.0, 1.0]]), chosen=RBF(0.03), ax=ax
+    ),
+    "contrast of two widths": lambda ax: plots.draw_width_scores(
+        {
+            "left__gamma": [[3.0, 0.6], [0.5, 0.7], [0.1, 0.9]],
+            "right__length_scale": [[0.1, 0.5], [3.0, 0.75], [20.0, 0.7]],
+        },
+        chosen=RBF(0.5) + Matern(length_scale=3.0),
         ax=ax,
     ),
     "contours with gaps": lambda ax: plots.draw_contours(
@@ -170,6 +185,36 @@ def test_control_charts_need_no_limits():
     upper, lower = plots.draw_control_chart([1.0, 2.0], [0.0, 0.1])
     assert not [line for line in upper.lines if line.get_label() == "threshold"]
     assert lower.get_legend() is None
+
+
+def test_wide_kernels_are_on_the_right_and_the_width_in_use_is_marked():
+    axes = plots.draw_width_scores({"gamma": [[4.0, 0.6], [1.0, 0.7], [0.25, 0.9]]}, chosen=RBF(0.5))
+    curve, line, mark, chance = axes.lines
+    assert curve.get_xdata().tolist() == [0.25, 1.0, 4.0]
+    assert curve.get_ydata().tolist() == [0.6, 0.7, 0.9]
+    assert line.get_xdata()[0] == mark.get_xdata()[0] == 2.0
+    # Half-way between two of the widths that were compared.
+    assert mark.get_ydata()[0] == pytest.approx(0.8)
+    assert chance.get_ydata()[0] == 0.5
+    assert axes.get_xlabel() == "1 / gamma"
+    assert axes.get_legend() is None
+    lengths = plots.draw_width_scores({"left__length_scale": [[4.0, 0.6], [1.0, 0.7]]})
+    assert lengths.lines[0].get_xdata().tolist() == [1.0, 4.0]
+    assert lengths.get_xlabel() == "length scale"
+    assert len(lengths.lines) == 2
+
+
+def test_scores_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="draw_width_scores expected scores of at least one width but got none"):
+        plots.draw_width_scores(Linear().width_scores(ROWS))
+    with pytest.raises(ValueError, match=r"expected pairs of a width and an area for 'gamma' but got shape \(3,\)"):
+        plots.draw_width_scores({"gamma": [1.0, 2.0, 3.0]})
+    for bad in ([0.0, 0.5], [np.inf, 0.5], [1.0, 1.5], [1.0, np.nan]):
+        with pytest.raises(ValueError, match="expected widths above 0 and areas between 0 and 1 for 'gamma'"):
+            plots.draw_width_scores({"gamma": [bad]})
+    for other in (RBF(), Matern(length_scale=1.0)):
+        with pytest.raises(ValueError, match=r"expected a kernel whose 'gamma' is a number but got .*pass the kernel_"):
+            plots.draw_width_scores({"gamma": [[1.0, 0.5]]}, chosen=other)
 
 
 def test_no_peak_is_lost_in_a_long_series():
@@ -302,6 +347,7 @@ COMPARED = [
     "sparsity path",
     "drift of atoms",
     "novelty of atoms",
+    "contrast of two widths",
 ]
 
 

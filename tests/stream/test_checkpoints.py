@@ -269,7 +269,7 @@ def unpublished(header: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 BROKEN = [
     (entry("format", "else"), "not a checkpoint of a stream"),
-    (entry("version", 3), "its format has version 3, and this release reads up to 2; install a later streamkpca"),
+    (entry("version", 4), "its format has version 4, and this release reads up to 3; install a later streamkpca"),
     (entry("version", 0), "header.version is 0"),
     (entry("parameters.max_atoms", -1), "its parameters are refused: .*max_atoms must be at least 1"),
     (entry("parameters.strange", 1), "its parameters are refused"),
@@ -377,6 +377,39 @@ BROKEN_MOVED = [
 @pytest.mark.parametrize(("change", "message"), BROKEN_MOVED, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_contradiction_of_moved_atoms_is_found(moved_checkpoint: bytes, change: Any, message: str) -> None:
     test_a_contradiction_is_found(moved_checkpoint, change, message)
+
+
+def without_weight(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Let no row of the first block count."""
+    arrays["settling.weights"][:32] = 0.0
+
+
+def shorter(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Leave out the last of the rows that settle the scale."""
+    header["stream"]["n_settling"] -= 1
+    for name in ("settling.rows", "settling.weights"):
+        arrays[name] = arrays[name][:-1]
+
+
+# A stream whose scale is settled again when more rows have come.
+BROKEN_YOUNG = [
+    (put("settling.rows", (0, 0), np.nan), "settling.rows: a number is not finite"),
+    (put("settling.rows", (0, 0), 0.5), "hold different rows from the same position"),
+    (put("settling.weights", 0, -1.0), "settling.weights: a number is negative"),
+    (put("settling.weights", 0, 1e101), "settling.weights: a row cannot weigh 1e\\+101"),
+    (without_weight, "settling.weights: no row of the first block counts"),
+    (shorter, "settling: 287 rows are kept of 288"),
+    (entry("stream.kernel", "RBF(gamma=0.3)"), "settling: the kernel has a scale already"),
+    (entry("stream.n_settling", None), "'settling.rows.npy', which is no part of a checkpoint"),
+    (entry("stream.n_settling", -1), "n_settling is -1"),
+    (entry("stream.n_settling", 4), "has shape"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN_YOUNG, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_contradiction_of_rows_that_settle_the_scale_is_found(change: Any, message: str) -> None:
+    model = StreamingKernelPCA(2, max_atoms=8, block_size=32, reservoir_size=288).partial_fit(ROWS)
+    test_a_contradiction_is_found(model.to_bytes(), change, message)
 
 
 def test_a_moved_atom_may_not_be_called_a_row_that_is_kept_elsewhere(moved_checkpoint: bytes) -> None:

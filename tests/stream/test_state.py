@@ -161,7 +161,7 @@ def test_new_rows_make_the_provisional_answers_stale():
 
 def test_the_kernel_is_settled_on_the_first_block():
     settings = settings_of(kernel=RBF())
-    stream = stream_of(100, settings)
+    stream = stream_of(15, settings)
     assert stream.summary.basis.kernel == RBF().settled(ROWS[:8], WEIGHTS[:8])
     assert stream.kernel == RBF()
     young = stream_of(5, settings)

@@ -100,6 +100,10 @@ def _check_settling(stream: Stream) -> None:
     n_learned = summary.n_rows - stream.n_rows_before if summary else 0
     require(settling.n_rows == n_learned, f"settling: {settling.n_rows} rows are kept of {n_learned}")
     require_rows("settling", settling.rows, summary.basis.kernel if summary else stream.kernel, settling.weights)
+    heaviest = float(settling.weights.max(initial=0.0))
+    require(heaviest <= LARGEST_WEIGHT, f"settling.weights: a row cannot weigh {heaviest:.6g}")
+    counts = not settling.n_rows or bool(settling.weights[: stream.block_size].any())
+    require(counts, "settling.weights: no row of the first block counts")
 
 
 def require(holds: bool, otherwise: str) -> None:

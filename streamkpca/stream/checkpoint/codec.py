@@ -235,9 +235,9 @@ def restored_stream(
     stream.n_rejected = header.integer("n_rejected")
     stream.n_rows_at_refit = header.integer("n_rows_at_refit")
     stream.pending = RowBuffer(header.integer("n_pending"), arrays["pending.rows"], arrays["pending.weights"])
-    # In files of earlier versions the scale of the kernel is final.
+    # In files of earlier versions the scale of the kernel is final, and so is that of a kernel that had to be passed.
     stream.settling = None
-    if "settling.rows" in arrays:
+    if "settling.rows" in arrays and header.optional_text("kernel") is not None:
         rows, weights = arrays["settling.rows"], arrays["settling.weights"]
         stream.settling = RowBuffer(len(rows), rows, weights)
     if summary := header.optional_part("summary"):

@@ -1,0 +1,262 @@
+"""The rule "contrast": held-out rows told from copies of them with one foreign number, against a slow oracle."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
+
+from streamkpca.kernels import RBF, Laplacian, Linear, Matern, RationalQuadratic
+from streamkpca.kernels.contrast import contrast, least_change, swapped
+
+KERNELS = [RBF(), Laplacian(), Matern(2.5), RationalQuadratic(2.0)]
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def correlated(seed=0, n=500, causes=8, d=20, noise=0.05):
+    """Sensors that all hear the same causes: a foreign number in a row is a small deviation from a plane."""
+    random = np.random.default_rng(seed)
+    return random.normal(size=(n, causes)) @ random.normal(size=(causes, d)) + noise * random.normal(size=(n, d))
+
+
+def width_of(kernel):
+    return getattr(kernel, kernel._width)
+
+
+def times_wider(kernel, X, weights=None):
+    """Return how many times wider the rule makes a kernel than "spread" does."""
+    usual = kernel._replaced(kernel._width, "spread").settled(X, weights)
+    if kernel._width == "length_scale":
+        return width_of(kernel.settled(X, weights)) / width_of(usual)
+    ratio = width_of(usual) / width_of(kernel.settled(X, weights))
+    return np.sqrt(ratio) if kernel._squared else ratio
+
+
+# The copies
+
+
+@given(SEEDS, st.integers(33, 3000), st.integers(1, 6))
+def test_copies_are_held_out_rows_with_one_number_of_another(seed, n, d):
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    if d > 1:
+        X[:, 0] = 3.0
+    weights = np.random.default_rng(seed).uniform(0.5, 2.0, n)
+    known, held_out, a, copies, of = swapped(X, weights)
+    places = {row.tobytes(): place for place, row in enumerate(X)}
+    at_known, at_held_out = ([places[row.tobytes()] for row in part] for part in (known, held_out))
+    # About half of at most 1,024 rows are held out, in the order of the stream, and no row is both.
+    assert min(n, 1024) / 2 - 16 <= len(held_out) <= 512
+    assert len(known) <= 128
+    assert not set(at_known) & set(at_held_out)
+    assert at_known == sorted(at_known)
+    assert at_held_out == sorted(at_held_out)
+    np.testing.assert_array_equal(a, weights[at_held_out])
+    # Each row is copied twice, less the copies that got their own number.
+    assert len(held_out) < len(copies) <= 2 * len(held_out)
+    assert np.bincount(of).max() <= 2
+    differs = copies != held_out[of]
+    np.testing.assert_array_equal(differs.sum(axis=1), 1)
+    for copy, column in zip(copies, differs.argmax(axis=1), strict=True):
+        assert copy[column] in held_out[:, column]
+    # Constant columns are never swapped, as nothing would change.
+    assert d == 1 or not differs[:, 0].any()
+    again = swapped(X, weights)
+    np.testing.assert_array_equal(again.copies, copies)
+
+
+def test_neighbours_in_time_are_held_out_together():
+    X = np.arange(320.0)[:, None]
+    known, held_out, *_ = swapped(X, None)
+    np.testing.assert_array_equal(held_out[:, 0] // 16 % 2, 1)
+    np.testing.assert_array_equal(known[:, 0] // 16 % 2, 0)
+
+
+# The area under the curve
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(20, 3), (33, 5), (130, 8), (700, 12), (2500, 5)])
+def test_areas_are_those_of_the_slow_oracle(n, d, is_weighted):
+    X = correlated(n=n, causes=3, d=d)
+    weights = np.random.default_rng(1).integers(0, 4, n).astype(float) if is_weighted else np.ones(n)
+    widths, areas = RBF().width_scores(X, weights)["gamma"].T
+    counting = weights > 0.0
+    expected = naive.widths_of(X[counting], weights[counting])
+    np.testing.assert_allclose(widths, expected, rtol=1e-12)
+    oracle = [naive.contrast(naive.rbf(gamma), X[counting], weights[counting]) for gamma in expected]
+    # Rows that are explained equally well, but for rounding, may change places.
+    np.testing.assert_allclose(areas, oracle, rtol=0, atol=1e-3)
+    assert RBF().settled(X, weights).gamma == pytest.approx(naive.settled_gamma(X, weights), rel=1e-12)
+
+
+def test_the_area_is_that_of_mann_and_whitney():
+    X = correlated(n=400, causes=2, d=4)
+    swaps, kernel = swapped(X, None), RBF(2.0)
+    factor = np.linalg.cholesky(kernel.matrix(swaps.known))
+    usual, odd = (
+        1.0 - (np.linalg.solve(factor, kernel.matrix(swaps.known, rows)) ** 2).sum(axis=0)
+        for rows in (swaps.held_out, swaps.copies)
+    )
+    area = mannwhitneyu(odd, usual).statistic / len(odd) / len(usual)
+    assert contrast(kernel.program, swaps) == pytest.approx(area, abs=1e-4)
+
+
+def test_far_away_nothing_underflows():
+    X = correlated(n=200, causes=2, d=3)
+    narrow = RBF(50.0)
+    assert narrow.matrix(X[:100], X[100:]).min() == 0.0
+    assert 0.5 <= contrast(narrow.program, swapped(X, None)) <= 1.0
+
+
+def test_the_first_width_that_is_nearly_the_best_is_taken():
+    assert least_change(np.array([0.7, 0.8, 0.91, 0.95, 0.9]), 10**6) == 2
+    assert least_change(np.array([0.94, 0.8, 0.95]), 10**6) == 0
+    assert least_change(np.array([0.5, 0.5, 0.5]), 100) == 0
+    # Areas below one half are chance, and no reason to leave the usual width.
+    assert least_change(np.array([0.487, 0.49, 0.506]), 512) == 0
+    # With few rows, chance makes such differences.
+    assert least_change(np.array([0.7, 0.75, 0.8]), 10**6) == 2
+    assert least_change(np.array([0.7, 0.75, 0.8]), 6) == 0
+
+
+# What the rule finds
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_small_deviations_from_correlated_columns_want_wide_kernels(kernel):
+    X = correlated()
+    assert times_wider(kernel, X) > 3.0
+    areas = kernel.width_scores(X)[kernel._width][:, 1]
+    assert areas.max() > areas[0] + 0.03
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_clusters_keep_the_usual_width(kernel):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(12, 6))[random.integers(12, size=600)] + 0.02 * random.normal(size=(600, 6))
+    assert times_wider(kernel, X) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("factor", [1e-3, 3.7, 1e6])
+def test_the_unit_of_the_rows_does_not_matter(kernel, factor):
+    X = correlated()
+    assert times_wider(kernel, factor * X) == pytest.approx(times_wider(kernel, X), rel=1e-9)
+    if kernel == RBF():
+        assert RBF().settled(factor * X).gamma == pytest.approx(RBF().settled(X).gamma / factor**2, rel=1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_origin_of_the_rows_does_not_matter(kernel):
+    X = np.round(1024 * correlated()) / 1024
+    assert times_wider(kernel, X + 1000.0) == pytest.approx(times_wider(kernel, X), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.ones((100, 3)),
+        np.zeros((1, 4)),
+        correlated(n=1),
+        correlated(n=31),
+        np.tile([[1.0, -2.0]], (5, 1)),
+        np.repeat([[1.0], [2.0]], 500, axis=0),
+    ],
+    ids=["constant", "one row of zeros", "one row", "few rows", "a few equal rows", "two values"],
+)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_without_contrast_the_width_is_that_of_spread(X, kernel):
+    assert kernel.settled(X) == kernel._replaced(kernel._width, "spread").settled(X)
+    scores = kernel.width_scores(X)[kernel._width]
+    assert scores.shape == (7, 2)
+    assert np.isfinite(scores).all()
+
+
+def test_rows_of_weight_zero_do_not_count_and_equal_weights_are_none():
+    X = correlated(n=400)
+    with_others = np.insert(X, np.arange(0, 400, 3), 100.0, axis=0)
+    weights = (with_others != 100.0).all(axis=1).astype(float)
+    for some in (weights, 7.0 * weights):
+        np.testing.assert_array_equal(RBF().width_scores(with_others, some)["gamma"], RBF().width_scores(X)["gamma"])
+    np.testing.assert_array_equal(RBF().width_scores(X, 2.5)["gamma"], RBF().width_scores(X)["gamma"])
+
+
+def test_heavy_rows_decide():
+    """Sensors that agree, and then sensors that do not: the width is that of the part that counts."""
+    loose = np.random.default_rng(0).normal(size=(12, 20))[np.random.default_rng(1).integers(12, size=512)]
+    X = np.concatenate([correlated(n=512), loose + 0.02 * np.random.default_rng(2).normal(size=(512, 20))])
+    for weight, is_wide in ((1e-6, False), (1e6, True)):
+        weights = np.repeat([weight, 1.0], 512)
+        assert (times_wider(RBF(), X, weights) > 2.0) == is_wide
+
+
+# Scores of kernels with parts
+
+
+def test_scores_are_named_as_parameters_are():
+    X = correlated(n=200, d=6)
+    kernel = (RBF().on([0, 1, 2]) + 2.0 * Laplacian().in_units("std")) * Matern(length_scale=3.0) + Linear()
+    scores = kernel.width_scores(X)
+    assert set(scores) <= set(kernel.parameters())
+    words = {path for path, value in kernel.parameters().items() if isinstance(value, str) and value == "contrast"}
+    assert words < set(scores)
+    assert len(scores) == 3
+    for path, values in scores.items():
+        part = kernel.with_parameter(path, 1.0, where="here")
+        assert part.parameters()[path] == 1.0
+        assert values.shape == (7, 2)
+        assert np.all((values[:, 1] >= 0.0) & (values[:, 1] <= 1.0))
+
+
+def test_parts_are_compared_on_the_rows_as_they_see_them():
+    X = correlated(n=200, d=6)
+    (on_columns,) = RBF().on([4, 1]).width_scores(X).values()
+    np.testing.assert_array_equal(on_columns, RBF().width_scores(X[:, [4, 1]])["gamma"])
+    kernel = RBF().in_units("std").settled(X)
+    (in_units,) = kernel.width_scores(X).values()
+    np.testing.assert_array_equal(in_units, RBF().width_scores(X / kernel.units)["gamma"])
+    assert Linear().width_scores(X) == {}
+
+
+def test_scores_of_a_settled_kernel_compare_the_same_widths():
+    X = correlated(n=200, d=6)
+    np.testing.assert_array_equal(RBF(17.0).width_scores(X)["gamma"], RBF().width_scores(X)["gamma"])
+    widths, areas = RBF().width_scores(X)["gamma"].T
+    assert RBF().settled(X).gamma == widths[least_change(areas, 96)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "weights", "error", "message"),
+    [
+        ([[np.nan, 1.0]], None, ValueError, r"RBF\.width_scores"),
+        ([[1.0, 2.0]], [-1.0], ValueError, r"RBF\.width_scores"),
+        ([[1.0, 2.0]], [1.0, 2.0], ValueError, r"RBF\.width_scores"),
+        ("rows", None, (TypeError, ValueError), r"RBF\.width_scores"),
+    ],
+)
+def test_bad_rows_and_weights_are_refused(rows, weights, error, message):
+    with pytest.raises(error, match=message):
+        RBF().width_scores(rows, weights)
+
+
+# Kernels that are near
+
+
+def test_near_is_a_quarter():
+    assert RBF(1.0).is_near(RBF(1.25))
+    assert RBF(1.25).is_near(RBF(1.0))
+    assert not RBF(1.0).is_near(RBF(1.2501))
+    assert not RBF(1.0).is_near(Laplacian(1.0))
+    assert not Matern(1.5, length_scale=1.0).is_near(Matern(0.5, length_scale=1.0))
+    assert RBF().is_near(RBF())
+    assert not RBF("spread").is_near(RBF("scale"))
+    assert not RBF(1.0).is_near(RBF("scale"))
+
+
+def test_all_parts_and_units_must_be_near():
+    kernel = 2.0 * RBF(1.0).in_units([1.0, 2.0]).on([0, 1]) + Linear()
+    assert kernel.is_near(2.0 * RBF(1.1).in_units([1.1, 1.9]).on([0, 1]) + Linear())
+    assert not kernel.is_near(2.0 * RBF(1.1).in_units([1.1, 1.5]).on([0, 1]) + Linear())
+    assert not kernel.is_near(2.0 * RBF(2.0).in_units([1.0, 2.0]).on([0, 1]) + Linear())
+    assert not kernel.is_near(2.0 * RBF(1.0).in_units([1.0, 2.0]).on([0, 1]))
