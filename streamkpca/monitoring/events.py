@@ -38,6 +38,17 @@ class Event:
         Features by what they add to the novelty of that row, at most five, the largest first.
     is_open : bool
         Whether the next rows may still belong to it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.monitoring import Monitor
+    >>> monitor = Monitor()
+    >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
+    >>> record = monitor.update([[0.0, 9.0, 0.0]])
+    >>> event = monitor.events_[-1]
+    >>> event.end, event.peak_row, event.features[0].feature, event.is_open
+    (1001, 1000, 1, True)
     """
 
     start: int
@@ -65,6 +76,18 @@ class Change:
         Features by their share of the largest novelties since, at most five.
     is_accepted : bool
         Whether the alarms since `start` were learned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.monitoring import Monitor
+    >>> rows = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> rows[1000:, 1] += 20.0
+    >>> monitor = Monitor(accept_after=500)
+    >>> record = monitor.update(rows)
+    >>> change = monitor.change_detected_
+    >>> change.start, change.features[0].feature, change.is_accepted
+    (1000, 1, True)
     """
 
     start: int

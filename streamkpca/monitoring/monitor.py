@@ -40,17 +40,26 @@ _PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_ga
 
 
 class MonitorRecord(NamedTuple):
-    """What `Monitor.update` finds out about its rows; all arrays have shape (n,).
+    """What `Monitor.update` finds out about its rows.
 
-    Attributes
+    Parameters
     ----------
-    novelty : ndarray
+    novelty : ndarray of shape (n,)
         Scores in units of k(x, x); 0 before there is a model, NaN for rows that are skipped.
-    smoothed : ndarray
+    smoothed : ndarray of shape (n,)
         Exponentially weighted scores, which are compared with the threshold; without smoothing, `novelty`.
-    threshold : ndarray
+    threshold : ndarray of shape (n,)
         Level above which a row is an alarm; infinite before there is one.
-    is_alarm : ndarray of bool
+    is_alarm : ndarray of shape (n,) of bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.monitoring import Monitor
+    >>> monitor = Monitor()
+    >>> record = monitor.update(np.random.default_rng(0).normal(size=(100, 3)))
+    >>> bool(np.isinf(record.threshold[:64]).all()), bool(np.isfinite(record.threshold[64:]).all())
+    (True, True)
     """
 
     novelty: Array
