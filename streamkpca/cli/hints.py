@@ -15,6 +15,7 @@ Array = npt.NDArray[np.float64]
 _ENOUGH_ROWS = 300
 _MANY_ALARMS = 0.1
 _SHOWN_NAMES = 8
+_MOST_CHANGES = 5
 # As the units "auto" decide: with variances v of d columns, (sum v)^2 / sum v^2 - 1 < .13 (d - 1).
 _FEW_COUNT = 0.13
 _NEARLY_ALL = 0.9
@@ -104,7 +105,13 @@ def score_hints(found: dict[str, Any], *, n_learned: int, quantile: float, learn
         hints.append(
             f"fewer than {_ENOUGH_ROWS} rows were learned ({n_learned:,}): the threshold is uncertain; learn more"
         )
-    hints += [change_hint(change, learn=learn) for change in found["changes"]]
+    changes = found["changes"]
+    hints += [change_hint(change, learn=learn) for change in changes[:_MOST_CHANGES]]
+    if len(changes) > _MOST_CHANGES:
+        hints.append(
+            f"{len(changes) - _MOST_CHANGES:,} more lasting changes, the last since row {changes[-1]['first_row']:,}; "
+            "rows differ too often for one model; learn longer, or raise --quantile"
+        )
     if not found["changes"] and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - quantile)):
         remedy = "raise --quantile" if learn == "all" else "if these rows are normal, learn them (--learn all)"
         hints.append(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")

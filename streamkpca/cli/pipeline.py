@@ -285,7 +285,7 @@ def project(
 def learn_as_normal(
     monitor: Monitor, table: Table, n_rows: int, signals: SignalGuard, *, spread: Spread
 ) -> tuple[float, bool]:
-    """Learn all rows of a table as normal, and find the thresholds from the last ones, each scored before it is learned.
+    """Learn all rows of a table as normal, and find the thresholds from the last ones, scored before they are learned.
 
     Return the seconds, and whether the table ended. `spread` takes all rows.
     """
@@ -339,8 +339,8 @@ def watch(
 ) -> bool:
     """Let a monitor go through tables in chunks of at most `n_rows`; return False after a signal.
 
-    `writer` takes what it says about each row, and the projections by the model that has gone through the chunk; each of
-    `callbacks` takes the chunks and what was found. `before` is called before every chunk.
+    `writer` takes what it says about each row, and the projections by the model that has gone through the chunk; the
+    `callbacks` take the chunks and what was found. `before` is called before every chunk.
     """
     try:
         with show_progress("scoring", _total_of(tables), quiet=quiet or _is_shown(writer)) as report:
@@ -390,8 +390,8 @@ def _is_shown(writer: ResultWriter | None) -> bool:
 
 def _write_found(watcher: Watcher, chunk: Chunk, found: Found, writer: ResultWriter) -> None:
     record, projections = found.record, watcher.model.transform(found.stacked)
-    more = {} if watcher.monitor.smoothing is None else {"smoothed": record.smoothed}
-    more |= {"threshold": record.threshold, "alarm": record.is_alarm}
+    smoothed = {} if watcher.monitor.smoothing is None else {"smoothed": record.smoothed}
+    more: dict[str, npt.ArrayLike] = {**smoothed, "threshold": record.threshold, "alarm": record.is_alarm}
     writer.write(record.novelty, projections, times=chunk.times, labels=chunk.labels, more=more)
 
 

@@ -132,7 +132,9 @@ def score(
             if scores and scores.n_rows:
                 scores.show(file)
             if n_learned(learner):
-                show_model(learner, seconds, n_new=n_before if train is not None else None)
+                n_more = n_learned(learner) - n_before
+                note = f"{n_more:,} of them from {file}" if n_more else ""
+                show_model(learner, seconds, n_new=n_before, note=note)
             if writer and writer.n_rows:
                 click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
             if save_model is not None and scores:
@@ -187,8 +189,8 @@ class _AlarmPrinter:
             else:
                 when = f", time {alarm['time']}" if "time" in alarm else ""
                 click.echo(f"alarm: row {alarm['row']}{when}, novelty {alarm['novelty']:.4g}")
-        self.print_events([*found.closed, *found.opened])
-        for change in found.changes:
+        self.print_events([*found.news.closed, *found.news.opened])
+        for change in found.news.changes:
             if self._as_json:
                 print_json({"change": change})
             else:

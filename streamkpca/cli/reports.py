@@ -163,7 +163,9 @@ class Scores:
             shown.append(("alarms", "none, as there is no threshold yet"))
         elif self.n_rows:
             share, last = self.n_alarms / self.n_rows, f"above {self.threshold:.4g} at the end"
-            shown.append(("alarms", f"{self.n_alarms:,} ({share:.2%}) in {found['number_of_events']:,} events, {last}"))
+            n_events = found["number_of_events"]
+            events = f"{n_events:,} event" + ("" if n_events == 1 else "s")
+            shown.append(("alarms", f"{self.n_alarms:,} ({share:.2%}) in {events}, {last}"))
         for change in found["changes"]:
             when = f" ({change['first_time']})" if "first_time" in change else ""
             done = "learned" if change["is_accepted"] else "not accepted"
@@ -178,12 +180,12 @@ class Scores:
 
 
 def _show_events(events: list[dict[str, Any]], n_events: int, most: int) -> None:
-    """Print the events with the highest peaks, in the order of rows."""
-    highest = sorted(events, key=lambda event: -event["peak"])[:most]
-    highest.sort(key=lambda event: event["first_row"])
-    if not highest:
+    """Print the largest events, those of many alarms and high peaks, in the order of rows."""
+    largest = sorted(events, key=lambda event: -event["alarms"] * event["peak"])[:most]
+    largest.sort(key=lambda event: event["first_row"])
+    if not largest:
         return
-    timed = any("first_time" in event for event in highest)
+    timed = any("first_time" in event for event in largest)
     cells = [
         [
             f"{event['first_row']}",
@@ -194,10 +196,10 @@ def _show_events(events: list[dict[str, Any]], n_events: int, most: int) -> None
             f"{event['peak_row']}",
             written_shares(event["features"]),
         ]
-        for event in highest
+        for event in largest
     ]
     header = ["from", "to", *(["from time", "to time"] if timed else []), "alarms", "peak", "at row", "most novel in"]
-    which = "" if n_events == len(highest) else f": the {len(highest)} with the highest peaks of {n_events:,}"
+    which = "" if n_events == len(largest) else f": the largest {len(largest)} of {n_events:,}, by alarms times peak"
     print_table(f"Events{which} (rows counted from 0)", header, cells)
 
 
@@ -219,15 +221,22 @@ def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
     return {"row": row} | ({} if when is None else {"time": when}) | {"novelty": novelty}
 
 
-def show_model(model: StreamingKernelPCA, seconds: float | None = None, *, n_new: int | None = None) -> None:
-    """Print what a fitted model has learned; `seconds` for the `n_new` rows learned now, by default all."""
+def show_model(
+    model: StreamingKernelPCA, seconds: float | None = None, *, n_new: int | None = None, note: str | None = None
+) -> None:
+    """Print what a fitted model has learned; `seconds` for the `n_new` rows learned now, by default all.
+
+    The number of rows is followed by a `note`, by default how many are new.
+    """
     facts = model_facts(model)
     shares = facts["explained_variance_ratio"]
     limit = model.max_atoms
     n_new = facts["rows"] if n_new is None else n_new
     rows = f"{facts['rows']:,}"
-    if n_new != facts["rows"]:
-        rows += f", {n_new:,} of them new"
+    if note is None and n_new != facts["rows"]:
+        note = f"{n_new:,} of them new"
+    if note:
+        rows += f", {note}"
     if facts["rows_rejected"]:
         rows += f", {facts['rows_rejected']:,} rejected"
     names = ", ".join((facts["column_names"] or [])[:_SHOWN_NAMES])

@@ -20,18 +20,23 @@ _MOST_KEPT = 1000
 _SHOWN_FEATURES = 3
 
 
-class Found(NamedTuple):
-    """What a monitor says about a chunk.
+Facts = dict[str, Any]
 
-    `stacked` (n, d * lags) are the rows as the model sees them. `opened` and `closed` are the events that began and are
-    still open, or ended; `changes` the lasting changes that were detected.
-    """
+
+class News(NamedTuple):
+    """The event that began and is still open, if there is one, the events that ended, and the lasting changes."""
+
+    opened: list[Facts]
+    closed: list[Facts]
+    changes: list[Facts]
+
+
+class Found(NamedTuple):
+    """What a monitor says about a chunk; `stacked` (n, d * lags) are the rows as the model sees them."""
 
     record: MonitorRecord
     stacked: Array
-    opened: list[dict[str, Any]]
-    closed: list[dict[str, Any]]
-    changes: list[dict[str, Any]]
+    news: News
 
 
 class Watcher:
@@ -49,7 +54,9 @@ class Watcher:
         self._closed: deque[Event] = deque(maxlen=_MOST_KEPT)
         self._open: Event | None = None
         self._times: dict[int, Any] = {}
-        self._shift = 0
+        self._shift = self._n_closed = 0
+        self._change: Change | None = None
+        self._before: Array = np.empty((0, len(self._names)))
         self._take_up()
 
     @property
@@ -62,7 +69,7 @@ class Watcher:
         """The latest events, by rows of the file and names of columns; the last may be open."""
         return [*self._closed, *([self._open] if self._open else [])]
 
-    def replace(self, monitor: Monitor) -> list[dict[str, Any]]:
+    def replace(self, monitor: Monitor) -> list[Facts]:
         """Go on with another monitor, and return the open event, which that closes."""
         closed = [] if self._open is None else [replace(self._open, is_open=False)]
         self._closed.extend(closed)
@@ -72,7 +79,7 @@ class Watcher:
 
     def take(self, chunk: Chunk) -> Found:
         """Score the next rows, and learn those that are to be learned."""
-        records, stacked, opened, closed, changes = [], [], [], [], []
+        records, stacked, news = [], [], News([], [], [])
         # A piece holds one change at most.
         step = self.monitor.accept_after
         for start in range(0, max(len(chunk.rows), 1), step):
@@ -81,13 +88,13 @@ class Watcher:
             stacked.append(seen)
             records.append(self.monitor.update(part.rows))
             new = self._follow_events(part)
-            opened = [facts for facts in opened if not new.closed] + new.opened
-            closed += new.closed
-            changes += new.changes
+            # The event that began before is open still, or among those that ended.
+            opened = new.opened if new.closed else news.opened + new.opened
+            news = News(opened, news.closed + new.closed, news.changes + new.changes)
         record = MonitorRecord(*map(np.concatenate, zip(*records, strict=True)))
-        return Found(record, np.concatenate(stacked), opened, closed, changes)
+        return Found(record, np.concatenate(stacked), news)
 
-    def shares(self, stacked: Array) -> list[list[dict[str, Any]]]:
+    def shares(self, stacked: Array) -> list[list[Facts]]:
         """Name the columns that add most to the novelty of rows (n, d * lags), and their shares of it."""
         if not len(stacked) or not n_learned(self.model):
             return [[] for _ in stacked]
@@ -101,7 +108,7 @@ class Watcher:
             for row in summed
         ]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Return the events and changes as JSON has them."""
         return {
             "events": [self._event_facts(event) for event in self.events],
@@ -118,7 +125,7 @@ class Watcher:
         self._change = self.monitor.change_detected_ if n_before else None
         self._before = np.empty((0, len(self._names)))
 
-    def _follow_events(self, chunk: Chunk) -> Found:
+    def _follow_events(self, chunk: Chunk) -> News:
         """Take over what the monitor has found since the last rows."""
         first, self.n_rows = self.n_rows, self.n_rows + len(chunk.rows)
         was_open = self._open
@@ -142,15 +149,13 @@ class Watcher:
             start, detected = max(change.start + self._shift, 0), change.detected + self._shift
             changes.append(replace(change, start=start, detected=detected, features=self._named(change.features)))
             self.changes.extend(changes)
-        found = Found(
-            MonitorRecord(*[np.empty(0)] * 4),
-            self._before,
+        news = News(
             [self._event_facts(self._open)] if opened and self._open else [],
             [self._event_facts(event) for event in closed],
             [self._change_facts(one) for one in changes],
         )
         self._forget_times()
-        return found
+        return news
 
     def _own(self, event: Event) -> Event:
         """Count the rows of an event from the first one of the file, and name its columns."""
@@ -176,9 +181,9 @@ class Watcher:
             needed = {row for event in self.events for row in (event.start, event.end - 1, event.peak_row)}
             self._times = {row: when for row, when in self._times.items() if row in needed}
 
-    def _event_facts(self, event: Event) -> dict[str, Any]:
+    def _event_facts(self, event: Event) -> Facts:
         rows = {"first": event.start, "last": max(event.end - 1, 0), "peak": event.peak_row}
-        facts: dict[str, Any] = {f"{name}_row": row for name, row in rows.items()}
+        facts: Facts = {f"{name}_row": row for name, row in rows.items()}
         facts |= {f"{name}_time": self._times[row] for name, row in rows.items() if row in self._times}
         shares = [
             {"feature": one.feature, "share": min(one.contribution / max(event.peak, 1e-300), 1.0)}
@@ -191,8 +196,8 @@ class Watcher:
             "is_open": event.is_open,
         }
 
-    def _change_facts(self, change: Change) -> dict[str, Any]:
-        facts: dict[str, Any] = {"first_row": change.start, "detected_row": change.detected}
+    def _change_facts(self, change: Change) -> Facts:
+        facts: Facts = {"first_row": change.start, "detected_row": change.detected}
         if change.start in self._times:
             facts["first_time"] = self._times[change.start]
         shares = [{"feature": one.feature, "share": one.contribution} for one in change.features[:_SHOWN_FEATURES]]
@@ -205,6 +210,6 @@ def stacked_after(monitor: Monitor, before: Array, rows: Array) -> tuple[Array, 
     return monitor.stacked(both)[len(before) :], both[len(both) - min(len(both), monitor.lags - 1) :]
 
 
-def written_shares(features: Sequence[dict[str, Any]]) -> str:
+def written_shares(features: Sequence[Facts]) -> str:
     """Write columns and their shares in one line."""
     return ", ".join(f"{one['feature']} {one['share']:.0%}" for one in features)
