@@ -25,7 +25,7 @@ INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER = (
 FILE = click.Path(allow_dash=True)
 
 # What a monitor keeps for ever, by the names of its arguments.
-MONITOR_PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after")
+MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
 
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER)
 _EXIT_CODES = (

@@ -152,7 +152,10 @@ def _in_units(kernel: Kernel, units: str) -> Kernel:
 def make_monitor(model: StreamingKernelPCA, options: Mapping[str, Any]) -> Monitor:
     """Make a monitor of a model, as the options describe it."""
     with one_line():
-        return Monitor(model, **{name: options[name] for name in MONITOR_PARAMETERS})
+        # A monitor that learns nothing refuses a model that has yet to learn.
+        monitor = Monitor(model, **{name: options[name] for name in MONITOR_PARAMETERS} | {"learn": "all"})
+    monitor.learn = options["learn"]
+    return monitor
 
 
 def monitor_of(model: StreamingKernelPCA, path: str, options: Mapping[str, Any]) -> Monitor:

@@ -134,7 +134,7 @@ def score(
             if n_learned(learner):
                 n_more = n_learned(learner) - n_before
                 note = f"{n_more:,} of them from {file}" if n_more else ""
-                show_model(learner, seconds, n_new=n_before, note=note)
+                show_model(learner, seconds, n_new=n_before, note=note, lags=monitor.lags)
             if writer and writer.n_rows:
                 click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
             if save_model is not None and scores:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.console import print_facts, print_table
-from streamkpca.cli.models import NOTES, learned_columns, n_passed, own_notes, saved_beside
+from streamkpca.cli.models import NOTES, learned_columns, n_lags, n_passed, own_notes, saved_beside
+from streamkpca.cli.options import MONITOR_PARAMETERS
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.watch import Found, Watcher, written_shares
 from streamkpca.estimators.streaming import StreamingKernelPCA
@@ -222,12 +223,19 @@ def _score_line(row: int, when: Any, novelty: float) -> dict[str, Any]:
 
 
 def show_model(
-    model: StreamingKernelPCA, seconds: float | None = None, *, n_new: int | None = None, note: str | None = None
+    model: StreamingKernelPCA,
+    seconds: float | None = None,
+    *,
+    n_new: int | None = None,
+    note: str | None = None,
+    lags: int | None = None,
 ) -> None:
     """Print what a fitted model has learned; `seconds` for the `n_new` rows learned now, by default all.
 
-    The number of rows is followed by a `note`, by default how many are new.
+    The number of rows is followed by a `note`, by default how many are new. `lags` rows are scored together, by default
+    as the monitor does that was saved with the model.
     """
+    lags = n_lags(model) if lags is None else lags
     facts = model_facts(model)
     shares = facts["explained_variance_ratio"]
     limit = model.max_atoms
@@ -244,7 +252,7 @@ def show_model(
         names += ", ..."
     shown = [
         ("rows", rows),
-        ("columns", f"{facts['columns']}"),
+        ("columns", f"{facts['columns'] // lags}" + (f", of {lags} rows together" if lags > 1 else "")),
         *([("column names", names)] if names else []),
         ("kernel", _written_kernel(model.kernel_)),
         (
@@ -257,7 +265,7 @@ def show_model(
         ("variance explained", f"{sum(shares):.1%} by {len(shares)} components"),
     ]
     if facts["monitor"] is not None:
-        shown.append(("monitor", ", ".join(f"{name} {value}" for name, value in facts["monitor"].items())))
+        shown.append(("monitor", _written_parameters(facts["monitor"])))
     if model.half_life is not None:
         shown.append(("half-life", f"{model.half_life:,.0f} rows"))
     if facts["last_drift_row"] is not None:
@@ -318,7 +326,12 @@ def _monitor_parameters(model: StreamingKernelPCA) -> dict[str, Any] | None:
     extra = model.extra_
     monitor = extra.get("monitor") if isinstance(extra, dict) else None
     parameters = monitor.get("parameters") if isinstance(monitor, dict) else None
-    return parameters if isinstance(parameters, dict) else None
+    return {name: parameters.get(name) for name in MONITOR_PARAMETERS} if isinstance(parameters, dict) else None
+
+
+def _written_parameters(parameters: dict[str, Any]) -> str:
+    words = ((name.replace("_", " "), "none" if value is None else value) for name, value in parameters.items())
+    return ", ".join(f"{name} {value}" for name, value in words)
 
 
 def _written_kernel(kernel: Kernel) -> str:

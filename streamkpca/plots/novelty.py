@@ -188,8 +188,8 @@ def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]"
             when[last],
             facecolor=EVENT,
             edgecolor=EVENT,
-            linewidth=0.8,
-            alpha=0.5,
+            linewidth=0.5,
+            alpha=0.4,
             label=None if i else "event",
             zorder=0,
         )
@@ -204,7 +204,7 @@ def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Chang
         name = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
         axes.annotate(
             f"change{name}",
-            (at, 0.02),
+            (at, 0.02 + 0.05 * (i % 4)),
             xycoords=axes.get_xaxis_transform(),
             xytext=(3, 0),
             textcoords="offset points",
