@@ -17,6 +17,7 @@ from streamkpca.cli.options import (
     json_option,
     model_option,
     model_options,
+    monitor_options,
     option,
     save_option,
     table_options,
@@ -131,13 +132,18 @@ def fit() -> None:
     does="query:score",
     short_help="Measure how novel rows are.",
     examples=[
-        ("streamkpca score today.csv --model plant.npz", "The most novel rows, and how many are alarms."),
+        ("streamkpca score today.csv --model plant.npz --time when", "Events, and the most novel rows."),
+        (
+            "streamkpca score new.csv --train old.csv --lags 3 --smoothing 0.3",
+            "Rows in time order: fewer alarms.",
+        ),
         (
             "streamkpca score new.csv --train old.csv --labels fault",
             "Learn first; measure how well novelty finds faults.",
         ),
         ("streamkpca score today.csv --model plant.npz --save scores.csv", "A line for every row."),
-        ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms, as they come."),
+        ("streamkpca score log.csv --model plant.npz --follow --time when --json", "Alarms and events, as they come."),
+        ("streamkpca score mon.csv --model m.npz --save-model m.npz", "Go on tomorrow with what is normal today."),
     ],
     output="what was found, or the results with --save -.",
 )
@@ -152,13 +158,11 @@ def fit() -> None:
     help="Column (or npz array) that is not 0 in the anomalous rows of FILE.",
 )
 @option(
-    "--quantile",
-    type=float,
-    metavar="SHARE",
-    default=0.99,
-    show_default=True,
-    section=RESULTS,
-    help="Share of rows like those learned that should raise no alarm.",
+    "--save-model",
+    type=FILE,
+    metavar="FILE",
+    section=MODEL,
+    help="Save the model here at the end, with its thresholds and events: score --model FILE goes on with them.",
 )
 @option(
     "--top",
@@ -167,11 +171,12 @@ def fit() -> None:
     metavar="N",
     type=click.IntRange(min=0),
     section=RESULTS,
-    help="Most novel rows to show.",
+    help="Events and most novel rows to show.",
 )
 @follow_option
 @table_options
 @model_options
+@monitor_options
 @save_option
 @format_option
 @json_option
@@ -180,9 +185,12 @@ def score() -> None:
 
     The novelty of a row is the squared distance, in feature space, to the span of the atoms, on a scale that goes on
     growing far away. Rows above a threshold are alarms; the share --quantile of rows like those learned stays below it.
+    Alarms with less than ten rows between them are one event, which is shown with the columns that add most to its
+    peak. Of FILE, only rows that are no alarm are learned (--learn); when alarms last, the change is told, and learned.
 
-    With --follow, alarms are printed as they come: row, time (with --time) and novelty. The model is read again
-    whenever its file is replaced, as by fit --follow, unless --save writes its projections.
+    With --follow, alarms are printed as they come: row, time (with --time) and novelty; and events as they begin and
+    end. The model is read again whenever its file is replaced, as by fit --follow, unless --save writes its
+    projections.
 
     The model finds its columns by name if FILE has names.
 

@@ -96,7 +96,7 @@ class OneLineErrors(Ordered):
         """Run the chosen command; warnings become one line too."""
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = _warning_printer()
                 result = super().invoke(ctx)
             # With standard output closed (>&-), Python has none either.
             if sys.stdout is not None:
@@ -212,6 +212,14 @@ def _refusal(error: OSError, path: str) -> str:
     return f"{where}: {error.strerror or error}; {remedy}".removeprefix(": ")
 
 
-def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    del where, more
-    print_warning(str(message))
+def _warning_printer() -> Callable[..., None]:
+    """Make the function that prints a warning as one line, and each text once, wherever it comes from."""
+    printed: set[str] = set()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        del where, more
+        if str(message) not in printed:
+            printed.add(str(message))
+            print_warning(str(message))
+
+    return show

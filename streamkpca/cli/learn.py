@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
-from streamkpca.cli.models import Autosave, check_columns, check_writable, learned_columns, n_learned, read_model
+from streamkpca.cli.hints import Spread, column_hints
+from streamkpca.cli.models import (
+    Autosave,
+    check_columns,
+    check_writable,
+    learned_columns,
+    n_learned,
+    read_model,
+    saved_beside,
+)
 from streamkpca.cli.options import MODEL_PARAMETERS, SaveInterval, given_options
 from streamkpca.cli.pipeline import (
     learn,
@@ -99,10 +108,13 @@ def fit(
         raise BadInput("fit: --save-every saves the model; name a file for it with --model")
     if follow and interval == SaveInterval():
         interval = SaveInterval(seconds=_FOLLOW_SECONDS)
+    # What a monitor knew does not agree with the model any more.
+    learner.extra_ = saved_beside(learner.extra_)
     autosave, projected, before = Autosave(model, interval, learner.extra_), True, n_learned(learner)
     if not from_start:
         _seek_ends(tables, autosave, follow=follow)
     writer: ResultWriter | None = None
+    spread = Spread()
     with signals.installed(), one_line(), ExitStack() as stack:
         if save:
             others = files if model is None else [*files, model]
@@ -116,10 +128,14 @@ def fit(
             autosave=autosave,
             writer=None if replay else writer,
             exact=save is not None and not replay and not follow,
+            spread=spread,
         )
         if writer and replay and finished:
             projected = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)
+    if n_learned(learner):
+        for hint in column_hints(spread, learner.kernel_, list(tables[0].columns.feature_names), files[0]):
+            print_warning(hint)
     has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
     if as_json and not quiet:
         facts = {"new_rows": n_learned(learner) - before, "seconds": seconds} | skipped_facts(tables)
@@ -158,7 +174,7 @@ def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict
     check_writable(path, files)
     if not (resume and Path(path).exists()):
         return make_model(options)
-    named = given_options(MODEL_PARAMETERS)
+    named = given_options({"units", *MODEL_PARAMETERS})
     if named:
         raise BadInput(
             f"fit: the model in {path} keeps the parameters that it began with; leave out {', '.join(named)}, or "

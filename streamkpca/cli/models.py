@@ -21,7 +21,15 @@ def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
     """Return the names of the columns that a fitted model has learned, if the command noted or a DataFrame had them."""
     noted = own_notes(model.extra_).get("columns")
     names = getattr(model, "feature_names_in_", noted)
-    return None if names is None or len(names) != model.n_features_in_ else list(names)
+    return None if names is None or len(names) * n_lags(model) != model.n_features_in_ else list(names)
+
+
+def n_lags(model: StreamingKernelPCA) -> int:
+    """Return how many rows the monitor saved with a model scores together; 1 without a monitor."""
+    try:
+        return int(model.extra_["monitor"]["parameters"]["lags"])
+    except (KeyError, TypeError, ValueError):
+        return 1
 
 
 def n_learned(model: StreamingKernelPCA) -> int:
@@ -93,12 +101,12 @@ def check_writable(path: str, inputs: Sequence[str], *, what: str = "the model")
         raise BadInput(f"{path}: is read as input, so {what} cannot go there; choose another name")
 
 
-def check_columns(model: StreamingKernelPCA, path: str, table: Table) -> None:
+def check_columns(model: StreamingKernelPCA, path: str, table: Table, *, lags: int = 1) -> None:
     """Refuse a table whose number of columns is not the one that the model in `path` has learned."""
-    found = len(table.columns.features)
-    if found != model.n_features_in_:
+    found, expected = len(table.columns.features), model.n_features_in_ // lags
+    if found != expected:
         raise BadInput(
-            f"{table.source}: expected {model.n_features_in_} columns, as {path} has learned, but got {found}; "
+            f"{table.source}: expected {expected} columns, as {path} has learned, but got {found}; "
             "choose them with --columns or --drop"
         )
 
@@ -247,11 +255,17 @@ def n_passed(offset: dict[str, Any]) -> int:
     return line - 1 if isinstance(line, int) else row if isinstance(row, int) else 0
 
 
+def saved_beside(extra: Any) -> Any:
+    """Return the object that the user of a model or of a monitor, whose state is saved beside the model, gave it."""
+    return extra.get("extra") if isinstance(extra, dict) and "monitor" in extra else extra
+
+
 def own_notes(extra: Any) -> dict[str, Any]:
     """Return the command's notes in an `extra_`, which others may have written; only notes of the right form.
 
     ``columns``: names of the learned columns. ``places``: offsets up to which files were learned, by path.
     """
+    extra = saved_beside(extra)
     notes = extra.get(NOTES) if isinstance(extra, dict) else None
     found: dict[str, Any] = {}
     if isinstance(notes, dict):

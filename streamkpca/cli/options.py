@@ -19,16 +19,25 @@ Decorated = Callable[..., Any]
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
 _BAD_ROWS = next(parameter for parameter in PARAMETERS if parameter.name == "on_bad_rows")
 
-INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER = "Input", "Model", "Learning", "Picture", "Results", "Other"
+INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER = (
+    "Input", "Model", "Learning", "Alarms", "Picture", "Results", "Other",
+)  # fmt: skip
 FILE = click.Path(allow_dash=True)
 
-_OPTION_SECTIONS = (INPUT, MODEL, LEARNING, PICTURE, RESULTS, OTHER)
+# What a monitor keeps for ever, by the names of its arguments.
+MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
+
+_OPTION_SECTIONS = (INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER)
 _EXIT_CODES = (
     ("0", "Done."),
     ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
     ("130, 143", "Stopped by Ctrl-C or SIGTERM at the end of a chunk; a second one stops at once."),
     ("141", "The reader of standard output closed the pipe."),
 )
+
+
+# The first is the default.
+UNITS = ("auto", "none", "range", "std", "whitened")
 
 
 class SaveInterval(NamedTuple):
@@ -188,7 +197,64 @@ def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
     )
 
 
-model_options = grouped(*(_parameter_option(parameter) for parameter in MODEL_PARAMETERS.values()))
+_units_option = option(
+    "--units",
+    type=click.Choice(UNITS),
+    default=UNITS[0],
+    show_default=True,
+    section=LEARNING,
+    help="Units in which rows are compared: as they are (none), or each column by its range or standard deviation in "
+    "the first rows, or made uncorrelated; auto: by the range where a few columns would make up nearly all distances.",
+)
+model_options = grouped(
+    *(_parameter_option(parameter) for parameter in MODEL_PARAMETERS.values()),
+    _units_option,
+)
+monitor_options = grouped(
+    option(
+        "--quantile",
+        type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+        metavar="SHARE",
+        default=0.99,
+        show_default=True,
+        section=ALARMS,
+        help="Share of rows like those learned that should raise no alarm.",
+    ),
+    option(
+        "--lags",
+        type=click.IntRange(min=1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        section=ALARMS,
+        help="Rows that are scored together, each with those before it; for rows in time order, where 3 is usual.",
+    ),
+    option(
+        "--smoothing",
+        type=click.FloatRange(0.0, 1.0, min_open=True),
+        metavar="SHARE",
+        section=ALARMS,
+        help="Weight of the newest score in the running mean that raises alarms; for rows in time order, where 0.3 is "
+        "usual.  [default: each score by itself]",
+    ),
+    option(
+        "--learn",
+        type=click.Choice(("normal", "all", "none")),
+        default="normal",
+        show_default=True,
+        section=ALARMS,
+        help="Rows of FILE that are learned once they are scored: those below the threshold, all, or none.",
+    ),
+    option(
+        "--accept-after",
+        type=click.IntRange(min=32),
+        metavar="ROWS",
+        default=1000,
+        show_default=True,
+        section=ALARMS,
+        help="Alarms, beyond one in twenty rows, that are a lasting change; with --learn normal they are learned then.",
+    ),
+)
 json_option = option("--json", "as_json", is_flag=True, section=RESULTS, help="Print JSON only, for other programs.")
 model_option = option("--model", required=True, type=FILE, metavar="FILE", section=MODEL, help="A saved model.")
 save_option = option(

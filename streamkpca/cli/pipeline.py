@@ -3,7 +3,8 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -13,18 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.console import BadInput, one_line, print_warning, show_progress
-from streamkpca.cli.models import Autosave, n_learned
-from streamkpca.cli.options import MODEL_PARAMETERS
+from streamkpca.cli.hints import Spread
+from streamkpca.cli.models import Autosave, check_columns, learned_columns, n_learned
+from streamkpca.cli.options import MODEL_PARAMETERS, MONITOR_PARAMETERS, given_options
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk, Table, check_same_columns, open_table, regroup
+from streamkpca.cli.watch import Found, Watcher, stacked_after
 from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.kernels import Kernel
 from streamkpca.kernels.registry import parse_kernel
+from streamkpca.monitoring import Monitor
 from streamkpca.stream.settings import StreamSettings
 
 Array = npt.NDArray[np.float64]
 
 STDIN = "-"
+# Rows that a monitor scores one by one before it learns them, from which thresholds come.
+_MOST_WATCHED, _LEAST_WATCHED, _MOST_NUMBERS = 8192, 1024, 4_000_000
+_ROWS_AT_ONCE = 512
+# Fewer rows than this make no threshold in order of time.
+_SHORT = 64
 _READING = ("array", "columns", "drop", "header", "delimiter", "time", "on_bad_rows")
 
 
@@ -77,7 +87,7 @@ def _time_name(table: Table, wanted: str | None) -> str | None:
         return None
     columns = table.columns
     name = wanted if columns.time is None else columns.names[columns.time]
-    taken = name in {"row", "label", "novelty"} or name.startswith("component_")
+    taken = name in {"row", "label", "novelty", "smoothed", "threshold", "alarm"} or name.startswith("component_")
     return "time" if taken or name.isdecimal() else name
 
 
@@ -123,10 +133,47 @@ def make_model(options: dict[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe, with all parameters checked."""
     parameters = {name: options[name] for name in MODEL_PARAMETERS}
     with one_line():
-        model = StreamingKernelPCA(**parameters | {"kernel": parse_kernel(options["kernel"])})
+        kernel = _in_units(parse_kernel(options["kernel"]), options["units"])
+        model = StreamingKernelPCA(**parameters | {"kernel": kernel})
         # All are checked before a file is opened, not by the first rows.
         StreamSettings.checked(**model.get_params(deep=False), where=str(click.get_current_context().info_name))
     return model
+
+
+def _in_units(kernel: Kernel, units: str) -> Kernel:
+    """Give a kernel the units asked for; "auto" leaves units of its own, and scales in numbers, which have units."""
+    asked = bool(given_options({"units"})) and units != "auto"
+    if kernel.has_units and asked and units != "none":
+        raise BadInput(f"--units {units}: the kernel {kernel!r} has units of its own; leave one of them out")
+    is_fixed = kernel.has_units or (kernel.is_settled and not asked)
+    return kernel if units == "none" or is_fixed else kernel.in_units(units)
+
+
+def make_monitor(model: StreamingKernelPCA, options: Mapping[str, Any]) -> Monitor:
+    """Make a monitor of a model, as the options describe it."""
+    with one_line():
+        # A monitor that learns nothing refuses a model that has yet to learn.
+        monitor = Monitor(model, **{name: options[name] for name in MONITOR_PARAMETERS} | {"learn": "all"})
+    monitor.learn = options["learn"]
+    return monitor
+
+
+def monitor_of(model: StreamingKernelPCA, path: str, options: Mapping[str, Any]) -> Monitor:
+    """Make the monitor of a saved model, or go on with the one that was saved with it."""
+    if not isinstance(model.extra_, dict) or "monitor" not in model.extra_:
+        return make_monitor(model, options)
+    if named := given_options(MONITOR_PARAMETERS):
+        raise BadInput(f"{path} was saved with thresholds and events of its own; leave out {', '.join(named)}")
+    with one_line():
+        return Monitor.from_bytes(model.to_bytes(model.extra_))
+
+
+def open_for(model: StreamingKernelPCA, path: str, file: str, reading: dict[str, Any], *, lags: int) -> Table:
+    """Open the table that a saved model shall score, and refuse one with more or fewer columns."""
+    learned = learned_columns(model)
+    (table,) = open_tables([file], reading, learned=learned)
+    check_columns(model, path, table, lags=lags)
+    return table
 
 
 def results_form(save: str | None, form: str | None, *, as_json: bool) -> str | None:
@@ -168,12 +215,13 @@ def learn(
     autosave: Autosave | None = None,
     writer: ResultWriter | None = None,
     exact: bool = False,
+    spread: Spread | None = None,
 ) -> tuple[float, bool]:
     """Learn tables in chunks of at most `n_rows` until they end or a signal comes, and publish what was learned.
 
     Return the seconds, and whether the tables ended. `autosave` saves the model when that is due and at the end.
     `writer` takes every row's projection as soon as the row is learned; `exact` learns full chunks, so that these
-    projections do not depend on how rows trickle in.
+    projections do not depend on how rows trickle in. `spread` takes the rows.
     """
     start, finished = time.perf_counter(), True
     try:
@@ -182,6 +230,8 @@ def learn(
             for table, chunk in _all_chunks(tables, n_rows, exact=exact):
                 with signals.deferred():
                     model.partial_fit(chunk.rows)
+                    if spread is not None:
+                        spread.add(chunk.rows)
                     if writer is not None:
                         _write(model, chunk, writer)
                     if autosave is not None:
@@ -235,6 +285,83 @@ def project(
     return True
 
 
+def learn_as_normal(
+    monitor: Monitor, table: Table, n_rows: int, signals: SignalGuard, *, spread: Spread
+) -> tuple[float, bool]:
+    """Learn all rows of a table as normal, and find the thresholds from the last ones, scored before they are learned.
+
+    Return the seconds, and whether the table ended. `spread` takes all rows.
+    """
+    start, finished, model = time.perf_counter(), True, monitor.model
+    d = len(table.columns.features)
+    before, last = np.empty((0, d)), deque[Array]()
+    n_watched = max(_LEAST_WATCHED, min(_MOST_WATCHED, _MOST_NUMBERS // d))
+    try:
+        with show_progress("learning", table.total) as report:
+            for chunk in regroup(table.chunks(n_rows), _ROWS_AT_ONCE):
+                spread.add(chunk.rows)
+                last.append(chunk.rows)
+                # Scoring row by row takes ten times as long, and older scores hardly count.
+                if _ROWS_AT_ONCE * len(last) > n_watched:
+                    stacked, before = stacked_after(monitor, before, last.popleft())
+                    with signals.deferred():
+                        model.partial_fit(stacked)
+                report(chunk.position, spread.n_rows, getattr(model, "n_atoms_", 0))
+            for rows in last:
+                with signals.deferred():
+                    _learn_watched(monitor, rows, is_short=spread.n_rows < _SHORT)
+    except KeyboardInterrupt:
+        finished = False
+    if n_learned(model):
+        model.refit()
+    return time.perf_counter() - start, finished
+
+
+def _learn_watched(monitor: Monitor, rows: Array, *, is_short: bool) -> None:
+    """Let a monitor learn rows that are normal, or its model, if there are too few for a threshold."""
+    if is_short:
+        monitor.model.partial_fit(monitor.stacked(rows))
+        return
+    asked, monitor.learn = monitor.learn, "all"
+    try:
+        monitor.update(rows)
+    finally:
+        monitor.learn = asked
+
+
+def watch(
+    watcher: Watcher,
+    tables: Sequence[Table],
+    n_rows: int,
+    signals: SignalGuard,
+    *,
+    writer: ResultWriter | None = None,
+    callbacks: Sequence[Callable[[Chunk, Found], object]] = (),
+    before: Callable[[], object] | None = None,
+    quiet: bool = False,
+) -> bool:
+    """Let a monitor go through tables in chunks of at most `n_rows`; return False after a signal.
+
+    `writer` takes what it says about each row, and the projections by the model that has gone through the chunk; the
+    `callbacks` take the chunks and what was found. `before` is called before every chunk.
+    """
+    try:
+        with show_progress("scoring", _total_of(tables), quiet=quiet or _is_shown(writer)) as report:
+            for _, chunk in _all_chunks(tables, n_rows):
+                with signals.deferred():
+                    if before is not None:
+                        before()
+                    found = watcher.take(chunk)
+                    if writer is not None:
+                        _write_found(watcher, chunk, found, writer)
+                    for take in callbacks:
+                        take(chunk, found)
+                report(chunk.position, watcher.n_rows, getattr(watcher.model, "n_atoms_", 0))
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
 @contextmanager
 def _saving(model: StreamingKernelPCA, autosave: Autosave | None, signals: SignalGuard) -> Iterator[None]:
     """Save a model in time also while no rows come, which may be for hours."""
@@ -262,6 +389,13 @@ def _saving(model: StreamingKernelPCA, autosave: Autosave | None, signals: Signa
 def _is_shown(writer: ResultWriter | None) -> bool:
     """Tell whether rows may run over the terminal, where a progress bar would be in their way."""
     return writer is not None and writer.is_output
+
+
+def _write_found(watcher: Watcher, chunk: Chunk, found: Found, writer: ResultWriter) -> None:
+    record, projections = found.record, watcher.model.transform(found.stacked)
+    smoothed = {} if watcher.monitor.smoothing is None else {"smoothed": record.smoothed}
+    more: dict[str, npt.ArrayLike] = {**smoothed, "threshold": record.threshold, "alarm": record.is_alarm}
+    writer.write(record.novelty, projections, times=chunk.times, labels=chunk.labels, more=more)
 
 
 def _write(model: StreamingKernelPCA, chunk: Chunk, writer: ResultWriter) -> None:

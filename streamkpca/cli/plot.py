@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+import numpy.typing as npt
 
 from streamkpca import plots
 from streamkpca._core.files import write_durably
@@ -18,8 +20,18 @@ from streamkpca.cli.pictures import (
     make_axes,
     time_axis,
 )
-from streamkpca.cli.pipeline import open_tables, project, reading_options, tell_skipped
+from streamkpca.cli.pipeline import (
+    monitor_of,
+    open_for,
+    open_tables,
+    project,
+    reading_options,
+    tell_skipped,
+    watch,
+)
 from streamkpca.cli.signals import SignalGuard
+from streamkpca.cli.tables import Chunk
+from streamkpca.cli.watch import Found, Watcher
 from streamkpca.estimators.streaming import StreamingKernelPCA
 
 if TYPE_CHECKING:
@@ -51,20 +63,40 @@ def novelty(
     file: str,
     model: str,
     labels: str | None,
-    quantile: float,
     save: str,
     size: tuple[float, float],
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Draw the novelty of the rows of FILE, the threshold, the alarms above it, and known anomalies."""
+    """Draw the novelty of the rows of FILE, the threshold, the alarms above it, events, and lasting changes."""
     learner = _read_model(model, save, file)
-    with one_line():
-        threshold = learner.novelty_threshold(quantile) if learner.reservoir_size else None
-    rows = _collect(learner, model, file, options | {"labels": labels}, Collected(learner))
+    monitor = monitor_of(learner, model, options)
+    reading = reading_options(options) | {"labels": labels}
+    table = open_for(learner, model, file, reading, lags=monitor.lags)
+    watcher, rows = Watcher(monitor, table.columns.feature_names), Collected(learner)
+    thresholds: list[npt.NDArray[np.float64]] = []
+
+    def take(chunk: Chunk, found: Found) -> None:
+        rows.take(chunk, found.record.smoothed)
+        thresholds.append(np.where(np.isfinite(found.record.threshold), found.record.threshold, np.nan))
+
+    signals = SignalGuard()
+    with signals.installed(), one_line():
+        done = watch(watcher, [table], options["chunk_rows"], signals, callbacks=[take])
+    tell_skipped([table])
+    if not done:
+        signals.leave(f"interrupted after {rows.n_rows:,} rows; no picture was made")
     figure, axes = make_axes(size)
     when = None if rows.times is None else time_axis(rows.times, file)
-    plots.draw_novelty(rows.novelty, time=when, threshold=threshold, labels=rows.labels, ax=axes)
+    plots.draw_novelty(
+        rows.novelty,
+        time=when,
+        threshold=np.concatenate(thresholds),
+        labels=rows.labels,
+        events=watcher.events,
+        changes=list(watcher.changes),
+        ax=axes,
+    )
     if when is not None and when.dtype.kind == "M":
         label_dates(axes)
     _finish(figure, save, "novelty", n_rows=rows.n_rows, as_json=as_json)

@@ -17,6 +17,7 @@ from streamkpca.cli.options import (
     grouped,
     json_option,
     model_option,
+    monitor_options,
     option,
     table_options,
 )
@@ -169,18 +170,13 @@ def drift() -> None:
 )
 @_rows_options
 @_labels_option
-@option(
-    "--quantile",
-    type=float,
-    metavar="SHARE",
-    default=0.99,
-    show_default=True,
-    section=PICTURE,
-    help="Share of rows like those learned that should raise no alarm.",
-)
+@monitor_options
 @_picture_options
 def novelty() -> None:
-    """Draw the novelty of the rows of FILE, the threshold, the alarms above it, and known anomalies."""
+    """Draw the novelty of the rows of FILE, the threshold, the alarms above it, their events, and lasting changes.
+
+    They are those that score finds with the same options. Known anomalies are shown too, with --labels.
+    """
 
 
 @command(

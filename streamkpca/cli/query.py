@@ -5,16 +5,28 @@ from contextlib import ExitStack
 from typing import Any
 
 import click
-import numpy as np
-import numpy.typing as npt
 
-from streamkpca.cli.console import BadInput, one_line, print_json
-from streamkpca.cli.models import WatchedModel, check_columns, learned_columns, n_learned, read_fitted
+from streamkpca.cli.console import BadInput, one_line, print_json, print_warning
+from streamkpca.cli.hints import Spread, change_hint, column_hints, score_hints
+from streamkpca.cli.models import (
+    NOTES,
+    WatchedModel,
+    check_columns,
+    check_writable,
+    learned_columns,
+    n_learned,
+    own_notes,
+    read_fitted,
+    saved_beside,
+)
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options
 from streamkpca.cli.pipeline import (
-    learn,
+    learn_as_normal,
     make_model,
+    make_monitor,
     make_writer,
+    monitor_of,
+    open_for,
     open_pair,
     open_tables,
     project,
@@ -22,14 +34,14 @@ from streamkpca.cli.pipeline import (
     results_form,
     skipped_facts,
     tell_skipped,
+    watch,
 )
 from streamkpca.cli.reports import Scores, model_facts, show_model
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
 from streamkpca.cli.signals import SignalGuard
-from streamkpca.cli.tables import Chunk
-from streamkpca.estimators.streaming import StreamingKernelPCA
-
-Array = npt.NDArray[np.float64]
+from streamkpca.cli.tables import Chunk, Table
+from streamkpca.cli.watch import Found, Watcher, written_shares
+from streamkpca.monitoring import Monitor
 
 
 def score(
@@ -39,10 +51,10 @@ def score(
     as_json: bool,
     train_array: str | None,
     labels: str | None,
-    quantile: float,
     top: int,
     chunk_rows: int,
     save: str | None,
+    save_model: str | None,
     form: str | None,
     follow: bool,
     **options: Any,
@@ -52,60 +64,84 @@ def score(
         raise BadInput("score: give either --train FILE to learn first, or --model FILE learned before (see --help)")
     form, signals = results_form(save, form, as_json=as_json), SignalGuard()
     reading, watched = reading_options(options) | {"follow": follow}, None
+    if save_model is not None:
+        check_writable(save_model, [file, *([train] if train else [])])
     if train is not None:
         target, source = open_pair(file, train, labels, train_array, reading)
-        learner = make_model(options)
+        monitor, n_before = make_monitor(make_model(options), options), 0
     else:
-        named = given_options({"train_array", *MODEL_PARAMETERS})
+        named = given_options({"train_array", "units", *MODEL_PARAMETERS})
         if named:
             raise BadInput(
                 f"score: {model} has its parameters already; leave out {', '.join(named)}, or learn with --train"
             )
         watched = WatchedModel(str(model))
-        learner = watched.model
-        (target,) = open_tables([file], reading | {"labels": labels}, learned=learned_columns(learner))
-        check_columns(learner, str(model), target)
-    result: Scores | None = None
+        monitor = monitor_of(watched.model, str(model), options)
+        target = open_for(watched.model, str(model), file, reading | {"labels": labels}, lags=monitor.lags)
+        n_before = n_learned(watched.model)
+    spread, names = Spread(), list(target.columns.feature_names)
+    scores: Scores | None = None
     writer: ResultWriter | None = None
-    scored, seconds, learned = False, None, True
+    scored, seconds, learned, hints = False, None, True, []
     with signals.installed(), one_line(), ExitStack() as stack:
         if save:
             inputs = [file, str(train or model)]
             writer = make_writer(save, inputs, target, time=options["time"], form=form, live=follow)
             stack.enter_context(writer)
         if train is not None:
-            seconds, learned = learn(learner, [source], chunk_rows, signals)
+            seconds, learned = learn_as_normal(monitor, source, chunk_rows, signals, spread=spread)
+            monitor.forget_alarms()
+            n_before = spread.n_rows
         if learned:
-            result = Scores(top, threshold=_threshold(learner, quantile))
+            scores = Scores(top, Watcher(monitor, names))
             shows_alarms = follow and save != STANDARD_OUTPUT
-            scored = project(
-                learner,
+            printer = _alarm_printer(scores, as_json=as_json)
+            scored = watch(
+                scores.watcher,
                 [target],
                 chunk_rows,
                 signals,
                 writer=writer,
-                callbacks=[_alarm_printer(result, as_json=as_json) if shows_alarms else result.take],
+                callbacks=[printer.take if shows_alarms else scores.take],
                 # Projections of several models do not belong in one table.
-                newer=_newer(watched, result, quantile) if watched and follow and not save else None,
+                before=_take_newer(watched, printer, options) if watched and follow and not save else None,
                 quiet=shows_alarms,
             )
-    if watched:
-        learner = watched.model
+            monitor = scores.watcher.monitor
+            if save_model is not None:
+                with one_line(save_model):
+                    monitor.save(save_model, _notes(monitor, target))
+    learner = monitor.model
     tell_skipped([target])
+    if n_learned(learner) and train is not None:
+        hints = column_hints(spread, learner.kernel_, names, str(train)) if monitor.lags == 1 else []
+    if scores and scores.n_rows:
+        found = scores.facts()
+        if follow:
+            # They were printed when they were detected.
+            found["changes"] = []
+        hints += score_hints(found, n_learned=n_before, quantile=monitor.quantile, learn=monitor.learn)
+    for hint in hints:
+        print_warning(hint)
     if not (writer and writer.is_output):
         if as_json:
-            found = {"scores": result.facts() | skipped_facts([target]) if result else None}
-            print_json(found | {"model": model_facts(learner) if n_learned(learner) else None})
+            answer = {"scores": scores.facts() | skipped_facts([target]) if scores else None}
+            saved = {} if save_model is None else {"saved_model": save_model}
+            print_json(answer | {"model": model_facts(learner) if n_learned(learner) else None} | saved)
         else:
-            if result and result.n_rows:
-                result.show(file)
+            if scores and scores.n_rows:
+                scores.show(file)
             if n_learned(learner):
-                show_model(learner, seconds)
+                n_more = n_learned(learner) - n_before
+                note = f"{n_more:,} of them from {file}" if n_more else ""
+                show_model(learner, seconds, n_new=n_before, note=note, lags=monitor.lags)
             if writer and writer.n_rows:
                 click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+            if save_model is not None and scores:
+                click.echo(f"Model: {save_model}")
     if not scored:
-        n_scored = result.n_rows if result else 0
-        signals.leave(f"interrupted after {n_learned(learner):,} rows learned, {n_scored:,} scored")
+        n_scored = scores.n_rows if scores else 0
+        signals.leave(f"interrupted after {n_before:,} rows learned, {n_scored:,} scored")
 
 
 def transform(
@@ -138,34 +174,66 @@ def transform(
         signals.leave(f"interrupted after {writer.n_rows:,} rows")
 
 
-def _newer(watched: WatchedModel, scores: Scores, quantile: float) -> Callable[[], StreamingKernelPCA | None]:
-    """Make the function that returns a replaced model and moves the threshold of alarms to the model's."""
+class _AlarmPrinter:
+    """Prints alarms, events and lasting changes as they come."""
 
-    def newer() -> StreamingKernelPCA | None:
-        model = watched.newer()
-        if model is not None:
-            scores.threshold = _threshold(model, quantile)
-        return model
+    def __init__(self, scores: Scores, *, as_json: bool) -> None:
+        self.scores = scores
+        self._as_json = as_json
 
-    return newer
-
-
-def _alarm_printer(scores: Scores, *, as_json: bool) -> Callable[[Chunk, Array], None]:
-    """Make the callback that takes scores and prints the alarms among them at once."""
-
-    def take(chunk: Chunk, novelty: Array) -> None:
-        for alarm in scores.take(chunk, novelty):
-            if as_json:
-                print_json({"alarm": alarm | {"threshold": scores.threshold}})
+    def take(self, chunk: Chunk, found: Found) -> None:
+        """Take what was found about the next rows."""
+        for alarm in self.scores.take(chunk, found):
+            if self._as_json:
+                print_json({"alarm": alarm})
             else:
                 when = f", time {alarm['time']}" if "time" in alarm else ""
                 click.echo(f"alarm: row {alarm['row']}{when}, novelty {alarm['novelty']:.4g}")
+        self.print_events([*found.news.closed, *found.news.opened])
+        for change in found.news.changes:
+            if self._as_json:
+                print_json({"change": change})
+            else:
+                click.echo(f"change: {change_hint(change, learn=self.scores.watcher.monitor.learn)}")
 
-    return take
+    def print_events(self, events: list[dict[str, Any]]) -> None:
+        """Print events that have begun or ended."""
+        for event in events:
+            if self._as_json:
+                print_json({"event": event})
+                continue
+            first = f"row {event['first_row']}" + (f", time {event['first_time']}" if "first_time" in event else "")
+            most = f", most novel in {written_shares(event['features'])}" if event["features"] else ""
+            if event["is_open"]:
+                click.echo(f"event begins: {first}{most}")
+            else:
+                last = f"row {event['last_row']}" + (f", time {event['last_time']}" if "last_time" in event else "")
+                peak = f"peak {event['peak']:.4g} at row {event['peak_row']}"
+                click.echo(f"event ended: {first} to {last}, {event['alarms']} alarms, {peak}{most}")
 
 
-def _threshold(model: StreamingKernelPCA, quantile: float) -> float | None:
-    """Return the novelty from which a row is an alarm; None for a model without a sample of its stream."""
-    asked = bool(given_options({"quantile"}))
-    with one_line():
-        return model.novelty_threshold(quantile) if asked or model.reservoir_size else None
+def _alarm_printer(scores: Scores, *, as_json: bool) -> _AlarmPrinter:
+    """Make what prints alarms, events and changes as they come."""
+    return _AlarmPrinter(scores, as_json=as_json)
+
+
+def _take_newer(watched: WatchedModel, printer: _AlarmPrinter, options: dict[str, Any]) -> Callable[[], None]:
+    """Make the function that goes on with a replaced model; the open event ends with the old one."""
+
+    def take_newer() -> None:
+        model = watched.newer()
+        if model is not None:
+            printer.print_events(printer.scores.watcher.replace(make_monitor(model, options)))
+
+    return take_newer
+
+
+def _notes(monitor: Monitor, table: Table) -> Any:
+    """Return what to save beside a monitor: what was there before, and the names of the columns."""
+    before = saved_beside(monitor.model.extra_)
+    if not isinstance(before, dict | None):
+        return before
+    names = list(table.columns.feature_names)
+    if not table.columns.named or len(set(names)) < len(names) or own_notes(before).get("columns"):
+        return before
+    return {**(before or {}), NOTES: {**own_notes(before), "columns": names}}

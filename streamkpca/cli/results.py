@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -105,10 +105,11 @@ class ResultWriter:
         *,
         times: Sequence[Any] | None = None,
         labels: npt.ArrayLike | None = None,
+        more: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        """Append n rows: novelty (n,), projections (n, q), n times and labels.
+        """Append n rows: novelty (n,), projections (n, q), n times and labels, and `more` columns after the novelty.
 
-        Projections, times and labels are given in every call or in none; q stays the same.
+        Projections, times, labels and more are given in every call or in none; q stays the same.
         """
         import pyarrow
 
@@ -120,6 +121,7 @@ class ResultWriter:
         if labels is not None:
             columns["label"] = np.asarray(labels)
         columns["novelty"] = novelty
+        columns |= {name: np.asarray(values) for name, values in (more or {}).items()}
         if projections is not None:
             columns |= {f"component_{i}": projections[:, i] for i in range(projections.shape[1])}
         table = pyarrow.table(columns)

@@ -356,6 +356,34 @@ class Monitor:
             self._last_time = None
         return self
 
+    def forget_alarms(self) -> Self:
+        """Take all rows so far for normal: forget their events, their alarms and the lasting change.
+
+        Thresholds stay, and rows are counted on. Lags and smoothing start anew.
+
+        Returns
+        -------
+        Monitor
+            This monitor.
+
+        Examples
+        --------
+        Learn all rows of a time without faults, and only normal rows from then on:
+
+        >>> import numpy as np
+        >>> from streamkpca.monitoring import Monitor
+        >>> random = np.random.default_rng(0)
+        >>> monitor = Monitor(learn="all")
+        >>> record = monitor.update(random.normal(size=(1000, 3)))
+        >>> monitor.forget_alarms().learn = "normal"
+        >>> monitor.n_events_, monitor.update(random.normal(size=(1, 3)) + 9.0).is_alarm
+        (0, array([ True]))
+        """
+        if self._state is not None:
+            run = AlarmRun.none(self._state.n_features)
+            self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=())
+        return self.reset_context()
+
     def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
         """Write the monitor and its model to a file, which `load` of either reads.
 

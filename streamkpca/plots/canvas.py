@@ -14,6 +14,7 @@ Array = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
+EVENT = "#F0E442"
 INK, FAINT = "#333333", "#999999"
 GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
 # Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.

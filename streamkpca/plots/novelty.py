@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from streamkpca.plots.canvas import (
     BAR,
+    EVENT,
     GROUP_COLORS,
     INK,
     LINE,
@@ -24,6 +25,8 @@ from streamkpca.plots.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from streamkpca.monitoring import Change, Event
+
 # Longer series are drawn as ranges of pieces.
 _MOST_SINGLE_ROWS = 2 * MOST_PIECES
 
@@ -38,6 +41,8 @@ def draw_novelty(
     threshold: npt.ArrayLike | None = None,
     labels: npt.ArrayLike | None = None,
     label_names: Sequence[str] = ("healthy", "anomalous"),
+    events: "Sequence[Event]" = (),
+    changes: "Sequence[Change]" = (),
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Draw the novelty score over time, with its threshold, the alarms and the known anomalies.
@@ -54,6 +59,10 @@ def draw_novelty(
         0 for healthy rows, another class for each kind of anomaly.
     label_names : sequence of str
         Names of the classes, from 0 on.
+    events : sequence of Event
+        Runs of alarms, such as `Monitor.events_`, whose rows are counted from the first score: shaded spans.
+    changes : sequence of Change
+        Lasting changes, such as `Monitor.change_detected_`: marked lines.
     ax : Axes, optional
         Axes to draw on; those of a new figure if None.
 
@@ -80,6 +89,15 @@ def draw_novelty(
     >>> from streamkpca.plots import draw_novelty
     >>> draw_novelty([0.1, 0.2, 0.9], threshold=0.5, labels=[0, 0, 1]).get_ylabel()
     'novelty'
+
+    What a monitor has found:
+
+    >>> import numpy as np
+    >>> from streamkpca.monitoring import Monitor
+    >>> monitor, rows = Monitor(), np.random.default_rng(0).normal(size=(600, 3))
+    >>> rows[500:] += 9.0
+    >>> record = monitor.update(rows)
+    >>> axes = draw_novelty(record.novelty, threshold=record.threshold, events=monitor.events_)
     """
     where = "draw_novelty"
     scores = np.asarray(novelty, dtype=np.float64)
@@ -116,7 +134,9 @@ def draw_novelty(
             alarms = np.flatnonzero(known & (scores > level))
         if len(alarms):
             _draw_alarms(axes, when[first_of_each_piece(alarms, len(scores))])
-    if classes.any() or threshold is not None:
+    _draw_events(axes, when, events)
+    _draw_changes(axes, when, changes)
+    if classes.any() or threshold is not None or axes.get_legend_handles_labels()[0]:
         add_legend_below(axes)
     axes.margins(x=0.005)
     name_of_scores = f"novelty, at least {lowest:.2g}" if is_below.any() else "novelty"
@@ -148,6 +168,51 @@ def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
 def _draw_alarms(axes: "Axes", when: npt.NDArray[Any]) -> None:
     style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": INK, "alpha": 0.6}
     axes.plot(when, np.full(len(when), 0.985), transform=axes.get_xaxis_transform(), label="alarm", **style)
+
+
+def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]") -> None:
+    """Shade the rows of events; those that are nearer than a piece of the picture are one span."""
+    n, spans = len(when), list[list[int]]()
+    for start, end in sorted((event.start, event.end) for event in events):
+        first, last = max(start, 0), min(end, n) - 1
+        if last < first:
+            continue
+        if spans and first - spans[-1][1] <= n // MOST_PIECES:
+            spans[-1][1] = max(spans[-1][1], last)
+        else:
+            spans.append([first, last])
+    for i, (first, last) in enumerate(spans):
+        # The edge keeps an event of a single row visible.
+        axes.axvspan(
+            when[first],
+            when[last],
+            facecolor=EVENT,
+            edgecolor=EVENT,
+            linewidth=0.5,
+            alpha=0.4,
+            label=None if i else "event",
+            zorder=0,
+        )
+
+
+def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Change]") -> None:
+    """Mark the rows that lasting changes began with, and name the first feature that changed."""
+    for i, change in enumerate(one for one in changes if 0 <= one.start < len(when)):
+        at = when[change.start]
+        axes.axvline(at, color=INK, linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
+        first = change.features[0].feature if change.features else None
+        name = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
+        axes.annotate(
+            f"change{name}",
+            (at, 0.02 + 0.05 * (i % 4)),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize="small",
+            color=INK,
+            ha="left",
+            va="bottom",
+        )
 
 
 def _highest_of_each_piece(values: Array) -> npt.NDArray[np.intp]:

@@ -21,6 +21,7 @@ from streamkpca.cli.console import show_progress
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels import RBF
+from streamkpca.monitoring import Monitor
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,21 @@ def shell(*args, **options):
 
 @pytest.fixture(scope="module")
 def expected(X):
-    options = {"max_atoms": 20, "block_size": 64, "refit_every": 128}
-    return StreamingKernelPCA(3, **options).partial_fit(X).refit()
+    return small_model().partial_fit(X).refit()
+
+
+def small_model():
+    return StreamingKernelPCA(3, kernel=RBF().in_units("auto"), max_atoms=20, block_size=64, refit_every=128)
+
+
+def watched(X, n_learned, **options):
+    """Let a monitor learn the first rows as normal and go through the others."""
+    monitor = Monitor(small_model(), **options)
+    learn, monitor.learn = monitor.learn, "all"
+    monitor.update(X[:n_learned])
+    monitor.model.refit()
+    monitor.forget_alarms().learn = learn
+    return monitor, monitor.update(X[n_learned:])
 
 
 @pytest.mark.parametrize("source", ["plain.csv", "named.csv", "x.npy", "x.npz", "x.parquet"])
@@ -60,7 +74,7 @@ def test_fit_learns_what_the_library_learns(files, X, expected, source, chunk):
     assert result.stderr == ""
     assert fact(result.stdout, "rows") == "600"
     assert fact(result.stdout, "columns") == "4"
-    assert fact(result.stdout, "kernel") == repr(expected.kernel_)
+    assert fact(result.stdout, "kernel") == f"{expected.kernel_.kernel!r}, columns as they are"
     table = parquet.read_table(out).to_pandas()
     assert table.columns.tolist() == ["row", "novelty", "component_0", "component_1", "component_2"]
     np.testing.assert_array_equal(table["row"], np.arange(600))
@@ -91,7 +105,7 @@ def test_fit_takes_rows_from_a_pipe(files, expected):
         result = shell("fit", "-", *SMALL, stdin=rows)
     assert result.returncode == 0, result.stderr
     assert fact(result.stdout, "rows") == "600"
-    assert fact(result.stdout, "kernel") == repr(expected.kernel_)
+    assert fact(result.stdout, "kernel") == f"{expected.kernel_.kernel!r}, columns as they are"
     assert result.stderr == ""
 
 
@@ -100,7 +114,7 @@ def test_rows_of_a_pipe_are_projected_as_they_are_learned(files, X):
     text = (files / "plain.csv").read_bytes()
     result = run("fit", "-", *SMALL, "--chunk-rows", 100, "--save", out, stdin=text)
     assert result.exit_code == 0, result.stderr
-    model = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128)
+    model = small_model()
     novelty = [model.partial_fit(part).novelty(part) for part in np.split(X, 6)]
     np.testing.assert_allclose(
         parquet.read_table(out)["novelty"].to_numpy(), np.concatenate(novelty), rtol=1e-9, atol=1e-14
@@ -155,7 +169,9 @@ def test_the_command_offers_every_parameter_of_the_model(files):
 
 def test_the_command_has_the_defaults_of_the_model(files):
     assert run("fit", files / "x.npy", "--model", files / "m.npz").exit_code == 0
-    assert load(files / "m.npz").get_params(deep=False) == StreamingKernelPCA(kernel=RBF()).get_params(deep=False)
+    assert load(files / "m.npz").get_params(deep=False) == StreamingKernelPCA(kernel=RBF().in_units("auto")).get_params(
+        deep=False
+    )
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -179,13 +195,14 @@ def test_score_finds_the_rows_unlike_those_learned(files, X):
     assert result.exit_code == 0, result.stderr
     assert fact(result.stdout, "area under ROC curve") == "1.000"
     assert fact(result.stdout, "average precision") == "1.000 (chance 0.100)"
-    rows = re.findall(r"^ +(\d+) +[\d.e-]+$", result.stdout, re.MULTILINE)
+    rows = re.findall(r"^ +(\d+) +[\d.e-]+  +\d \d+%", result.stdout.partition("Most novel rows")[2], re.MULTILINE)
     assert sorted(map(int, rows)) == list(range(20))
     table = csv.read_csv(out).to_pandas()
     np.testing.assert_array_equal(table["label"], np.arange(200) < 20)
-    model = StreamingKernelPCA(3, max_atoms=20, block_size=64, refit_every=128)
-    novelty = model.partial_fit(X[:400]).refit().novelty(strange)
-    np.testing.assert_allclose(table["novelty"], novelty, rtol=1e-9, atol=1e-14)
+    _, record = watched(np.concatenate([X[:400], strange]), 400)
+    np.testing.assert_allclose(table["novelty"], record.novelty, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(table["threshold"], record.threshold, rtol=1e-9)
+    np.testing.assert_array_equal(table["alarm"], record.is_alarm)
 
 
 @pytest.mark.parametrize("train_has_labels", [True, False])
@@ -494,8 +511,8 @@ def test_a_saved_model_scores_and_projects(files, model, expected, X):
 
 def test_score_prints_what_it_found_before_the_model(files, model):
     output = run("score", files / "x.npy", "--model", model).stdout
-    assert output.startswith("Novelty of ")
-    assert output.index("Most novel rows") < output.index("Learned") < output.index("Components")
+    places = [output.index(title) for title in ("Most novel rows", "Novelty of ", "Learned", "Components")]
+    assert places == sorted(places)
 
 
 def test_json_output_is_one_object(files, model):
