@@ -2,7 +2,6 @@
 
 import copy
 import io
-import math
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from streamkpca.errors import CheckpointError, not_fitted
 from streamkpca.estimators._params import argument_reader, constructor_parameters
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
-from streamkpca.stream.calibration import calibrate
+from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import Stream, StreamCell, merged_streams
@@ -538,7 +537,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         A split-conformal level [1]_ of the scores that rows of the stream have for a model that has not seen them:
         sampled rows that the atoms were not chosen from, and rows that came after the last refit. While there are too
-        few, in streams of up to some 12,000 rows with 256 atoms, rows are learned again without an eighth of them,
+        few, in streams of up to some 20,000 rows with 256 atoms, rows are learned again without an eighth of them,
         which is then scored; that takes up to eight times as long as learning them once, and less from 512 rows on.
 
         If the rows to come are exchangeable with those of the stream, a share `quantile` of them stays below, up to
@@ -563,8 +562,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
         stream, settings = self._require_sample("novelty_threshold")
-        # The least number of rows of which one may be expected above the threshold.
-        return upper_quantile(*calibrate(stream, settings, math.ceil(1.0 / (1.0 - share))), share)
+        return upper_quantile(*calibrate(stream, settings, rows_for_level(share)), share)
 
     # Fitted attributes of a stream
 

@@ -18,7 +18,7 @@ from streamkpca.kernels import RBF, Kernel
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
-from streamkpca.stream.calibration import held_out_runs
+from streamkpca.stream.calibration import held_out_runs, rows_for_level
 from streamkpca.stream.state import Stream
 
 Array = npt.NDArray[np.float64]
@@ -213,6 +213,7 @@ class Monitor:
                     f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
         self.learn, self.accept_after, self.max_gap = learn, accept_after, max_gap
+        self._check_learns(where)
 
     def __setattr__(self, name: str, value: Any) -> None:
         where = "Monitor"
@@ -225,11 +226,6 @@ class Monitor:
             )
         if name == "learn":
             value = check_choice(name, value, choices=_LEARN, where=where)
-            if value == "none" and self.model._stream is None:
-                raise ValueError(
-                    f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call "
-                    "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
-                )
         elif name == "accept_after":
             value = check_integer(name, value, least=_CHUNK, where=where)
         elif name == "max_gap" and value is not None:
@@ -277,6 +273,7 @@ class Monitor:
         """
         where = "Monitor.update"
         with self.model._cell.write_lock.held:
+            self._check_learns(where)
             state, stream, last_time = self._state, self.model._stream, self._last_time
             # Rows that fill no block are appended to a stream in place.
             pending = None if stream is None else stream.pending
@@ -752,7 +749,7 @@ class Monitor:
         if self.learn != "none":
             self.model.refit()
         settings = self.model._settings("Monitor")
-        runs = held_out_runs(self.model._require_stream("update"), settings, math.ceil(1.0 / (1.0 - self.quantile)))
+        runs = held_out_runs(self.model._require_stream("update"), settings, rows_for_level(self.quantile))
         smoothed = [smoothed_run(scores, self.smoothing, None) for scores in runs]
         if not runs:
             return state
@@ -828,6 +825,14 @@ class Monitor:
             breaks = np.diff(times, prepend=first) > self.max_gap
         self._last_time = float(times[-1])
         return breaks
+
+    def _check_learns(self, where: str) -> None:
+        """Refuse to score without a model that has learned or will learn rows."""
+        if self.learn == "none" and self.model._stream is None:
+            raise ValueError(
+                f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
+                "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
+            )
 
     def _fitted(self, request: str) -> MonitorState:
         if self._state is None:

@@ -214,7 +214,9 @@ class Summary:
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         moves_atoms = moves_atoms and can_move(self.basis.kernel)
         pace = MOVING_PACE if moves_atoms else ROWS_PACE
-        if not self._is_worth_searching(block, max_atoms, tolerance * variation, pace):
+        # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
+        is_explained = tolerance > 0.0 and block.unexplained <= tolerance * variation
+        if is_explained or not self._is_worth_searching(block, max_atoms, pace):
             self._record(block, times[0])
             return
         n_atoms = self.basis.size
@@ -286,7 +288,7 @@ class Summary:
         O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
         """
         basis, sample = self.basis, self.selection_sample.sorted()
-        if not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * max(basis.size, 1):
+        if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
             return
         self._solve_pending_sums()
         self.selection_sample = sample
@@ -449,9 +451,8 @@ class Summary:
             self.schedule = self.schedule.reset_after_drift(int(self._n_rows_counting() / 2.0 / len(block.rows)))
         self.trend = trend
 
-    def _is_worth_searching(self, block: Block, max_atoms: int | None, tolerated: float, pace: Pace) -> bool:
-        # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
-        if not block.weights.any() or (tolerated > 0.0 and block.unexplained <= tolerated):
+    def _is_worth_searching(self, block: Block, max_atoms: int | None, pace: Pace) -> bool:
+        if not block.weights.any():
             return False
         if max_atoms is None or self.schedule.is_due(block, self.n_rows, pace):
             return True

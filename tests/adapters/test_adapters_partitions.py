@@ -87,7 +87,7 @@ def test_the_result_has_the_given_parameters_and_learns_on():
 
 def test_invalid_arguments_are_refused():
     model = StreamingKernelPCA()
-    with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='spread'\)"):
+    with pytest.raises(ValueError, match=r"template_of expected rows that settle the scale of RBF\(gamma='contrast'\)"):
         partitions.template_of(model)
     template = partitions.template_of(model, X)
     nothing = partitions.summarise(template, [])

@@ -367,7 +367,7 @@ def test_atoms_move_and_leave_less(kernel):
     assert np.isfinite(moved.reconstruction_error(fresh)).all()
 
 
-def test_a_stream_settles_on_its_first_block_whatever_the_cuts():
+def test_a_stream_settles_the_same_whatever_the_cuts():
     X = rows_of(0, 300)
     first, second = (
         StreamingKernelPCA(2, kernel=RBF().in_units("whitened"), block_size=64, random_state=0) for _ in range(2)
@@ -375,7 +375,8 @@ def test_a_stream_settles_on_its_first_block_whatever_the_cuts():
     first.partial_fit(X)
     for start in range(0, 300, 7):
         second.partial_fit(X[start : start + 7])
-    assert first.kernel_ == second.kernel_ == RBF().in_units("whitened").settled(X[:64])
+    assert first.kernel_ == second.kernel_
+    assert RBF().in_units("whitened").settled(X[:256]).is_near(first.kernel_)
     np.testing.assert_array_equal(first.transform(X), second.transform(X))
 
 
