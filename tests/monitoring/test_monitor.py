@@ -231,8 +231,10 @@ def test_parameters_that_scores_were_made_with_cannot_change() -> None:
         monitor.accept_after = 1
     with pytest.raises(ValueError, match="max_gap"):
         monitor.max_gap = -1.0
+    monitor.learn = "none"
     with pytest.raises(ValueError, match="needs a model that has learned"):
-        monitor.learn = "none"
+        monitor.update(normal_rows(200))
+    monitor.learn = "normal"
     monitor.update(normal_rows(200))
     monitor.learn, monitor.accept_after, monitor.max_gap = "none", 50, 3.0
     data = monitor.model.to_bytes()
