@@ -208,6 +208,11 @@ class Reservoir:
         """Return the rows from position `start` of the stream on, in the order of the draws."""
         return self._drawn.at(self.positions >= start)
 
+    def in_stream_order(self) -> tuple[Array, Array, Positions]:
+        """Return the rows, `inclusion_weights` and positions in the order of the stream."""
+        order = np.argsort(self.positions)
+        return self.rows[order], self.inclusion_weights()[order], self.positions[order]
+
     def inclusion_weights(self) -> Array:
         """Return the weight that each row stands for in estimates of sums over the stream, shape (k,).
 

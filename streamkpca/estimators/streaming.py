@@ -561,7 +561,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         0.94
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
-        stream, settings = self._require_sample("novelty_threshold")
+        stream, settings, _ = self._require_sample("novelty_threshold")
         return upper_quantile(*calibrate(stream, settings, rows_for_level(share)), share)
 
     # Fitted attributes of a stream
@@ -889,21 +889,22 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
         """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
-        stream, settings = self._require_sample(request)
-        return stream.answering(settings), *stream.sampled(settings)
+        stream, settings, sample = self._require_sample(request)
+        return stream.answering(settings), *sample
 
-    def _require_sample(self, request: str) -> tuple[Stream, StreamSettings]:
-        """Return the stream and its settings, if there is a random sample."""
+    def _require_sample(self, request: str) -> tuple[Stream, StreamSettings, tuple[Reservoir, RowSums]]:
+        """Return the stream, its settings, and what it sampled, which must not be nothing."""
         where = f"{type(self).__name__}.{request}"
         stream, settings = self._require_stream(request), self._settings(where)
-        reservoir, _ = stream.sampled(settings)
+        sample = stream.sampled(settings)
+        reservoir = sample[0]
         if not len(reservoir):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(
                 f"{where}: expected a random sample of the stream but there is none: {reason}; "
                 "start a stream with reservoir_size=512, and rows of positive weight"
             )
-        return stream, settings
+        return stream, settings, sample
 
     def _open_share(self, method: str, name: str, value: Any) -> float:
         where = f"{type(self).__name__}.{method}"

@@ -463,10 +463,8 @@ class Stream:
         if self.settling is not None and self.settling.n_rows:
             rows, weights = self.settling.rows, self.settling.weights
         elif self.summary is not None:
-            sample = self.summary.selection_sample.sorted()
             # Neighbours in the stream are held out together.
-            order = np.argsort(sample.positions)
-            rows, weights = sample.rows[order], sample.inclusion_weights()[order]
+            rows, weights, _ = self.summary.selection_sample.in_stream_order()
         if not weights.any():
             rows, weights = np.zeros((1, self.n_features)), np.ones(1)
         return self._settled_kernel().width_scores(rows, _within_range(weights))
@@ -488,12 +486,11 @@ class Stream:
         positions = self.n_rows - pending.n_rows + np.arange(pending.n_rows)
         if summary is None:
             return pending.rows, pending.weights, positions
-        sample = summary.selection_sample
-        order = np.argsort(sample.positions)
+        rows, weights, sampled = summary.selection_sample.in_stream_order()
         return (
-            np.concatenate([sample.rows[order], pending.rows]),
-            np.concatenate([sample.inclusion_weights()[order], pending.weights]),
-            np.concatenate([sample.positions[order], positions]),
+            np.concatenate([rows, pending.rows]),
+            np.concatenate([weights, pending.weights]),
+            np.concatenate([sampled, positions]),
         )
 
     @property
