@@ -17,6 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 DEPENDENT = 1e-10
+SAME_GAIN = 1e-6
 PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.5, 0.25, 1024, 0.05
 MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
 MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 512, 1024, 128
@@ -91,6 +92,12 @@ def residual_gram(kernel: Function, atoms: Array, rows: Array) -> Array:
 def gain(column: Array, j: int, weights: Array) -> float:
     """Energy that row j would explain of its block, given the row's column of the residual Gram matrix."""
     return float(sum(a * r**2 / column[j] for a, r in zip(weights, column, strict=True)))
+
+
+def farthest_of_best(gains: dict[int, float], R: Array) -> int:
+    """Of the rows that gain most, up to a millionth, the one farthest from the span."""
+    most = max(gains.values())
+    return max((j for j in gains if gains[j] >= most - SAME_GAIN * abs(most)), key=lambda j: R[j, j])
 
 
 def cautious_gain(products: Array, pivot: float, weights: Array, share: float) -> float:
@@ -493,7 +500,7 @@ class NaiveStream:
             gains = {j: gain(R[:, j], j, a) for j in self.candidates(R, block, joined)}
             if not gains:
                 return joined
-            joined.append(self.atom(block[max(gains, key=lambda j: gains[j])]))
+            joined.append(self.atom(block[farthest_of_best(gains, R)]))
 
     def fill(self, block: range, max_atoms: int) -> list[Atom]:
         """Choose rows that are worth an atom below the budget."""
@@ -508,7 +515,7 @@ class NaiveStream:
                 else gain(R[:, j], j, a)
                 for j in self.candidates(R, block, joined)
             }
-            best = max(gains, key=lambda j: gains[j], default=None)
+            best = farthest_of_best(gains, R) if gains else None
             if best is None or gains[best] <= 0.0:
                 break
             if atoms and gains[best] <= least_gain:

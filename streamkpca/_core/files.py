@@ -31,7 +31,7 @@ def write_durably(path: str | os.PathLike[str], write: Callable[[IO[bytes]], obj
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}{TEMPORARY}")
     try:
-        with temporary.open("xb") as file:
+        with temporary.open("x+b") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -310,6 +310,10 @@ def refit(
     # A row of kernel values times L^-T is its coordinates, so L^-T axes are coefficients over the atoms.
     projection = solve_transposed(factor, spectrum.axes.T).T
     signs = _signs(kernel, active_atoms, projection, previous)
+    shares = spectrum.explained_variance_ratio
+    if kernel.is_positive_definite:
+        # Parts of a whole, except for rounding: that of many small eigenvalues can exceed that of their sum.
+        shares = shares / max(1.0, float(shares.sum()))
     axes, projection = spectrum.axes * signs, projection * signs
     return Snapshot(
         kernel=kernel,
@@ -327,7 +331,7 @@ def refit(
         offset=spectrum.mean @ axes,
         eigenvalues=spectrum.eigenvalues,
         eigenvalue_bounds=eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
-        explained_variance_ratio=spectrum.explained_variance_ratio,
+        explained_variance_ratio=shares,
         noise_variance=noise_variance,
         total_weight=moments.total_weight,
         unexplained_energy_ratio=max(moments.losses.total, 0.0) / moments.energy if moments.energy > 0.0 else 0.0,

@@ -64,11 +64,14 @@ def total_variance(moments: Moments, *, center: bool) -> float:
     """Return the variance of the rows in the whole feature space, including what projections lost.
 
     The divisor is that of `principal_axes`. Only the recorded part of the mean is known, so with energy lost this is an
-    estimate.
+    estimate. Losses that may be rounding count as none: where one row has nearly all the weight, they would exceed the
+    variance.
     """
     divisor = covariance_divisor(moments, center=center)
-    mean_energy = moments.first @ moments.mean if center else 0.0
-    return max((moments.energy - float(mean_energy)) / divisor, 0.0) if divisor else 0.0
+    if divisor == 0.0:
+        return 0.0
+    lost = moments.losses.total if abs(moments.losses.total) > moments.losses.rounding else 0.0
+    return max((_recorded_variance(moments, center=center) + lost) / divisor, 0.0)
 
 
 def principal_axes(moments: Moments, n_components: int | float, *, center: bool, variance: float) -> Spectrum:
@@ -91,7 +94,9 @@ def principal_axes(moments: Moments, n_components: int | float, *, center: bool,
         return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)
     covariance = (moments.second - moments.total_weight * np.outer(mean, mean)) / divisor
     eigenvalues, axes = leading_eigenpairs(covariance, m if isinstance(n_components, float) else n_components)
-    rank = int(np.count_nonzero(eigenvalues > RANK_TOLERANCE * abs(moments.mean_energy)))
+    # The sums are known to this share of the energy, and dividing by less than the weight magnifies that.
+    rounding = RANK_TOLERANCE * abs(moments.energy) / divisor
+    rank = int(np.count_nonzero(eigenvalues > rounding))
     rank = wanted_axes(eigenvalues, rank, n_components, variance)
     eigenvalues, axes = _padded(eigenvalues[:rank], axes[:, :rank], n_components)
     return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)

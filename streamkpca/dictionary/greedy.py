@@ -9,6 +9,7 @@ import numpy.typing as npt
 from streamkpca._core.linalg import LEAST_PIVOT
 from streamkpca.dictionary._loops import add_rank_one
 from streamkpca.dictionary.basis import check_energy
+from streamkpca.dictionary.selection import largest_gain
 from streamkpca.kernels import Kernel
 
 Array = npt.NDArray[np.float64]
@@ -162,7 +163,7 @@ class _Pool:
         gains = self._pursuit.gains(self._squares, self._positions)
         if not len(gains) or not gains.max() > 0.0:
             return None
-        return int(self._positions[np.argmax(gains)])
+        return int(self._positions[largest_gain(gains, self._pursuit.residual[self._positions])])
 
     def deflate(self, along: Array) -> None:
         self._add(-along[self._positions], along)
@@ -185,7 +186,7 @@ class _EveryRow:
 
     def best(self) -> int | None:
         gains = self._pursuit.gains(self._squares, slice(None))
-        return int(np.argmax(gains)) if gains.max() > 0.0 else None
+        return largest_gain(gains, self._pursuit.residual) if gains.max() > 0.0 else None
 
     def deflate(self, along: Array) -> None:
         del along

@@ -30,6 +30,10 @@ Positions = npt.NDArray[np.int64]
 # Losses and gains below this share of k(x, x) are rounding.
 _NEGLIGIBLE = 1e-12
 
+# Gains that differ by less than this share are equal. Where the kernel has few dimensions, those of rows close to the
+# span are known to some of their digits only.
+_SAME_GAIN = 1e-6
+
 # Sampled rows projected at a time, which limits the memory used beside the sums.
 _SAMPLED_ROWS_AT_ONCE = 1024
 
@@ -249,6 +253,17 @@ def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
 _LEAST_SHARE = 1e-150
 
 
+def largest_gain(gains: Array, residual: Array) -> int:
+    """Return the position of the largest gain (s,); of equal ones, that of the row farthest from the span.
+
+    Where one dimension is left, all rows gain the same, and a row close to the span would make a factor that loses
+    digits: three atoms of 600 normal rows had a linear kernel matrix of condition 4e9, instead of 8.
+    """
+    highest = float(gains.max())
+    tied = np.flatnonzero(gains >= highest - _SAME_GAIN * abs(highest))
+    return int(tied[np.argmax(residual[tied])])
+
+
 class ResidualGram:
     """Gram matrix R = k(X, X) - C C^T of what a block's rows have outside the span.
 
@@ -334,7 +349,7 @@ class ResidualGram:
         Rows found dependent are struck out of `gains` (B,).
         """
         while True:
-            row = int(np.argmax(gains))
+            row = largest_gain(gains, self.residual)
             if gains[row] == -np.inf or self._is_independent(row):
                 return row, float(gains[row])
             self._free[row] = False

@@ -6,25 +6,31 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from dataclasses import fields
+from difflib import get_close_matches
+from functools import cache, wraps
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels.registry import KERNELS
 
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
+
+Init = TypeVar("Init", bound=Callable[..., None])
 
 KINDS = ("default", "pandas", "polars")
 
 
 @cache
-def constructor_parameters(kind: type) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class's constructor by name."""
-    signature = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
+def constructor_parameters(kind: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class's constructor, or of the constructor itself, by name."""
+    init = kind.__init__ if isinstance(kind, type) else kind  # type: ignore[misc]
+    signature = inspect.signature(init).parameters
     return MappingProxyType({name: parameter for name, parameter in signature.items() if name != "self"})
 
 
@@ -50,13 +56,39 @@ def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -
     for name, value in params.items():
         whole, _, path = name.partition("__")
         if whole not in known:
-            raise ValueError(f"{where}: {name!r} is not a parameter; the parameters are {', '.join(known)}")
+            given = params.get("kernel", getattr(estimator, "kernel", None))
+            raise ValueError(f"{where}: {advice_on(name, value, known, given)}")
         if path:
             kernel = own.get(whole, getattr(estimator, whole))
             if not isinstance(kernel, Kernel) and not (whole == "kernel" and isinstance(kernel, str)):
                 raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have them")
             own[whole] = kernel_from(kernel, where=where).with_parameter(path, value, where=where)
     return own
+
+
+def explaining_unknown_arguments(init: Init) -> Init:
+    """Decorate a constructor, so that its error for an unknown argument says what to write instead."""
+
+    @wraps(init)
+    def explained(self: Any, *args: Any, **arguments: Any) -> None:
+        known = constructor_parameters(init)
+        for name, value in arguments.items():
+            if name not in known:
+                raise TypeError(f"{type(self).__name__}: {advice_on(name, value, known, arguments.get('kernel'))}")
+        init(self, *args, **arguments)
+
+    return explained  # type: ignore[return-value]
+
+
+def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> str:
+    """Say that a name is not a parameter, and what may be meant: a kernel's parameter, or a similar name."""
+    given = KERNELS.get(kernel) if isinstance(kernel, str) else type(kernel)
+    for kind in (given, KERNELS["rbf"], *KERNELS.values()):
+        if kind is not None and kind in KERNELS.values() and name in (field.name for field in fields(kind)):  # type: ignore[arg-type]
+            return f"{name!r} is a parameter of kernels; pass it within one: kernel={kind.__name__}({name}={value!r})"
+    similar = get_close_matches(name, known, n=1)
+    meant = f"did you mean {similar[0]!r}? " if similar else ""
+    return f"{name!r} is not a parameter; {meant}the parameters are {', '.join(known)}"
 
 
 def html_table(estimator: Any) -> str:

@@ -15,6 +15,7 @@ from streamkpca.dictionary.greedy import Criterion, Pursuit
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
+from streamkpca.estimators._params import explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel, kernel_from
 
@@ -100,6 +101,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
     (3, True)
     """
 
+    @explaining_unknown_arguments
     def __init__(
         self,
         n_components: int | float = 10,

@@ -19,6 +19,7 @@ from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
 from streamkpca.estimators._base import Estimator
+from streamkpca.estimators._params import explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import some_of
 from streamkpca.kernels import Kernel, kernel_from
 
@@ -179,6 +180,7 @@ class KernelPCA(Estimator):
     True
     """
 
+    @explaining_unknown_arguments
     def __init__(self, n_components: int | float = 10, *, kernel: Kernel | str = "rbf", center: bool = True) -> None:
         self.n_components = n_components
         self.kernel = kernel

@@ -12,6 +12,7 @@ from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
+from streamkpca.estimators._params import explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel, kernel_from
 
@@ -109,6 +110,7 @@ class SparseKernelPCA(SnapshotEstimator):
     (True, True)
     """
 
+    @explaining_unknown_arguments
     def __init__(
         self,
         n_components: int | float = 10,

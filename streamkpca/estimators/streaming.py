@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import write_durably
+from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names, without_bad_rows
@@ -19,7 +20,7 @@ from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted
-from streamkpca.estimators._params import argument_reader, constructor_parameters
+from streamkpca.estimators._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
 from streamkpca.stream.calibration import calibrate, rows_for_level
@@ -185,6 +186,7 @@ class StreamingKernelPCA(SnapshotEstimator):
     # The checked settings of the present parameters; None if one was set since they were checked.
     _checked: StreamSettings | None = None
 
+    @explaining_unknown_arguments
     def __init__(
         self,
         n_components: int | float = 10,
@@ -698,9 +700,14 @@ class StreamingKernelPCA(SnapshotEstimator):
             The disk is full, the folder is read-only, ...; the file is then the old one or the complete new one.
         TypeError, ValueError
             JSON cannot express `extra`, or a parameter is invalid.
+        CheckpointError
+            What was written could not be loaded again; the file is then the old one.
 
         Notes
         -----
+        Before the new file replaces the old one, it is read and checked as `load` does. That takes O(m^3) time, and as
+        much memory as the file is long.
+
         The file is an uncompressed npz archive, numpy's own format, with parameters and counters in a JSON member. A
         loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
         Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
@@ -716,10 +723,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         ...     load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
-        write_durably(path, self._writer("save", extra))
+        self._save(path, extra)
 
     def to_bytes(self, extra: Any = None) -> bytes:
-        """Return the bytes that `save` would write.
+        """Return the bytes that `save` would write, without its check that they can be loaded.
 
         Parameters
         ----------
@@ -830,18 +837,48 @@ class StreamingKernelPCA(SnapshotEstimator):
         parameters, stream = self.get_params(deep=False), self._stream
         return lambda file: write_checkpoint(file, parameters, stream, extra, where)
 
+    def _save(
+        self, path: str | os.PathLike[str], extra: Any, check: Callable[[Self], object] = lambda loaded: None
+    ) -> None:
+        """Replace a file by one that was loaded again, and whose model passes a further `check`."""
+        write = self._writer("save", extra)
+        stream, kernel = self._stream, self.kernel
+        if stream is not None and not stream.kernel.is_compiled:
+            # The file lacks the functions of the caller, so a reader must pass the kernel.
+            kernel = stream.settled_kernel()
+        known = kernel if isinstance(kernel, Kernel) else None
+
+        def write_and_verify(file: IO[bytes]) -> None:
+            write(file)
+            try:
+                check(self._restored(file, known))
+            except CheckpointError as error:
+                raise CheckpointError(
+                    f"{type(self).__name__}.save: {os.fspath(path)!s} could not be loaded again ({error}), so nothing "
+                    "was saved; please report this"
+                ) from None
+
+        write_durably(path, write_and_verify)
+
+    @classmethod
+    def _restored(cls, file: IO[bytes], kernel: Kernel | None) -> Self:
+        """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
+        parameters, stream, extra = read_checkpoint(file, lambda given: cls(**given)._settings(cls.__name__), kernel)
+        model = cls(**parameters)
+        model._stream, model.extra_ = stream, extra
+        return model
+
     @classmethod
     def _read(cls, file: IO[bytes], where: str, kernel: Kernel | None) -> Self:
         if kernel is not None and not (isinstance(kernel, Kernel) and kernel.is_settled):
             raise TypeError(f"{where}: expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
         try:
-            parameters, stream, extra = read_checkpoint(
-                file, lambda given: cls(**given)._settings(cls.__name__), kernel
-            )
+            model = cls._restored(file, kernel)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {error}") from None
-        model = cls(**parameters)
-        model._stream, model.extra_ = stream, extra
+        if model._stream is not None and model._stream.published is not None:
+            with one_blas_thread(), np.errstate(all="ignore"):
+                model._stream.published.ready()
         return model
 
     # The stream and its settings

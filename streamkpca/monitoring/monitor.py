@@ -413,7 +413,8 @@ class Monitor:
         1000
         """
         with self.model._cell.write_lock.held:
-            self.model.save(path, {"monitor": self._record(), "extra": extra})
+            extra = {"monitor": self._record(), "extra": extra}
+            self.model._save(path, extra, lambda model: self._restored(model, "its monitor"))
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write.

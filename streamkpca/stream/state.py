@@ -330,7 +330,7 @@ class Stream:
             self.check_range(other.pending.rows, other.pending.weights)
             self._take(other.pending.rows, other.pending.weights, settings, publish=False)
             return
-        kernel = (self if self.summary else other)._settled_kernel()
+        kernel = (self if self.summary else other).settled_kernel()
         self.settling = None
         summary = self.completed(settings, kernel)
         summary.merge(other.completed(other_settings, kernel))
@@ -395,7 +395,7 @@ class Stream:
         if self.summary is not None:
             return self.summary.copy()
         return Summary(
-            kernel or self._settled_kernel(),
+            kernel or self.settled_kernel(),
             self.n_features,
             max_atoms=settings.max_atoms,
             reservoir_size=self.reservoir_size,
@@ -404,7 +404,7 @@ class Stream:
             dtype=self.dtype,
         )
 
-    def _settled_kernel(self) -> Kernel:
+    def settled_kernel(self) -> Kernel:
         """Return the kernel with its scale as it is now; before the first full block, settled on the pending rows."""
         return self.summary.basis.kernel if self.summary else self.settled_on(self.pending.rows, self.pending.weights)
 
@@ -443,13 +443,10 @@ class Stream:
         try:
             return refit(*known, settings.refit, sample, self.scheduled).ready()
         except SparsityError as error:
-            # A stream must not stop here: the last axes stay, or if there are none, all atoms are active.
-            kept = "all atoms are used" if self.scheduled is None else "the last axes stay"
-            warnings.warn(f"{error}; until then {kept}", SparsityWarning, stacklevel=4)
-            if self.scheduled is not None:
-                return self.scheduled.ready()
+            # A stream must not stop here, and the last axes may be those of a much older stream.
+            warnings.warn(f"{error}; until then all atoms are active", SparsityWarning, stacklevel=4)
             everything = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
-            return refit(*known, everything, sample).ready()
+            return refit(*known, everything, sample, self.scheduled).ready()
 
     # Answers to readers, which do not change the stream
 
@@ -467,7 +464,7 @@ class Stream:
             rows, weights, _ = self.summary.selection_sample.in_stream_order()
         if not weights.any():
             rows, weights = np.zeros((1, self.n_features)), np.ones(1)
-        return self._settled_kernel().width_scores(rows, _within_range(weights))
+        return self.settled_kernel().width_scores(rows, _within_range(weights))
 
     def refit_input(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
         """Return what a refit starts from: a summary of all rows, and its atoms."""

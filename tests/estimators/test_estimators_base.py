@@ -85,8 +85,8 @@ def test_set_params_sets_and_returns_the_model(model):
 
 
 def test_an_unknown_parameter_sets_nothing_and_lists_the_known(model):
-    with pytest.raises(ValueError, match=r"set_params: 'gamma' is not a parameter; the parameters are n_components, "):
-        model.set_params(n_components=1, gamma=2.0)
+    with pytest.raises(ValueError, match=r"set_params: 'colour' is not a parameter; the parameters are n_components, "):
+        model.set_params(n_components=1, colour=2.0)
     assert model.n_components == 3
 
 

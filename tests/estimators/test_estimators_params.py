@@ -47,7 +47,7 @@ def test_a_kernel_and_its_parameters_can_be_set_at_once_and_by_name():
         (
             {"gamma": 1.0},
             ValueError,
-            r"KernelPCA\.set_params: 'gamma' is not a parameter; the parameters are n_components",
+            r"KernelPCA\.set_params: 'gamma' is a parameter of kernels; pass it within one: kernel=RBF\(gamma=1\.0\)",
         ),
         ({"kernel__degree": 2}, ValueError, r"set_params: the kernel RBF.* has no parameter 'degree'; it has gamma"),
         ({"kernel__gamma__x": 2}, ValueError, "has no parameter 'gamma__x'"),
@@ -62,6 +62,26 @@ def test_nothing_is_set_where_anything_is_wrong(params, error, message):
     with pytest.raises(error, match=message):
         model.set_params(n_components=3, **params)
     assert model.get_params(deep=False) == {"n_components": 5, "kernel": RBF(0.5), "center": True}
+
+
+@pytest.mark.parametrize("kind", [KernelPCA, SparseKernelPCA, ApproximateKernelPCA, StreamingKernelPCA])
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ({"gamma": 0.1}, r"pass it within one: kernel=RBF\(gamma=0\.1\)"),
+        ({"kernel": "poly", "gamma": 0.1}, r"kernel=Polynomial\(gamma=0\.1\)"),
+        ({"kernel": Matern(2.5), "length_scale": 3.0}, r"kernel=Matern\(length_scale=3\.0\)"),
+        ({"kernel": 2.0 * Linear(), "degree": 2}, r"kernel=Polynomial\(degree=2\)"),
+        (
+            {"n_component": 3},
+            r"'n_component' is not a parameter; did you mean 'n_components'\? the parameters are ",
+        ),
+        ({"eigen_solver": "auto"}, "'eigen_solver' is not a parameter; the parameters are n_components, kernel, "),
+    ],
+)
+def test_unknown_arguments_are_refused_with_what_to_write_instead(kind, arguments, advice):
+    with pytest.raises(TypeError, match=f"^{kind.__name__}: .*{advice}"):
+        kind(**arguments)
 
 
 def test_functions_of_the_caller_are_replaced_like_other_parameters():

@@ -170,15 +170,18 @@ def test_the_kernel_is_settled_on_the_first_block():
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():
     impossible = settings_of(noise_variance=50.0)
-    with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then all atoms are used"):
+    with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then all atoms are active"):
         first = stream_of(8, impossible)
     assert first.scheduled.weights.tolist() == [1.0] * len(first.scheduled.atoms)
     stream = stream_of(40)
-    last = stream.scheduled
-    with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then the last axes stay"):
+    with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then all atoms are active"):
         stream = stream.learned(ROWS[40:80], WEIGHTS[40:80], impossible)
-    assert stream.scheduled is last
     assert stream.n_rows == 80
+    # The axes are of all rows so far, not of those at the last refit that found weights.
+    assert stream.scheduled.weights.tolist() == [1.0] * len(stream.scheduled.atoms)
+    assert stream.scheduled.total_weight == pytest.approx(WEIGHTS[:80].sum())
+    with pytest.warns(SparsityWarning, match="all atoms are active"):
+        assert stream.refitted(impossible).published.total_weight == pytest.approx(WEIGHTS[:80].sum())
 
 
 def test_what_is_published_is_ready_for_single_rows(monkeypatch):

@@ -104,8 +104,6 @@ def read_checkpoint(
     if stream is not None:
         with one_blas_thread(), np.errstate(all="ignore"):
             check_stream(stream)
-            if stream.published is not None:
-                stream.published.ready()
     return parameters, stream, header.value("extra")
 
 
