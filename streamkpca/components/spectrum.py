@@ -70,7 +70,9 @@ def total_variance(moments: Moments, *, center: bool) -> float:
     divisor = covariance_divisor(moments, center=center)
     if divisor == 0.0:
         return 0.0
-    lost = moments.losses.total if abs(moments.losses.total) > moments.losses.rounding else 0.0
+    lost = moments.losses.total
+    if abs(lost) <= max(moments.losses.rounding, RANK_TOLERANCE * abs(moments.energy)):
+        lost = 0.0
     return max((_recorded_variance(moments, center=center) + lost) / divisor, 0.0)
 
 

@@ -414,7 +414,7 @@ class Monitor:
         """
         with self.model._cell.write_lock.held:
             extra = {"monitor": self._record(), "extra": extra}
-            self.model._save(path, extra, lambda model: self._restored(model, "its monitor"))
+            self.model._save(path, extra, lambda model: self._restored(model, "monitor"))
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write.

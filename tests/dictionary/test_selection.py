@@ -63,6 +63,20 @@ def test_tolerance_zero_takes_the_largest_pivot_first(seed, m, b):
         assert left[row] >= left.max() - 1e-6
 
 
+def test_of_candidates_that_gain_the_same_the_farthest_is_chosen():
+    # In the last dimension of a linear kernel every row explains all that is left.
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    basis = Basis(Linear(), 3)
+    choice = choose_by_tolerance(basis, basis.project(rows), np.ones(400), 1e-3)
+    basis.extend(rows[choice.admitted])
+    assert basis.size == 3
+    assert np.linalg.cond(basis.factor) < 10.0
+    gains = np.array([1.0, 3.0, 3.0 * (1.0 + 1e-9), 3.0, -np.inf])
+    assert selection.largest_gain(gains, np.array([9.0, 1.0, 0.5, 2.0, 9.0])) == 3
+    assert selection.largest_gain(-gains[:4], np.ones(4)) == 0
+    assert selection.largest_gain(np.array([1.0, 1.1]), np.array([5.0, 1.0])) == 1
+
+
 def test_a_kernel_of_finite_rank_needs_as_many_atoms_as_its_rank():
     scene = Scene(1, 0, 40, kernel=Polynomial(2, gamma=1.0))
     assert len(choose_by_tolerance(scene.basis, scene.block, scene.weights, 0.0).admitted) == 10

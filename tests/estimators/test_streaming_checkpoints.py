@@ -3,6 +3,8 @@
 import copy
 import os
 import pickle
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
 
-from streamkpca import CheckpointError, StreamingKernelPCA, kernels, load
+from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels, load
+from streamkpca.monitoring import Monitor
 from streamkpca.stream.checkpoint.codec import VERSION
 
 Array = npt.NDArray[np.float64]
@@ -286,3 +289,81 @@ def test_atoms_of_older_files_move_if_they_may(atoms: Any) -> None:
 
 def test_the_format_is_the_newest_that_has_a_fixture() -> None:
     assert (Path(__file__).parents[1] / "checkpoints" / f"version-{VERSION}.npz").exists()
+
+
+def covariance_of(X: Array, weights: Array) -> npt.NDArray[Any]:
+    """Return the unbiased weighted covariance, from exact arithmetic."""
+    a, exact = [Fraction(w) for w in weights], [[Fraction(x) for x in row] for row in X]
+    total, d = sum(a), X.shape[1]
+    mean = [sum(w * row[j] for w, row in zip(a, exact, strict=True)) / total for j in range(d)]
+    around = [[x - m for x, m in zip(row, mean, strict=True)] for row in exact]
+    divisor = total - sum(w * w for w in a) / total
+    entries = [
+        [float(sum(w * row[i] * row[j] for w, row in zip(a, around, strict=True)) / divisor) for j in range(d)]
+        for i in range(d)
+    ]
+    return np.array(entries)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e4, 1e6, 1e8, 1e10, 1e12])
+@pytest.mark.parametrize("n_before", [40, 600])
+def test_a_row_that_weighs_more_than_all_others_leaves_shares_right(weight: float, n_before: int) -> None:
+    X = np.random.default_rng(int(np.log10(weight)) + n_before).normal(size=(n_before + 1, 3))
+    weights = np.append(np.ones(n_before), weight)
+    model = StreamingKernelPCA(5, kernel="linear", max_atoms=None).partial_fit(X, sample_weight=weights).refit()
+    exact = np.sort(np.linalg.eigvalsh(covariance_of(X, weights)))[::-1]
+    # Rounding of the sums, divided by what is left of the weight beside the heaviest row.
+    rounding = 1e-15 * weights @ (X * X).sum(axis=1) / n_before
+    np.testing.assert_allclose(model.eigenvalues_[:3], exact, rtol=1e-9, atol=10.0 * rounding)
+    assert not model.eigenvalues_[3:].any()
+    shares = model.explained_variance_ratio_
+    np.testing.assert_allclose(shares[:3], exact / exact.sum(), rtol=1e-9, atol=10.0 * rounding)
+    assert shares.sum() == pytest.approx(1.0, abs=1e-9 + 10.0 * rounding)
+    assert revived(model).to_bytes() == model.to_bytes()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_streams_that_are_all_but_forgotten_load_again(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(700, 3)) * 10.0 ** random.uniform(-3, 3)
+    kernel = ["linear", kernels.Polynomial(2), "rbf", "cosine", kernels.Matern(0.5)][seed % 5]
+    model = StreamingKernelPCA(5, kernel=kernel, max_atoms=[None, 8][seed % 2], half_life=[None, 0.05][seed // 15])
+    model.partial_fit(X[:600], sample_weight=10.0 ** random.uniform(-8, 8, 600))
+    model.forget(10.0 ** random.uniform(-14, -2)).partial_fit(X[600:]).refit()
+    shares = model.explained_variance_ratio_
+    assert ((shares >= 0.0) & (shares <= 1.0)).all()
+    assert shares.sum() <= 1.0 + 1e-9
+    model.save(tmp_path / "model.npz")
+    assert load(tmp_path / "model.npz").to_bytes() == model.to_bytes()
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    model = StreamingKernelPCA(2, max_atoms=10, block_size=64).partial_fit(ROWS)
+    model.save(path)
+    before = path.read_bytes()
+    stream = model._stream
+    assert stream is not None
+    assert stream.summary is not None
+    broken = model.partial_fit(ROWS)
+    assert broken._stream is not None
+    assert broken._stream.summary is not None
+    broken._stream.summary.n_rows += 1
+    with pytest.raises(CheckpointError, match=r"save: .*model\.npz could not be loaded again \(.*\), so no"):
+        broken.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.npz"]
+    checkpoints = Checkpointer(path)
+    with pytest.raises(CheckpointError, match="so nothing was saved"):
+        checkpoints.save(broken)
+    assert checkpoints.generations == []
+
+
+def test_a_monitor_that_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    monitor = Monitor()
+    monitor.update(ROWS)
+    assert monitor._state is not None
+    monitor._state = replace(monitor._state, n_young=-1)
+    with pytest.raises(CheckpointError, match=r"save: .* could not be loaded again \(monitor: its monitor makes"):
+        monitor.save(tmp_path / "monitor.npz")
+    assert os.listdir(tmp_path) == []
