@@ -1,10 +1,11 @@
-"""Claim: a checkpoint is written at the disk's speed, and read with all checks in a tenth of a second.
+"""Claim: a checkpoint is written at the disk's speed and then checked as a reader would, in a tenth of a second.
 
 A model of 512 atoms and 64 features is saved in turns with a plain file of the same bytes, written at once and synced
 to the disk. Then it is loaded in turns with reading the plain file.
 
-* **save** gathers the state, computes checksums, writes, and syncs file and folder to the disk before the file replaces
-  the old one; **write** is the plain file: open, write, flush, fsync, close.
+* **save** gathers the state, computes checksums, writes, reads and checks what was written as a load does, and syncs
+  file and folder to the disk before the file replaces the old one; **write** is the plain file: open, write, flush,
+  fsync, close.
 * **load** reads and checks everything: factors against kernel matrices, moments, samples, axes.
 * Medians of the turns count; `--folder` decides which disk is measured.
 
@@ -13,7 +14,8 @@ Run::
     python benchmarks/saving_costs_what_the_disk_costs.py --folder .
     python benchmarks/saving_costs_what_the_disk_costs.py --tiny
 
-The exit code is 0 if saving takes at most 3 times as long as writing and loading at most 100 ms, and 1 otherwise.
+The exit code is 0 if saving takes at most 3 times as long as writing besides the load that it makes, and loading at most
+100 ms, and 1 otherwise.
 """
 
 import argparse
@@ -76,13 +78,14 @@ def main() -> int:
     model.partial_fit(sheet.draw((4 if arguments.tiny else 48) * BLOCK + BLOCK // 2))
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         figures = measure(model, Path(folder), repeats)
-    ratio = figures["save"] / figures["write"]
+    ratio = (figures["save"] - figures["load"]) / figures["write"]
     print(f"{model.n_atoms_} atoms, {d} features, {figures['bytes'] / 2**20:.1f} MiB")
     for name in ("write", "save", "read", "load"):
         print(f"{name:>6} {1e3 * figures[name]:8.1f} ms")
     holds = ratio <= MOST_RATIO and figures["load"] <= MOST_SECONDS
     print(
-        f"{'HOLDS' if holds else 'FAILS'}: saving takes {ratio:.2f} times as long as writing (at most {MOST_RATIO:g}), "
+        f"{'HOLDS' if holds else 'FAILS'}: saving without its check takes {ratio:.2f} times as long as writing "
+        f"(at most {MOST_RATIO:g}), "
         f"loading {1e3 * figures['load']:.0f} ms (at most {1e3 * MOST_SECONDS:.0f})"
     )
     write_figures(arguments.json, where, {**figures, "ratio": ratio, "atoms": model.n_atoms_})
