@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamkpca._core.files import write_durably
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names, without_bad_rows
+from streamkpca._core.validation import Names, as_sample_weight, checked_parts, feature_names, without_bad_rows
 from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
@@ -270,7 +270,7 @@ class StreamingKernelPCA(SnapshotEstimator):
             settings = self._settings(where)
             stream = cell.stream
             width, names = (None, None) if stream is None else (stream.n_features, stream.names)
-            rows = checked_rows(X, where, width, names, finite=not settings.skips_bad_rows)
+            rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows)
             if stream is None:
                 settings.kernel.check_width(rows.shape[1], where)
                 stream = Stream(settings, rows.shape[1], feature_names(X))
@@ -326,15 +326,14 @@ class StreamingKernelPCA(SnapshotEstimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings = self._settings(where)
-        rows = checked_rows(X, where, None, None, finite=not settings.skips_bad_rows)
+        rows = checked_parts(X, where, None, None, finite=not settings.skips_bad_rows)
         settings.kernel.check_width(rows.shape[1], where)
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
         stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
         rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows)
         if settings.skips_bad_rows:
-            rows, kept, n_rejected = without_bad_rows(rows, weights)
-            weights = as_sample_weight(kept, len(rows), where=where, all_zero=True)
-            if not weights.any():
+            rows, weights, n_rejected = without_bad_rows(rows, weights)
+            if not np.any(weights):
                 raise ValueError(
                     f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
                     "sample_weight of 0; pass at least one finite row of positive weight"
