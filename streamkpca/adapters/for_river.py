@@ -44,6 +44,10 @@ class _Learner:
         """Parameters that may change in the middle of a stream."""
         return {one.name for one in PARAMETERS if one.can_change and not one.concerns_axes}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, as pickle and deepcopy iterate over it.
+        return vars(self).copy()
+
     def __setattr__(self, name: str, value: Any) -> None:
         # River's `mutate` sets attributes of this object; the model it wraps has parameters of its own.
         model = self.__dict__.get("_model")

@@ -818,6 +818,11 @@ class Estimator(ABC):
             setattr(self, name, value)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, made in one step: pickle and deepcopy iterate over what they get, while another thread may set
+        # attributes.
+        return vars(self).copy()
+
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
         return f"{type(self).__name__}({', '.join(shown)})"

@@ -946,6 +946,19 @@ class StreamingKernelPCA(SnapshotEstimator):
         if not name.startswith("_"):
             self.__dict__.pop("_checked", None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_checked", None)
+        if "_stream_cell" in state:
+            state["_stream_cell"] = state["_stream_cell"].as_it_is()
+        return state
+
+    def _as_it_is(self) -> Self:
+        """Return a model that keeps what this one has learned so far, without copying it; it must not learn."""
+        twin = object.__new__(type(self))
+        vars(twin).update(self.__getstate__())
+        return twin
+
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer of pending rows, which is appended to in place.
         return copy.deepcopy(self)

@@ -238,6 +238,19 @@ class Monitor:
             value = check_real(name, value, least=0.0, open_below=True, where=where)
         object.__setattr__(self, name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The rows that the model has learned and the thresholds belong together, so no update may come between.
+        with self.model._cell.write_lock.held:
+            return vars(self) | {"model": self.model._as_it_is()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        with self.model._cell.write_lock.held:
+            vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
+        return twin
+
     def __copy__(self) -> Self:
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)

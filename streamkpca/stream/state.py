@@ -600,3 +600,10 @@ class StreamCell:
     def __init__(self) -> None:
         self.stream: Stream | None = None
         self.write_lock = WriteLock()
+
+    def as_it_is(self) -> "StreamCell":
+        """Return a cell that keeps the present stream, whatever writers do with this one."""
+        cell = StreamCell()
+        # Rows that fill no block are appended to a stream in place; a shallow copy keeps those that are there now.
+        cell.stream = copy.copy(self.stream)
+        return cell
