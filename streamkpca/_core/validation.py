@@ -1,5 +1,7 @@
 """Checks of rows and sample weights: finite C-contiguous float64, or a clear error."""
 
+import sys
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
+from streamkpca._core.rows import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
@@ -19,6 +22,11 @@ _SKIP_THEM = dict.fromkeys(
     ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"), ', or set on_bad_rows="skip" to leave them out'
 )
 _FLOAT64 = np.dtype(np.float64)
+
+# Rows that take more than this, 4 MiB, are converted in parts.
+_CONVERTED_WHOLE = 2**19
+# Single rows need an array, however wide they are.
+_FEW_ROWS = 8
 
 
 def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True) -> Array:
@@ -36,15 +44,23 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
         X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity (unless `finite` is
         False), or has another number of columns than `n_features`.
     """
-    values = _real_array(X, where, "X")
-    if values.ndim != 2:
+    values = _contiguous(_real_array(X, where, "X"))
+    _check_shape(values.shape, where, n_features)
+    if finite:
+        _check_finite(values, where)
+    return values
+
+
+def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> None:
+    """Refuse anything but rows (n, d) with n and d of at least 1, and d as expected."""
+    if len(shape) != 2:
         remedy = (
             "Reshape your data: X.reshape(1, -1) makes it one row, X.reshape(-1, 1) one feature"
-            if values.ndim < 2
+            if len(shape) < 2
             else "flatten what follows the first axis: X.reshape(len(X), -1)"
         )
-        raise ValueError(f"{where}: expected a 2D array (rows, features) but got {values.ndim}D. {remedy}")
-    n, d = values.shape
+        raise ValueError(f"{where}: expected a 2D array (rows, features) but got {len(shape)}D. {remedy}")
+    n, d = shape
     if n == 0:
         raise ValueError(f"{where}: found 0 sample(s) (shape=({n}, {d})) while a minimum of 1 is required")
     if d == 0:
@@ -55,15 +71,25 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
             f"{where}: X has {d} features, but {estimator} is expecting {n_features} features as input "
             "(set by the first rows); bring the same columns in the same order, or fit anew"
         )
-    numbers = np.isfinite(values) if finite else np.ones(1, dtype=bool)
-    if not numbers.all():
-        row, column = (int(i) for i in np.argwhere(~numbers)[0])
+
+
+def _check_finite(rows: Rows, where: str) -> None:
+    """Refuse rows (n, d) with NaN or infinity, and say where the first is and how many there are."""
+    first, n_bad = "", 0
+    for place, part in parts_of(rows):
+        if all_finite(part):
+            continue
+        numbers = np.isfinite(part)
+        if not first:
+            row, column = (int(i) for i in np.argwhere(~numbers)[0])
+            kind = "NaN" if np.isnan(part[row, column]) else "infinity"
+            first = f"X contains {kind} (first at row {place.start + row}, column {column}; "
+        n_bad += len(part) - int(numbers.all(axis=1).sum())
+    if first:
         raise ValueError(
-            f"{where}: X contains {'NaN' if np.isnan(values[row, column]) else 'infinity'} "
-            f"(first at row {row}, column {column}; {n - int(numbers.all(axis=1).sum())} of {n} rows are not finite); "
-            "drop or impute such rows first" + _SKIP_THEM.get(where, "")
+            f"{where}: {first}{n_bad} of {len(rows)} rows are not finite); drop or impute such rows first"
+            + _SKIP_THEM.get(where, "")
         )
-    return values
 
 
 def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool = False) -> Array:
@@ -74,7 +100,7 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
     """
     if sample_weight is None:
         return np.ones(n)
-    values = _real_array(sample_weight, where, "sample_weight")
+    values = _contiguous(_real_array(sample_weight, where, "sample_weight"))
     if values.ndim == 0:
         values = np.full(n, float(values))
     if values.shape != (n,):
@@ -105,6 +131,58 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
     if is_plain(X, n_features):
         plain: Array = X
         return plain
+    _check_names(X, where, names)
+    return as_rows(X, where=where, n_features=n_features, finite=finite)
+
+
+def checked_parts(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Rows:
+    """Check X as `checked_rows` does, but convert many rows only where they are sliced."""
+    if is_plain(X, n_features):
+        plain: Array = X
+        return plain
+    if not isinstance(X, RowParts):
+        _check_names(X, where, names)
+    parts = _unconverted(X, where)
+    if parts is None:
+        return as_rows(X, where=where, n_features=n_features, finite=finite)
+    _check_shape(parts.shape, where, n_features)
+    if finite:
+        _check_finite(parts, where)
+    else:
+        for _ in parts_of(parts):
+            # Whatever else is no number is refused before any row is used.
+            pass
+    return parts
+
+
+def _unconverted(X: Any, where: str) -> RowParts | None:
+    """Return the rows of a large table or array before they are converted, None where that would gain nothing."""
+    if isinstance(X, RowParts):
+        return X
+    shape: Any = getattr(X, "shape", None)
+    if not isinstance(shape, tuple) or len(shape) != 2 or not all(isinstance(size, int) for size in shape):
+        return None
+    n, d = shape
+    if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
+        return None
+    if cut := _cut_of_table(X):
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X")))
+    values = _real_array(X, where, "X")
+    if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
+        return None
+    return RowParts((n, d), lambda start, stop: _contiguous(values[start:stop]))
+
+
+def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
+    """Return what cuts rows out of a table of pandas or polars; None for anything else."""
+    if not (hasattr(X, "columns") and hasattr(X, "to_numpy")):
+        return None
+    if hasattr(X, "iloc"):
+        return lambda start, stop: X.iloc[start:stop]
+    return (lambda start, stop: X.slice(start, stop - start)) if hasattr(X, "slice") else None
+
+
+def _check_names(X: Any, where: str, names: Names | None) -> None:
     given = feature_names(X)
     if names is not None and given is not None and not np.array_equal(given, names):
         unexpected = [name for name in given if name not in names]
@@ -115,21 +193,37 @@ def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None
             + (f"Missing: {', '.join(missing)}. " if missing else "")
             + f"Pass the columns {', '.join(names)} in this order"
         )
-    return as_rows(X, where=where, n_features=n_features, finite=finite)
 
 
-def without_bad_rows(rows: Array, weights: Array | float) -> tuple[Array, Array | float, int]:
+def without_bad_rows(rows: Rows, weights: Array | float) -> tuple[Rows, Array | float, int]:
     """Give weight zero to rows with NaN or infinity, and put zeros in their places.
 
     Returns the rows (n, d), the weights (n,) or a float, and how many rows were bad.
     """
-    if all_finite(rows):
+    if not isinstance(rows, RowParts) and all_finite(rows):
         return rows, weights, 0
-    good = np.logical_and.reduce(np.isfinite(rows), axis=1)
-    return np.where(good[:, None], rows, 0.0), np.where(good, weights, 0.0), len(rows) - int(good.sum())
+    rows = _parts_if_large(rows)
+    if isinstance(rows, RowParts):
+        good = np.concatenate([_finite_rows(part) for _, part in parts_of(rows)])
+    else:
+        good = _finite_rows(rows)
+    n_bad = len(rows) - int(np.count_nonzero(good))
+    if not n_bad:
+        return rows, weights, 0
+    kept = rows.mapped(_zeros_for_bad) if isinstance(rows, RowParts) else _zeros_for_bad(rows)
+    return kept, np.where(good, weights, 0.0), n_bad
 
 
-def round_to_single(rows: Array, where: str, *, finite: bool = True) -> Array:
+def _finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
+    finite: npt.NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(rows), axis=1)
+    return finite
+
+
+def _zeros_for_bad(rows: Array) -> Array:
+    return np.where(_finite_rows(rows)[:, None], rows, 0.0)
+
+
+def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     """Round rows (n, d) to single precision; they stay float64.
 
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
@@ -142,17 +236,41 @@ def round_to_single(rows: Array, where: str, *, finite: bool = True) -> Array:
     2,400 atoms that a tolerance of 1e-6 had required were left without a Cholesky factor. Rounding the rows of a curved
     sheet moved such distances by 1e-6 of the median.
     """
-    # Numbers too small become 0, and numbers too large infinity, which the check below finds.
+    rows = _parts_if_large(rows)
+    if not isinstance(rows, RowParts):
+        rounded = _rounded(rows)
+        if finite:
+            _check_in_range(rows, rounded, 0, where)
+        return rounded
+    if finite:
+        for place, part in parts_of(rows):
+            _check_in_range(part, _rounded(part), place.start, where)
+    return rows.mapped(_rounded)
+
+
+def _parts_if_large(rows: Rows) -> Rows:
+    """Return many rows as parts, so that changing them does not copy all."""
+    if isinstance(rows, RowParts) or len(rows) <= _FEW_ROWS or rows.size <= _CONVERTED_WHOLE:
+        return rows
+    return RowParts((len(rows), rows.shape[1]), lambda start, stop: rows[start:stop])
+
+
+def _rounded(rows: Array) -> Array:
+    # Numbers too small become 0, and numbers too large infinity.
     with np.errstate(over="ignore", under="ignore"):
-        single = rows.astype(np.float32)
-    in_range = np.isfinite(single) if finite else np.ones(1, dtype=bool)
+        return rows.astype(np.float32).astype(np.float64)
+
+
+def _check_in_range(rows: Array, rounded: Array, first: int, where: str) -> None:
+    """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
+    in_range = np.isfinite(rounded)
     if not in_range.all():
         row, column = (int(i) for i in np.argwhere(~in_range)[0])
         raise ValueError(
             f"{where}: expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
-            f"{rows[row, column]:.3g} at row {row}, column {column}; scale the features down, or use dtype='float64'"
+            f"{rows[row, column]:.3g} at row {first + row}, column {column}; scale the features down, or use "
+            "dtype='float64'"
         )
-    return single.astype(np.float64)
 
 
 def is_plain(X: Any, n_features: int | None) -> bool:
@@ -171,8 +289,8 @@ def is_plain(X: Any, n_features: int | None) -> bool:
     )
 
 
-def _real_array(values: Any, where: str, name: str) -> Array:
-    """Convert to float64 in C order, and refuse what has no plain meaning as real numbers."""
+def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
+    """Return an array of real numbers, and refuse what has no plain meaning as such."""
     if hasattr(values, "tocsr") or hasattr(values, "todense"):
         raise TypeError(
             f"{where}: {name} is sparse ({type(values).__name__}) but dense data is required; "
@@ -183,8 +301,7 @@ def _real_array(values: Any, where: str, name: str) -> Array:
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
     try:
-        is_table = hasattr(values, "columns") and hasattr(values, "to_numpy")
-        array = _numbers(np.asarray(values.to_numpy() if is_table else values))
+        array = _numbers(_plain_array(values), is_table=hasattr(values, "columns"))
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{where}: {name} is not a rectangular array of numbers ({error})") from None
     kind = array.dtype.kind
@@ -197,12 +314,38 @@ def _real_array(values: Any, where: str, name: str) -> Array:
             f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
             f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float)"
         )
-    # Numbers too large for float64 become infinite here, and the caller reports them as such.
+    return array
+
+
+def _contiguous(array: npt.NDArray[Any]) -> Array:
+    """Convert numbers to float64 in C order; those too large become infinite, and the caller reports them as such."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float64) if array.ndim else array.astype(np.float64)
 
 
-def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert an array of objects, such as columns of several types make, if it holds nothing but numbers."""
-    numbers_only = array.dtype.kind == "O" and all(isinstance(value, Real | np.bool_) for value in array.ravel())
+def _plain_array(values: Any) -> npt.NDArray[Any]:
+    """Turn an array-like into an array; missing cells of numeric columns of pandas become NaN."""
+    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
+        return np.asarray(values)
+    kinds = {getattr(dtype, "kind", "O") for dtype in values.dtypes} if hasattr(values, "iloc") else {"O"}
+    # Columns of types of pandas' own, or of several types, would become objects.
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if kinds <= set("fiub") else values.to_numpy())
+
+
+def _numbers(array: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
+    """Convert an array of objects, such as columns of several types make, if it holds nothing but numbers.
+
+    Cells without a number count as NaN: those of a table that are None, and pandas' NA anywhere.
+    """
+    if array.dtype.kind != "O":
+        return array
+    pandas = sys.modules.get("pandas")
+    absent = getattr(pandas, "NA", None)
+    is_absent = np.array(
+        [(is_table and value is None) or (absent is not None and value is absent) for value in array.ravel()],
+        dtype=bool,
+    ).reshape(array.shape)
+    if is_absent.any():
+        array = np.where(is_absent, np.nan, array)
+    numbers_only = all(isinstance(value, Real | np.bool_) for value in array.ravel())
     return array.astype(np.float64) if numbers_only else array

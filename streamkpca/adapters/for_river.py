@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.rows import RowParts, Rows
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.stream.parameters import PARAMETERS
@@ -21,6 +22,9 @@ except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_river needs {error.name}; pip install "streamkpca[river]"') from error
 
 __all__ = ["KernelPCADetector", "KernelPCATransformer"]
+
+# Mini-batches of up to so many numbers are converted at once.
+_CONVERTED_WHOLE = 2**19
 
 Array = npt.NDArray[np.float64]
 
@@ -39,6 +43,10 @@ class _Learner:
     def _mutable_attributes(self) -> set[str]:
         """Parameters that may change in the middle of a stream."""
         return {one.name for one in PARAMETERS if one.can_change and not one.concerns_axes}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, as pickle and deepcopy iterate over it.
+        return vars(self).copy()
 
     def __setattr__(self, name: str, value: Any) -> None:
         # River's `mutate` sets attributes of this object; the model it wraps has parameters of its own.
@@ -129,7 +137,7 @@ class _Learner:
         if len(frame) and (features := self._features or _in_order(frame.columns)):
             self._learn(self._rows(frame, features, "learn_many"), features)
 
-    def _learn(self, rows: Array, features: list[Any]) -> None:
+    def _learn(self, rows: Rows, features: list[Any]) -> None:
         block_size = self._model._settings(f"{type(self).__name__}.learn_one").block_size
         if self._next_refit < block_size:
             self._learn_in_first_block(rows, block_size)
@@ -137,7 +145,7 @@ class _Learner:
             self._model.partial_fit(rows)
         self._features = features
 
-    def _learn_in_first_block(self, rows: Array, block_size: int) -> None:
+    def _learn_in_first_block(self, rows: Rows, block_size: int) -> None:
         """Learn rows; until the first block is full, refit whenever the stream has grown by a quarter.
 
         River queries the model after every row, and the model would refit for each query to include all rows. That took
@@ -148,8 +156,9 @@ class _Learner:
         seen = 0 if before is None else before.n_rows
         try:
             while seen + len(rows) >= next_refit < block_size:
-                head, rows = np.split(rows, [next_refit - seen])
-                model.partial_fit(head).refit()
+                count = next_refit - seen
+                model.partial_fit(rows[:count]).refit()
+                rows = rows.since(count) if isinstance(rows, RowParts) else rows[count:]
                 seen = next_refit
                 next_refit += max(1, next_refit // 4)
             if len(rows):
@@ -181,7 +190,16 @@ class _Learner:
         except OverflowError:
             return np.inf
 
-    def _rows(self, frame: Any, features: list[Any], method: str) -> Array:
+    def _rows(self, frame: Any, features: list[Any], method: str) -> Rows:
+        """Return the rows of a mini-batch; many are converted where they are used."""
+        shape = len(frame), len(features)
+        if shape[0] * shape[1] <= _CONVERTED_WHOLE:
+            return self._converted(frame, features, method)
+        # This refuses columns that do not hold numbers.
+        self._converted(frame[:1], features, method)
+        return RowParts(shape, lambda start, stop: self._converted(frame[start:stop], features, method))
+
+    def _converted(self, frame: Any, features: list[Any], method: str) -> Array:
         rows = np.zeros((len(frame), len(features)))
         column_of = {name: j for j, name in enumerate(frame.columns)}
         for i, name in enumerate(features):
@@ -614,7 +632,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
             scores = np.zeros(len(frame))
         return dataframe.to_native_series(scores, name="score", like=frame)
 
-    def _scores(self, rows: Array) -> Array:
+    def _scores(self, rows: Rows) -> Array:
         if self.n_components is None:
             return self._model.novelty(rows)
         return self._model.reconstruction_error(rows, self.n_components)

@@ -67,8 +67,10 @@ class Explainer:
         """
         matrices = self.kernel.program.base_matrices
         n, d = rows.shape
+        derivatives = self._derivatives(rows)
         parts = [
-            (_columns(matrix.view, d), self._differences(p, rows, combinations)) for p, matrix in enumerate(matrices)
+            (_columns(matrix.view, d), self._differences(p, rows, combinations, derivatives))
+            for p, matrix in enumerate(matrices)
         ]
         # As shares of the largest of a row: the squares of large numbers would overflow.
         largest = np.max([part.max(axis=1, initial=0.0) for _, part in parts], axis=0)[:, None]
@@ -81,18 +83,27 @@ class Explainer:
         total = shares.sum(axis=1, keepdims=True)
         return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), seen / seen.sum())
 
-    def _differences(self, p: int, rows: Array, combinations: Array) -> Array:
+    def _derivatives(self, rows: Array) -> tuple[Array, list[Array]] | None:
+        """Return the derivatives of k(x, x) (b, n) and of k(x, z) (b, n, m) by inner products; None if none is used."""
+        program = self.kernel.program
+        if not has_gradients(program) or all(matrix.base not in _INNER_PRODUCTS for matrix in program.base_matrices):
+            return None
+        return own_gradients(program, rows), values_and_gradients(program, rows, self.atoms)[1]
+
+    def _differences(
+        self, p: int, rows: Array, combinations: Array, derivatives: tuple[Array, list[Array]] | None
+    ) -> Array:
         """Return the roots (n, c) of what the features that a base matrix sees get."""
         program = self.kernel.program
         matrix, steepness = program.base_matrices[p], self.steepness[p]
         origin, of_atoms = self._atom_numbers[p]
         sides = list(zip(_numbers_of(matrix, rows, origin), of_atoms, strict=True))
-        if matrix.base not in _INNER_PRODUCTS or not has_gradients(program):
+        if derivatives is None or matrix.base not in _INNER_PRODUCTS:
             sizes = np.abs(combinations)
             apart = _geometric_mean([_mean_differences(seen, atoms, sizes) for seen, atoms in sides])
             roots: Array = np.sqrt(steepness) * (np.sqrt(apart) if matrix.base is Base.ABSOLUTE else apart)
             return roots
-        own, slopes = own_gradients(program, rows)[p], values_and_gradients(program, rows, self.atoms)[1][p]
+        own, slopes = derivatives[0][p], derivatives[1][p]
         weights = combinations * slopes
         apart = _geometric_mean([np.abs(own[:, None] * seen - weights @ atoms) for seen, atoms in sides])
         return apart / np.sqrt(steepness) if steepness > 0.0 else np.zeros_like(apart)

@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
-from streamkpca.kernels.gradients import is_of_squared_distances, values_and_gradients
+from streamkpca.kernels.gradients import has_gradients, is_of_squared_distances, values_and_gradients
 from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
@@ -49,6 +49,12 @@ class PreImages:
     rows: Array
     projections: Array
 
+    @property
+    def width(self) -> int:
+        """How many numbers finding one row takes."""
+        # Several arrays as wide as the rows of the regression and as the atoms are in use at once.
+        return 2 * len(self.rows) + (2 + len(self.kernel.program.base_matrices)) * len(self.atoms)
+
     def find(self, projections: Array, combinations: Array) -> Array:
         """Find rows (n, d) for points with these projections (n, q) and coefficients over the atoms' images (n, k).
 
@@ -65,7 +71,8 @@ class PreImages:
         """
         guessed = self._ridge.predict(projections)
         program = self.kernel.program
-        if not (len(self.atoms) and self.kernel.is_stationary and is_of_squared_distances(program)):
+        is_differentiable = has_gradients(program) and is_of_squared_distances(program)
+        if not (len(self.atoms) and self.kernel.is_stationary and is_differentiable):
             return guessed
         nearness = combinations @ program.gram(self.atoms)
         best = np.argmax(nearness, axis=1)

@@ -1,8 +1,9 @@
 """The snapshot: the immutable result of a refit, which answers every query."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
+from streamkpca._core.rows import RowParts, Rows, parts_of
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
@@ -25,9 +27,6 @@ from streamkpca.kernels.program import PreparedKernel
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-
-# Rows answered at a time: kernel values against 256 atoms then take 4 MiB, whatever the size of the call.
-_CHUNK = 2048
 
 # Up to here one compiled call is faster than matrix products.
 _FEW_ROWS = 4
@@ -128,16 +127,16 @@ class Snapshot(ReadOnlyArrays):
         """Number of columns of a projection."""
         return len(self.eigenvalues)
 
-    def transform(self, rows: Array) -> Array:
+    def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
-        if len(rows) <= _FEW_ROWS and self._targets is not None and rows.flags.writeable:
+        if _are_few(rows) and self._targets is not None:
             few = self._targets.project(rows, *self._plain_axes)
             if few is not None:
                 return few
         with one_blas_thread():
-            return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)))
+            return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)), len(self.active_atoms))
 
-    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
+    def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Return the squared distances (n,) of rows from what the snapshot can represent, O(s (d + s)) a row.
 
         With `n_components` None they are to the span of the span atoms, with a number to the centre plus the span of
@@ -145,7 +144,7 @@ class Snapshot(ReadOnlyArrays):
         never negative.
         """
         to_span = n_components is None and not active_only
-        if to_span and len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
+        if to_span and _are_few(rows) and self._span is not None:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
@@ -168,24 +167,24 @@ class Snapshot(ReadOnlyArrays):
 
         answer = outside_span if n_components is None else beside_axes
         with one_blas_thread():
-            error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
-        return error
+            error = in_chunks(answer, rows, np.empty(len(rows)), len(self.span_atoms))
+        return np.maximum(error, 0.0, out=error)
 
-    def novelty(self, rows: Array) -> Array:
+    def novelty(self, rows: Rows) -> Array:
         """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
-        if len(rows) <= _FEW_ROWS and self._span is not None and rows.flags.writeable:
+        if _are_few(rows) and self._span is not None:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
                 return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
-            return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
+            return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
         return self._novelty_score.of_errors(rows, errors, explained)
 
-    def shares(self, rows: Array, n_components: int | None = None) -> Array:
+    def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Return the share (n, d) that each feature has in the novelty of rows, or in errors, see `Explainer`."""
         program = self.kernel.program
         axes = self.axes[:, :n_components]
@@ -199,7 +198,12 @@ class Snapshot(ReadOnlyArrays):
             return self._active_explainer.shares(chunk, solve_transposed(self.factor, projected))
 
         with one_blas_thread():
-            return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape))
+            return in_chunks(
+                of_span if n_components is None else of_axes,
+                rows,
+                np.empty(rows.shape),
+                len(self.span_atoms) * len(program.base_matrices),
+            )
 
     @cached_property
     def _span_explainer(self) -> Explainer:
@@ -209,11 +213,15 @@ class Snapshot(ReadOnlyArrays):
     def _active_explainer(self) -> Explainer:
         return Explainer(self.kernel, self.active_atoms)
 
-    def inverse_transform(self, projections: Array) -> Array:
+    def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
-        combinations = solve_transposed(self.factor, self.mean + projections @ self.axes.T)
+
+        def answer(chunk: Array) -> Array:
+            return self._pre_images.find(chunk, solve_transposed(self.factor, self.mean + chunk @ self.axes.T))
+
         with one_blas_thread():
-            return self._pre_images.find(projections, combinations)
+            out = np.empty((len(projections), self.atoms.shape[1]))
+            return in_chunks(answer, projections, out, self._pre_images.width)
 
     @cached_property
     def _pre_images(self) -> PreImages:
@@ -253,15 +261,44 @@ class Snapshot(ReadOnlyArrays):
         return projected
 
 
-def in_chunks(answer: Callable[[Array], Array], rows: Array, out: Array) -> Array:
-    """Fill `out` (n, ...) with the answer to each row in bounded memory; ValueError if one is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(rows), _CHUNK):
-            out[start : start + _CHUNK] = answer(rows[start : start + _CHUNK])
-    finite = np.isfinite(out).all(axis=tuple(range(1, out.ndim)))
-    if not finite.all():
-        raise ValueError(
-            f"kernel: row {int(np.flatnonzero(~finite)[0])} is so far away that its values overflow; "
+class _FarRowError(ValueError):
+    """The values of a row overflow; `row` is its position."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+    def __str__(self) -> str:
+        return (
+            f"kernel: row {self.row} is so far away that its values overflow; "
             "leave such rows out, or choose a bounded kernel such as RBF"
         )
+
+
+@contextmanager
+def rows_counted_from(first: int) -> Iterator[None]:
+    """Let an error name the position of a row among all rows, where those asked about begin at `first`."""
+    try:
+        yield
+    except _FarRowError as error:
+        raise _FarRowError(first + error.row) from None
+
+
+def in_chunks(answer: Callable[[Array], Array], rows: Rows, out: Array, width: int) -> Array:
+    """Fill `out` (n, ...) with the answer to each row in bounded memory; ValueError if one is not finite.
+
+    An answer takes `width` numbers a row, besides the row itself and what comes out.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        for place, part in parts_of(rows, max(width, *out.shape[1:], 1)):
+            with rows_counted_from(place.start):
+                out[place] = answer(part)
+                finite = np.isfinite(out[place]).all(axis=tuple(range(1, out.ndim)))
+                if not finite.all():
+                    raise _FarRowError(int(np.flatnonzero(~finite)[0]))
     return out
+
+
+def _are_few(rows: Rows) -> TypeGuard[Array]:
+    """Tell whether one compiled call answers; it would be compiled again for arrays that cannot be written to."""
+    return len(rows) <= _FEW_ROWS and not isinstance(rows, RowParts) and rows.flags.writeable

@@ -125,7 +125,9 @@ class Unexplained:
             except (LinAlgError, ValueError):
                 return None
             precision = cho_solve(factor, np.eye(len(atoms)), overwrite_b=True, check_finite=False)
-            height = max(_VALUES_AT_ONCE // len(atoms), 64)
+            # Four arrays hold values with the atoms if there is one base matrix, and others copies of the rows.
+            n_arrays = max(len(self._program.base_matrices) // 2, 1)
+            height = max(_VALUES_AT_ONCE // max(len(atoms) * n_arrays, atoms.shape[1]), 64)
             slices = [slice(start, start + height) for start in range(0, len(self._rows), height)]
             total = reduce(_Part.plus, self._map(lambda rows: self._part(rows, atoms, precision), slices))
             gradient, curvature = total.gradient, np.zeros(atoms.shape)

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca._core.validation import Names, as_rows, as_sample_weight, checked_rows, is_plain
+from streamkpca._core.rows import Rows, parts_of
+from streamkpca._core.validation import Names, as_sample_weight, checked_parts, is_plain
 from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
+from streamkpca.components.snapshot import in_chunks, rows_counted_from
 from streamkpca.errors import LocalKernelWarning, not_fitted
 from streamkpca.estimators._params import (
     KINDS,
@@ -51,19 +53,19 @@ class FittedModel(Protocol):
     def total_weight(self) -> float:
         """Weight of the rows that the axes were fitted to."""
 
-    def transform(self, rows: Array) -> Array:
+    def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes, (n, q)."""
 
-    def inverse_transform(self, projections: Array) -> Array:
+    def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q)."""
 
-    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
+    def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure the distances of rows to what the model can represent, (n,)."""
 
-    def novelty(self, rows: Array) -> Array:
+    def novelty(self, rows: Rows) -> Array:
         """Score how novel rows are, (n,)."""
 
-    def shares(self, rows: Array, n_components: int | None = None) -> Array:
+    def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Return the share of each feature in the novelty of rows, or in reconstruction errors, (n, d)."""
 
 
@@ -240,7 +242,7 @@ class Estimator(ABC):
         """
         answers = self._fitted("inverse_transform")
         where = f"{type(self).__name__}.inverse_transform"
-        projections = as_rows(X, where=where)
+        projections = checked_parts(X, where, None, None)
         q = len(answers.eigenvalues)
         if projections.shape[1] != q:
             raise ValueError(
@@ -284,15 +286,27 @@ class Estimator(ABC):
         answers = self._fitted("score")
         rows = self._query(X, "score", answers)
         where = f"{type(self).__name__}.score"
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
-        found = answers.inverse_transform(answers.transform(rows))
-        spread = float(weights @ ((rows - np.average(rows, axis=0, weights=weights)) ** 2).sum(axis=1))
+        weights = (
+            np.broadcast_to(1.0, len(rows))
+            if sample_weight is None
+            else as_sample_weight(sample_weight, len(rows), where=where)
+        )
+        # From the first row, so that the sums keep their digits far from the origin.
+        origin, moved = rows[:1][0], np.zeros(rows.shape[1])
+        for place, part in parts_of(rows):
+            moved += weights[place] @ (part - origin)
+        mean, spread, lost = origin + moved / weights.sum(), 0.0, 0.0
+        for place, part in parts_of(rows):
+            spread += float(weights[place] @ ((part - mean) ** 2).sum(axis=1))
+            with rows_counted_from(place.start):
+                found = answers.inverse_transform(answers.transform(part))
+            lost += float(weights[place] @ ((part - found) ** 2).sum(axis=1))
         if spread == 0.0:
             raise ValueError(
                 f"{where}: expected rows that differ but all are equal; R^2 is a share of their variance, so pass "
                 "rows that vary"
             )
-        return 1.0 - float(weights @ ((rows - found) ** 2).sum(axis=1)) / spread
+        return 1.0 - lost / spread
 
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure how far rows are, in feature space, from what the model can represent.
@@ -452,10 +466,14 @@ class Estimator(ABC):
         answers = self._fitted("contributions")
         rows = self._query(X, "contributions", answers)
         n_components = self._checked_axes(n_components, "contributions", answers)
-        shares = answers.shares(rows, n_components)
-        if n_components is None:
-            return shares * answers.novelty(rows)[:, None]
-        return shares * answers.reconstruction_error(rows, n_components)[:, None]
+
+        def answer(part: Array) -> Array:
+            whole = answers.novelty(part) if n_components is None else answers.reconstruction_error(part, n_components)
+            shares = answers.shares(part, n_components)
+            shares *= whole[:, None]
+            return shares
+
+        return in_chunks(answer, rows, np.empty(rows.shape), 0)
 
     def hotelling_t2(self, X: Any, n_components: int | None = None) -> Array:
         """Measure how far rows are from the centre along the axes, in units of the variance along each.
@@ -505,8 +523,12 @@ class Estimator(ABC):
             )
         variances = answers.eigenvalues[:n_components]
         varying = np.flatnonzero(variances > 0.0)
-        lengths: Array = (answers.transform(rows)[:, varying] ** 2 / variances[varying]).sum(axis=1)
-        return lengths
+
+        def answer(part: Array) -> Array:
+            lengths: Array = (answers.transform(part)[:, varying] ** 2 / variances[varying]).sum(axis=1)
+            return lengths
+
+        return in_chunks(answer, rows, np.empty(len(rows)), len(variances))
 
     def control_limits(self, quantile: float = 0.99, n_components: int | None = None) -> ControlLimits:
         """Find limits for control charts: of T^2 along the axes, and of SPE, the squared distance from them.
@@ -596,7 +618,8 @@ class Estimator(ABC):
         array([   0.   ,   -0.439, -127.855])
         """
         answers = self._fitted("score_samples")
-        return -answers.novelty(self._query(X, "score_samples", answers))
+        novelty = answers.novelty(self._query(X, "score_samples", answers))
+        return np.negative(novelty, out=novelty)
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
         """Name the columns of a projection.
@@ -795,6 +818,11 @@ class Estimator(ABC):
             setattr(self, name, value)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, made in one step: pickle and deepcopy iterate over what they get, while another thread may set
+        # attributes.
+        return vars(self).copy()
+
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -956,11 +984,11 @@ class Estimator(ABC):
             )
         return count
 
-    def _query(self, X: Any, method: str, answers: FittedModel) -> Array:
+    def _query(self, X: Any, method: str, answers: FittedModel) -> Rows:
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
         if is_plain(X, width):
             plain: Array = X
             return plain
         _, names = self._known_width(method)
-        return checked_rows(X, f"{type(self).__name__}.{method}", width, names)
+        return checked_parts(X, f"{type(self).__name__}.{method}", width, names)

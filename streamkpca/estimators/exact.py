@@ -10,6 +10,7 @@ from scipy.linalg.lapack import dpstrf
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
+from streamkpca._core.rows import Rows
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.explanations import Explainer
@@ -43,15 +44,15 @@ class _ExactAxes(ReadOnlyArrays):
     independent_rows: Array
     factor: Array
 
-    def transform(self, rows: Array) -> Array:
+    def transform(self, rows: Rows) -> Array:
         """Project rows."""
 
         def answer(chunk: Array) -> Array:
             return self._projected(self.kernel.program.matrix(chunk, self.atoms))
 
-        return in_chunks(answer, rows, np.empty((len(rows), len(self.eigenvalues))))
+        return in_chunks(answer, rows, np.empty((len(rows), len(self.eigenvalues))), len(self.atoms))
 
-    def reconstruction_error(self, rows: Array, n_components: int | None = None, *, active_only: bool = False) -> Array:
+    def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure squared distances to the span of all rows (all are active), or to the centre plus the first axes."""
         del active_only
         program = self.kernel.program
@@ -66,14 +67,14 @@ class _ExactAxes(ReadOnlyArrays):
             return from_centre - squared_norms(self._projected(kernel_rows)[:, :n_components])
 
         answer = outside_span if n_components is None else beside_axes
-        error: Array = np.maximum(in_chunks(answer, rows, np.empty(len(rows))), 0.0)
-        return error
+        error = in_chunks(answer, rows, np.empty(len(rows)), len(self.atoms))
+        return np.maximum(error, 0.0, out=error)
 
-    def novelty(self, rows: Array) -> Array:
+    def novelty(self, rows: Rows) -> Array:
         """Score how far rows are from the span of all rows."""
-        return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)))
+        return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.atoms))
 
-    def shares(self, rows: Array, n_components: int | None = None) -> Array:
+    def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Share the novelty of rows, or errors, among the features, see `Explainer`."""
         program = self.kernel.program
         axes = self.projection[:, :n_components]
@@ -85,7 +86,8 @@ class _ExactAxes(ReadOnlyArrays):
             projected = self._projected(program.matrix(chunk, self.atoms))[:, :n_components]
             return self._explainer.shares(chunk, self.mean_coefficients + projected @ axes.T)
 
-        return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape))
+        width = len(self.atoms) * len(program.base_matrices)
+        return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape), width)
 
     @cached_property
     def _novelty_score(self) -> NoveltyScore:
@@ -110,9 +112,14 @@ class _ExactAxes(ReadOnlyArrays):
         beside = variances[: max(len(variances) - n_components, 0)]
         return ResidualSpectrum.of(beside, 0.0, float(self.weights @ np.diagonal(gram)) / total, total**2 / square)
 
-    def inverse_transform(self, projections: Array) -> Array:
+    def inverse_transform(self, projections: Rows) -> Array:
         """Find rows with given projections."""
-        return self._pre_images.find(projections, self.mean_coefficients + projections @ self.projection.T)
+
+        def answer(chunk: Array) -> Array:
+            return self._pre_images.find(chunk, self.mean_coefficients + chunk @ self.projection.T)
+
+        out = np.empty((len(projections), self.atoms.shape[1]))
+        return in_chunks(answer, projections, out, self._pre_images.width)
 
     @cached_property
     def _pre_images(self) -> PreImages:

@@ -14,7 +14,7 @@ from streamkpca._core.files import write_durably
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names, without_bad_rows
+from streamkpca._core.validation import Names, as_sample_weight, checked_parts, feature_names, without_bad_rows
 from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
@@ -272,7 +272,7 @@ class StreamingKernelPCA(SnapshotEstimator):
             settings = self._settings(where)
             stream = cell.stream
             width, names = (None, None) if stream is None else (stream.n_features, stream.names)
-            rows = checked_rows(X, where, width, names, finite=not settings.skips_bad_rows)
+            rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows)
             if stream is None:
                 settings.kernel.check_width(rows.shape[1], where)
                 stream = Stream(settings, rows.shape[1], feature_names(X))
@@ -328,15 +328,14 @@ class StreamingKernelPCA(SnapshotEstimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings = self._settings(where)
-        rows = checked_rows(X, where, None, None, finite=not settings.skips_bad_rows)
+        rows = checked_parts(X, where, None, None, finite=not settings.skips_bad_rows)
         settings.kernel.check_width(rows.shape[1], where)
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
         stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
         rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows)
         if settings.skips_bad_rows:
-            rows, kept, n_rejected = without_bad_rows(rows, weights)
-            weights = as_sample_weight(kept, len(rows), where=where, all_zero=True)
-            if not weights.any():
+            rows, weights, n_rejected = without_bad_rows(rows, weights)
+            if not np.any(weights):
                 raise ValueError(
                     f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
                     "sample_weight of 0; pass at least one finite row of positive weight"
@@ -983,6 +982,19 @@ class StreamingKernelPCA(SnapshotEstimator):
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
             self.__dict__.pop("_checked", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_checked", None)
+        if "_stream_cell" in state:
+            state["_stream_cell"] = state["_stream_cell"].as_it_is()
+        return state
+
+    def _as_it_is(self) -> Self:
+        """Return a model that keeps what this one has learned so far, without copying it; it must not learn."""
+        twin = object.__new__(type(self))
+        vars(twin).update(self.__getstate__())
+        return twin
 
     def __copy__(self) -> Self:
         # A shallow copy would share the buffer of pending rows, which is appended to in place.

@@ -24,6 +24,9 @@ from streamkpca.kernels.views import (
     measured_units,
 )
 
+# Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
+DEEPEST = 200
+
 # How tightly an expression binds when it is printed.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 
@@ -53,6 +56,10 @@ class Kernel(ABC):
     _binding: ClassVar[int] = _ATOM
     # With this, numpy scalars leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
     __array_ufunc__ = None
+
+    def __post_init__(self) -> None:
+        """Refuse kernels that are nested too deeply to be printed or compared."""
+        self._check_depth()
 
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
@@ -638,7 +645,8 @@ class Kernel(ABC):
         rows, weights = self._checked(X, where), None
         if sample_weight is not None:
             weights = as_sample_weight(sample_weight, len(rows), where=where)
-            rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+            if not weights.all():
+                rows, weights = rows[weights > 0.0], weights[weights > 0.0]
         return rows, None if weights is None or np.all(weights == weights[0]) else weights
 
     def _checked(self, X: Any, where: str) -> Array:
@@ -646,6 +654,18 @@ class Kernel(ABC):
         self.check_width(rows.shape[1], where)
         self.check_range(rows, where)
         return rows
+
+    def _check_depth(self) -> None:
+        if self._depth > DEEPEST:
+            raise ValueError(
+                f"{type(self).__name__}: a kernel is nested more than {DEEPEST} deep; join fewer kernels, or many in "
+                "pairs of pairs: (k1 + k2) + (k3 + k4)"
+            )
+
+    @cached_property
+    def _depth(self) -> int:
+        """Number of levels of parts."""
+        return 1 + max((part._depth for part in self._parts()), default=-1)
 
     def _set(self, name: str, value: Any) -> None:
         """Set a checked parameter while the frozen value is made."""
@@ -703,6 +723,7 @@ class Scaled(Kernel):
 
     def __post_init__(self) -> None:
         self._set("scale", check_real("scale", self.scale, where="Scaled", least=0.0, open_below=True))
+        self._check_depth()
 
     def __repr__(self) -> str:
         return f"{self.scale!r} * {self.kernel._within(_POWER)}"
@@ -723,6 +744,7 @@ class Power(Kernel):
 
     def __post_init__(self) -> None:
         self._set("exponent", check_integer("exponent", self.exponent, least=1, where="Power"))
+        self._check_depth()
 
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
@@ -761,6 +783,7 @@ class ScaledByRows(Kernel):
                 f"scaled_by: expected a function of rows, f(X) of shape (n,), but got {self.function!r}; "
                 "a number scales a kernel as in 2.0 * kernel"
             )
+        self._check_depth()
 
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.scaled_by({self.function!r})"
@@ -783,6 +806,7 @@ class OnColumns(Kernel):
     columns: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        self._check_depth()
         self.kernel.check_width(len(self.columns), "on")
 
     def __repr__(self) -> str:
@@ -813,6 +837,7 @@ class InUnits(Kernel):
     _divides = True
 
     def __post_init__(self) -> None:
+        self._check_depth()
         self._set("units", checked_units(self.units))
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units), "in_units")

@@ -5,10 +5,17 @@ import numpy as np
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Array, Base, PairwiseMatrix, Program, unit_rows
 
+# The time for derivatives grows with the square of the number of base matrices, their memory with the number.
+_MOST_MATRICES = 64
+
 
 def has_gradients(program: Program) -> bool:
-    """Say whether a kernel is a function of inner products, cosines and distances, without functions of the caller."""
-    return not program.scalings and all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
+    """Say whether a kernel has derivatives: it calls no function of the caller, and has at most 64 base matrices."""
+    return (
+        not program.scalings
+        and len(program.base_matrices) <= _MOST_MATRICES
+        and all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
+    )
 
 
 def is_of_squared_distances(program: Program) -> bool:

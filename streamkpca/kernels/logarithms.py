@@ -6,6 +6,7 @@ from typing import Generic
 
 import numpy as np
 
+from streamkpca._core.rows import parts_of
 from streamkpca.kernels.program import Arithmetic, Array, Program, Value
 
 # Its square is finite.
@@ -14,9 +15,11 @@ LARGEST = 1e153
 
 def log_matrix(program: Program, X: Array, Y: Array) -> Array:
     """Evaluate log k(x, y) of a stationary kernel for all pairs of rows (n, d) and (m, d); -inf where it overflows."""
+    logarithms = np.empty((len(X), len(Y)))
     with np.errstate(all="ignore"):
-        values = log_values(program, list(program.base_values(X, Y)), _ArrayArithmetic(), np.logaddexp)
-        logarithms: Array = np.where(np.isfinite(values), values, -np.inf)
+        for place, part in parts_of(X, len(program.base_matrices) * len(Y)):
+            values = log_values(program, list(program.base_values(part, Y)), _ArrayArithmetic(), np.logaddexp)
+            logarithms[place] = np.where(np.isfinite(values), values, -np.inf)
     return logarithms
 
 

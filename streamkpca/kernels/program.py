@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.rows import parts_of
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 
@@ -196,6 +197,8 @@ def unit_rows(rows: Array) -> Array:
 # rows a 512 x 256 matrix a sixth longer on two: BLAS starts its threads more often. The width of a block is a
 # multiple of its height, which keeps the blocks of a triangle on one grid.
 _ROWS, _COLUMNS = 512, 1024
+# Numbers (16 MiB) that the rows of a block's columns, or the other base matrices in it, take at most.
+_MOST_NUMBERS = 2**21
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
 _KINDS = {
@@ -336,6 +339,12 @@ class Program:
 
     def diagonal(self, X: Array) -> Array:
         """Evaluate the kernel for every row (n, d) with itself."""
+        out = np.empty(len(X))
+        for place, part in parts_of(X, len(self.base_matrices)):
+            out[place] = self._diagonal(part)
+        return out
+
+    def _diagonal(self, X: Array) -> Array:
         n = len(X)
         values = np.empty((len(self.base_matrices), 1, n))
         for matrix, target in zip(self.base_matrices, values, strict=True):
@@ -385,19 +394,23 @@ class Program:
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
         n, m = out.shape
+        height, breadth = self._block_shape(Y.shape[1])
         centres = [matrix.centre(Y, n_rows=n) for matrix in self.base_matrices]
         matrices = list(zip(self.base_matrices, centres, strict=True))
         left_scales = self._scales(X)
         right_scales = left_scales if Y is X else self._scales(Y)
-        others = np.empty((len(matrices) - 1, min(n, _ROWS), min(m, _COLUMNS)))
-        for column in range(0, m, _COLUMNS):
-            right_rows = Y[column : column + _COLUMNS]
-            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices]
-            for row in range(column if lower else 0, n, _ROWS):
-                left_rows = X[row : row + _ROWS]
+        others = np.empty((len(matrices) - 1, min(n, height), min(m, breadth)))
+        # Many views of many columns would take as much memory as that many copies of the rows.
+        keeps_sides = breadth * sum(matrix.view.width(Y.shape[1]) for matrix in self.base_matrices) <= _MOST_NUMBERS
+        for column in range(0, m, breadth):
+            right_rows = Y[column : column + breadth]
+            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices] if keeps_sides else []
+            for row in range(column if lower else 0, n, height):
+                left_rows = X[row : row + height]
                 width = min(len(right_rows), row + len(left_rows) - column) if lower else len(right_rows)
                 for p, (matrix, centre) in enumerate(matrices):
-                    left, right = matrix.side(left_rows, centre), rights[p].first(width)
+                    right = rights[p] if keeps_sides else matrix.side(right_rows, centre)
+                    left, right = matrix.side(left_rows, centre), right.first(width)
                     if p == 0:
                         matrix.fill(left, right, out, row, column)
                     else:
@@ -406,6 +419,14 @@ class Program:
                 self._run(others, left_scales, right_scales, out, extent)
                 if lower:
                     loops.mirror_lower(out, *extent)
+
+    def _block_shape(self, d: int) -> tuple[int, int]:
+        """Return the height and the breadth of a block for rows of d features."""
+        n_others = len(self.base_matrices) - 1
+        height, breadth = _ROWS, _COLUMNS
+        while height > 1 and (breadth * d > _MOST_NUMBERS or n_others * height * breadth > 2 * _MOST_NUMBERS):
+            height, breadth = height // 2, breadth // 2
+        return height, breadth
 
     def _scales(self, X: Array) -> Array:
         values = np.empty((len(self.scalings), len(X)))

@@ -11,7 +11,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from streamkpca.kernels.base import Kernel
+from streamkpca.kernels.base import DEEPEST, Kernel
 from streamkpca.kernels.views import UnitMatrix
 
 KernelClass = TypeVar("KernelClass", bound=type[Kernel])
@@ -77,8 +77,6 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
 
 # This leaves room for two kernels on ten thousand columns, each in a unit of its own.
 _LONGEST = 1_000_000
-# Printing or comparing a kernel takes up to three calls a level, and Python allows a thousand.
-_DEEPEST = 200
 # Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, and does not check what is left:
 # in a thread, which has 512 KB on some systems, it would crash the process.
 _MOST_BRACKETS = 100
@@ -115,8 +113,8 @@ def parse_kernel(text: str, matrices: Mapping[str, UnitMatrix] = MappingProxyTyp
 
 
 def _kernel(node: ast.expr, matrices: Mapping[str, UnitMatrix], depth: int = 0) -> Kernel:
-    if depth > _DEEPEST:
-        raise ValueError(f"a kernel is nested more than {_DEEPEST} deep; join fewer kernels")
+    if depth > DEEPEST:
+        raise ValueError(f"a kernel is nested more than {DEEPEST} deep; join fewer kernels")
     deeper = depth + 1
     match node:
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:

@@ -23,6 +23,7 @@ RULES = ("contrast", "spread", "scale", "median")
 # How many times wider than "spread" are the widths that "contrast" compares: 1 to 32, in steps of a factor of 3.2 in
 # gamma. Narrower ones leave rows with nothing near them, and are no better where the contrast is measured.
 _FACTORS = 10.0 ** (np.arange(7) / 4.0)
+_NUMBERS_AT_ONCE = 2**20
 _MEDIAN_ROWS = 512
 # Reciprocals of these numbers and products with them stay finite.
 _SMALLEST, _LARGEST = 1e-300, 1e300
@@ -80,10 +81,15 @@ def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | Non
 
 def _sum_of_variances(X: Array, squared: bool, weights: Array | None) -> float:
     # The computed mean of equal entries may be off in the last place; their variance would then not be 0.
-    varying = X[:, X.min(axis=0) < X.max(axis=0)]
-    if not varying.shape[1]:
-        return 0.0
-    variances = np.average((varying - np.average(varying, axis=0, weights=weights)) ** 2, axis=0, weights=weights)
+    varies = X.min(axis=0) < X.max(axis=0)
+    variances = np.zeros(X.shape[1])
+    # Some features at a time, as several copies of all would take as many times the memory of the rows.
+    step = max(_NUMBERS_AT_ONCE // len(X), 1)
+    for start in range(0, len(variances), step):
+        part = X[:, start : start + step]
+        deviations = part - np.average(part, axis=0, weights=weights)
+        variances[start : start + step] = np.average(deviations**2, axis=0, weights=weights)
+    variances = variances[varies]
     return float((variances if squared else np.sqrt(variances)).sum())
 
 

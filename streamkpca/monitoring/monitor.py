@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca._core.validation import checked_rows, feature_names, round_to_single
+from streamkpca._core.rows import Rows, parts_of
+from streamkpca._core.validation import checked_parts, feature_names, round_to_single
 from streamkpca.errors import CheckpointError, not_fitted
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
@@ -26,6 +27,7 @@ Flags = npt.NDArray[np.bool_]
 
 # Rows that are learned, and thresholds that are renewed, together. So results do not depend on how calls cut the rows.
 _CHUNK = 32
+_TIMES_AT_ONCE = 2**20
 # Learned rows after which a young model is refitted, and its thresholds are found by cross-validation.
 _YOUNG = tuple(64 << i for i in range(6))
 # Until this many rows are learned, nothing is known well enough to leave rows out.
@@ -236,6 +238,19 @@ class Monitor:
             value = check_real(name, value, least=0.0, open_below=True, where=where)
         object.__setattr__(self, name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The rows that the model has learned and the thresholds belong together, so no update may come between.
+        with self.model._cell.write_lock.held:
+            return vars(self) | {"model": self.model._as_it_is()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        with self.model._cell.write_lock.held:
+            vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
+        return twin
+
     def __copy__(self) -> Self:
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)
@@ -330,8 +345,16 @@ class Monitor:
                [2., 1.],
                [3., 2.]])
         """
-        rows = checked_rows(X, "Monitor.stacked", None, None)
-        return _stacked(rows, np.repeat(rows[:1], self.lags - 1, axis=0)) if len(rows) else rows
+        rows = checked_parts(X, "Monitor.stacked", None, None)
+        n, d = rows.shape
+        stacked = np.empty((n, d * self.lags))
+        for place, part in parts_of(rows):
+            for lag in range(self.lags):
+                target = stacked[place.start + lag : place.stop + lag, lag * d : (lag + 1) * d]
+                target[:] = part[: len(target)]
+        for lag in range(1, self.lags):
+            stacked[:lag, lag * d : (lag + 1) * d] = rows[:1]
+        return stacked
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row and the smoothed score, as after a gap.
@@ -760,14 +783,15 @@ class Monitor:
             return state
         return replace(state, scores=state.scores.replaced(np.concatenate(runs), np.concatenate(smoothed)))
 
-    def _checked(self, X: Any, where: str) -> tuple[Array, list[str] | None]:
+    def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
         state, stream, skips = self._state, self.model._stream, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
             width = stream.n_features // self.lags
             names = stream.names.tolist() if stream.names is not None and self.lags == 1 else None
-        rows = checked_rows(X, where, width, None if names is None else np.array(names, dtype=object), finite=not skips)
+        known = None if names is None else np.array(names, dtype=object)
+        rows = checked_parts(X, where, width, known, finite=not skips)
         if self.model.dtype == "float32":
             rows = round_to_single(rows, where, finite=not skips)
         if names is None and state is None:
@@ -814,7 +838,7 @@ class Monitor:
         summed: Array = of_all.reshape(self.lags, n_features).sum(axis=0)
         return summed
 
-    def _breaks(self, rows: Array, time: Any, where: str) -> Flags:
+    def _breaks(self, rows: Rows, time: Any, where: str) -> Flags:
         """Tell before which rows lags and smoothing start anew, and remember the last time."""
         breaks = np.zeros(len(rows), dtype=bool)
         if time is None or not len(rows):
@@ -826,8 +850,10 @@ class Monitor:
                 f"{times.shape}; pass times as numbers, such as seconds"
             )
         if self.max_gap is not None:
-            first = times[0] if self._last_time is None else self._last_time
-            breaks = np.diff(times, prepend=first) > self.max_gap
+            breaks[0] = times[0] - (times[0] if self._last_time is None else self._last_time) > self.max_gap
+            for start in range(1, len(rows), _TIMES_AT_ONCE):
+                stop = start + _TIMES_AT_ONCE
+                breaks[start:stop] = np.diff(times[start - 1 : stop]) > self.max_gap
         self._last_time = float(times[-1])
         return breaks
 

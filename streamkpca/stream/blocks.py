@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.rows import Rows
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
 
@@ -75,14 +76,14 @@ class RowBuffer(NamedTuple):
 class BlockCutter:
     """Pending rows and new ones, (n, d) and (n,), cut into `n_blocks` full blocks and a rest.
 
-    Only the first block is a copy, and only if rows were pending; the others are views.
+    Of an array, only the first block is a copy, and only if rows were pending; the others are views.
     """
 
-    def __init__(self, pending: RowBuffer, rows: Array, weights: Array, block_size: int) -> None:
+    def __init__(self, pending: RowBuffer, rows: Rows, weights: Array, block_size: int) -> None:
         self.n_blocks = (pending.n_rows + len(rows)) // block_size
         self._rows, self._weights, self._size = rows, weights, block_size
         self._n_missing = block_size - pending.n_rows
-        self._first = rows[: self._n_missing], weights[: self._n_missing]
+        self._first = rows[: self._n_missing], np.ascontiguousarray(weights[: self._n_missing])
         if pending.n_rows:
             self._first = (
                 np.concatenate([pending.rows, self._first[0]]),
@@ -95,7 +96,7 @@ class BlockCutter:
             return self._first
         start = self._n_missing + (number - 1) * self._size
         piece = slice(start, start + self._size)
-        return self._rows[piece], self._weights[piece]
+        return self._rows[piece], np.ascontiguousarray(self._weights[piece])
 
 
 class Block:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import WriteLock
 from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir, arrival_times
+from streamkpca._core.rows import Rows, parts_of
 from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, refit
 from streamkpca.components.snapshot import Snapshot
@@ -34,6 +35,10 @@ _WORTH_A_THREAD = 8_000_000
 # While a stream is shorter, the scale of the kernel is settled again whenever its rows have doubled. The first 512 rows
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
 _ROWS_TO_SETTLE = 4096
+
+# `fit` settles the scale on so many numbers (16 MiB) of the rows, or on so many rows if that is more. They are taken in
+# runs of neighbours: evenly spaced rows could all have the same time of day.
+_NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**21, 2048, 64
 
 
 class Provisional(NamedTuple):
@@ -99,7 +104,7 @@ class Stream:
             )
         self._continued = settings
 
-    def rounded(self, rows: Array, where: str, *, finite: bool) -> Array:
+    def rounded(self, rows: Rows, where: str, *, finite: bool) -> Rows:
         """Round rows to the stream's precision; rows beyond its range are refused if `finite`, else made infinite."""
         return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
 
@@ -136,51 +141,40 @@ class Stream:
                 "included: settle it on some rows once and pass kernel=first.kernel_ to the others"
             )
 
-    def check_range(self, rows: Array, weights: Array | float) -> None:
+    def check_range(self, rows: Rows, weights: Array | float) -> None:
         """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
-        kernel = self.kernel if self.summary is None else self.summary.basis.kernel
-        is_bounded = kernel.is_settled and kernel.is_stationary
-        if is_bounded and not kernel.has_units:
-            return
-        counting = rows[weights > 0.0] if isinstance(weights, np.ndarray) else rows
-        kernel.check_range(counting, "kernel")
-        if is_bounded:
-            return
-        with one_blas_thread(), np.errstate(over="ignore"):
-            check_energy(kernel.program.diagonal(counting) if kernel.is_settled else squared_norms(counting))
+        _check_range(self.kernel if self.summary is None else self.summary.basis.kernel, rows, weights)
 
     # The next stream
 
-    def learned(
-        self, rows: Array, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0
-    ) -> "Stream":
+    def learned(self, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0) -> "Stream":
         """Return the stream after rows (n, d), of weights (n,) or one weight for all.
 
         Every full block advances the summary, and refits the axes if that is due.
         """
         self.check_range(rows, weights)
         if not n_rejected and self.pending.n_rows + len(rows) < self.block_size:
-            self.pending = self.pending.joined(rows, weights, self.block_size)
+            self.pending = self.pending.joined(rows[:], weights, self.block_size)
             return self
         stream = copy.copy(self)
         stream.n_rejected += n_rejected
-        if not isinstance(weights, np.ndarray):
-            weights = np.full(len(rows), weights)
         with one_blas_thread():
-            stream._take(rows, weights, settings, publish=True)
+            stream._take(rows, _one_for_each(weights, len(rows)), settings, publish=True)
         return stream
 
-    def fitted(self, rows: Array, weights: Array, settings: StreamSettings, *, n_rejected: int) -> "Stream":
+    def fitted(self, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int) -> "Stream":
         """Return the stream after two passes over its first rows: the first chooses atoms, the second records.
 
         With a budget of atoms, a sample of all rows chooses them, as a short stream does that comes in random order.
         """
         stream = copy.copy(self)
         stream.n_rejected = n_rejected
+        weights = _one_for_each(weights, len(rows))
         with one_blas_thread():
             stream.check_range(rows, weights)
-            # A row of the first pass is followed by all others, so the scale is settled on all of them.
-            kernel, stream.settling = stream.settled_on(rows, weights), None
+            # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
+            kernel, stream.settling = stream.settled_on(*_spread_rows(rows, weights)), None
+            _check_range(kernel, rows, weights)
             if settings.max_atoms is None:
                 stream._take_all(rows, weights, settings, kernel)
             else:
@@ -191,24 +185,25 @@ class Stream:
             sample, stats = summary.selection_sample, summary.atom_stats
             for start in range(0, len(rows), settings.block_size):
                 block = slice(start, start + settings.block_size)
-                summary.record(rows[block], weights[block], half_life=settings.half_life)
+                summary.record(rows[block], np.ascontiguousarray(weights[block]), half_life=settings.half_life)
             # The first pass has aged these already.
             summary.selection_sample = sample
             summary.atom_stats = replace(summary.atom_stats, weights=stats.weights)
             stream._publish_now(settings)
         return stream
 
-    def _choose_from_sample(self, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> None:
+    def _choose_from_sample(self, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> None:
         """Make a summary without moments, of atoms that a sample of the rows chooses."""
         size, half_life = settings.block_size, settings.half_life
         blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
         summary = self._own_summary(settings, kernel)
-        sample, aged = summary.selection_sample, decayed_weights(weights, half_life)[1]
-        if not aged.any():
-            aged = weights
+        sample = summary.selection_sample
+        if not any(_aged(weights, block, half_life).any() for block in reversed(blocks)):
+            half_life = None
         for block in blocks:
-            times = arrival_times(self.seed, block.start, rows[block], 2)[1]
-            sample = sample.add(rows[block], aged[block], block.start, times)
+            some = rows[block]
+            times = arrival_times(self.seed, block.start, some, 2)[1]
+            sample = sample.add(some, _aged(weights, block, half_life), block.start, times)
         sample = sample.sorted()
         # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
         order = np.argsort(sample.positions)[np.random.default_rng(self.seed).permutation(len(sample))]
@@ -243,7 +238,7 @@ class Stream:
             stream.settling = stream.settling.decayed(factor, least=LEAST_DECAYED_WEIGHT)
         return stream
 
-    def _take(self, rows: Array, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
+    def _take(self, rows: Rows, weights: Array, settings: StreamSettings, *, publish: bool) -> None:
         """Advance the summary by every full block, and keep the rest pending.
 
         Where the scale of the kernel changes, the stream is what it would be had it begun with that scale.
@@ -311,7 +306,7 @@ class Stream:
                 if publish and self._refit_is_due(settings):
                     self._publish_now(settings)
 
-    def _take_all(self, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> None:
+    def _take_all(self, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> None:
         """Advance the summary by all rows, the last block being shorter; publish nothing."""
         cutter = BlockCutter(self.pending, rows, weights, self.block_size)
         self._take_blocks(cutter, 0, settings, kernel, publish=False)
@@ -522,6 +517,48 @@ class Stream:
             yield "published", self.published
 
 
+def _check_range(kernel: Kernel, rows: Rows, weights: Array | float) -> None:
+    is_bounded = kernel.is_settled and kernel.is_stationary
+    if is_bounded and not kernel.has_units:
+        return
+    for place, part in parts_of(rows):
+        counting = part[weights[place] > 0.0] if isinstance(weights, np.ndarray) else part
+        kernel.check_range(counting, "kernel")
+        if not is_bounded:
+            with one_blas_thread(), np.errstate(over="ignore"):
+                check_energy(kernel.program.diagonal(counting) if kernel.is_settled else squared_norms(counting))
+
+
+def _one_for_each(weights: Array | float, count: int) -> Array:
+    """Return a weight for each row; one weight for all takes no memory."""
+    return weights if isinstance(weights, np.ndarray) else np.broadcast_to(np.float64(weights), count)
+
+
+def _aged(weights: Array, block: slice, half_life: float | None) -> Array:
+    """Return the weights that the rows of a block have after all rows, of weights (n,)."""
+    return decayed_weights(np.ascontiguousarray(weights[block]), half_life, max(len(weights) - block.stop, 0))[1]
+
+
+def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:
+    """Return all rows (n, d) and weights (n,), or of many those in runs of neighbours from all over.
+
+    Runs, because neighbours are compared where the scale is settled.
+    """
+    n_runs = -(-len(rows) // _RUN)
+    most = max(_NUMBERS_TO_SETTLE // rows.shape[1], _LEAST_TO_SETTLE) // _RUN
+    if n_runs <= most:
+        return rows[:], weights
+    starts = np.linspace(0, n_runs - 1, most).astype(np.intp) * _RUN
+    pieces = [slice(start, start + _RUN) for start in starts.tolist()]
+    chosen = np.concatenate([weights[piece] for piece in pieces])
+    if not chosen.any():
+        # All weight is in a few rows elsewhere.
+        counting = np.flatnonzero(weights)[: most * _RUN].tolist()
+        pieces = [slice(position, position + 1) for position in counting]
+        chosen = np.concatenate([weights[piece] for piece in pieces])
+    return np.concatenate([rows[piece] for piece in pieces]), chosen
+
+
 def _within_range(weights: Array) -> Array:
     """Return weights (n,), or multiples of them where `forget` has reduced some below the smallest that is allowed."""
     if weights.min(where=weights > 0.0, initial=1.0) >= 1.0 / LARGEST_WEIGHT and weights.max() <= LARGEST_WEIGHT:
@@ -560,3 +597,10 @@ class StreamCell:
     def __init__(self) -> None:
         self.stream: Stream | None = None
         self.write_lock = WriteLock()
+
+    def as_it_is(self) -> "StreamCell":
+        """Return a cell that keeps the present stream, whatever writers do with this one."""
+        cell = StreamCell()
+        # Rows that fill no block are appended to a stream in place; a shallow copy keeps those that are there now.
+        cell.stream = copy.copy(self.stream)
+        return cell

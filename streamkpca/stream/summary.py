@@ -64,13 +64,16 @@ _LEAST_VARIANCE_SHARE = 1e-9
 _MOST_PREFETCHED = 16
 
 
-def decayed_weights(weights: Array, half_life: float | None) -> tuple[float, Array]:
-    """Return the decay of rows before a block, and the block's weights (B,); its newest row keeps its weight."""
+def decayed_weights(weights: Array, half_life: float | None, n_later: int = 0) -> tuple[float, Array]:
+    """Return the decay of rows before a block, and the block's weights (B,), after `n_later` more rows.
+
+    The newest row keeps its weight.
+    """
     if half_life is None:
         return 1.0, weights
     # If the half-life is so short that ages overflow, only the newest row keeps a weight.
     with np.errstate(over="ignore"):
-        decay = np.exp2(-np.arange(len(weights) + 1)[::-1] / half_life)
+        decay = np.exp2(-(n_later + np.arange(len(weights) + 1)[::-1]) / half_life)
     aged: Array = weights * decay[1:]
     return float(decay[0]), np.where(aged < _LEAST_WEIGHT, 0.0, aged)
 

@@ -8,6 +8,7 @@ import faulthandler
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -19,8 +20,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn
 
-from streamkpca import StreamingKernelPCA, kernels
+import streamkpca
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, kernels
+from streamkpca.monitoring import Monitor
 
 pytestmark = pytest.mark.faults
 
@@ -233,3 +237,143 @@ def test_pools_of_processes_learn_what_one_process_learns(method: str) -> None:
     with multiprocessing.get_context(method).Pool(2) as pool:
         assert pool.map(learn, tasks) == expected
     print(f"{method}: {len(tasks)} shards learned in other processes, the same bits")
+
+N_ROUNDS = 400 if NIGHTLY else 12
+
+
+def fitted(kind: type[Any]) -> Any:
+    return kind(2, kernel=kernels.RBF(0.3)).fit(ROWS[:60])
+
+
+def river_model() -> Any:
+    from streamkpca.adapters.for_river import KernelPCADetector
+
+    model = KernelPCADetector(**SMALL)
+    for row in ROWS[:5].tolist():
+        model.learn_one(dict(enumerate(row)))
+    return model
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "streaming": lambda: new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:50]),
+    "exact": lambda: fitted(KernelPCA),
+    "sparse": lambda: fitted(SparseKernelPCA),
+    "approximate": lambda: fitted(ApproximateKernelPCA),
+}
+
+TAKEN: list[Callable[[Any], Any]] = [
+    lambda model: pickle.loads(pickle.dumps(model)),
+    lambda model: pickle.loads(pickle.dumps(model, protocol=2)),
+    copy.deepcopy,
+    copy.copy,
+    repr,
+    lambda model: model.get_params(),
+    lambda model: model._repr_html_(),
+    sklearn.clone,
+]
+
+
+def beside(act: Callable[[], Any], others: list[Callable[[Any], Any]], model: Any) -> int:
+    """Take copies of a model while another thread changes it; return how many were taken."""
+    stop, n_taken, before = threading.Event(), 0, sys.getswitchinterval()
+
+    def change() -> None:
+        while not stop.is_set():
+            act()
+
+    thread = threading.Thread(target=change)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(N_ROUNDS):
+            for take in others:
+                take(model)
+                n_taken += 1
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    return n_taken
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_copied_and_printed_while_parameters_are_set(name: str) -> None:
+    model = MODELS[name]()
+    new = itertools.cycle(range(2, 9))
+
+    def change() -> None:
+        # Attributes come and go: those of other libraries too.
+        model.set_params(n_components=next(new)).set_output(transform="default")
+        model.extra = model.more = model.most = None
+        model.transform(PROBE)
+        del model.extra, model.more, model.most
+
+    acts = list(TAKEN)
+    if name == "streaming":
+        base = new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[50:100])
+        acts += [
+            lambda model: model.to_bytes(),
+            lambda model: copy.deepcopy(base).merge(model),
+            lambda model: streamkpca.merge(model, base),
+            lambda model: model.width_scores_,
+        ]
+    n_taken = beside(change, acts, model)
+    print(f"{name}: {n_taken} copies, prints and files beside set_params")
+
+
+def test_a_river_model_is_copied_while_parameters_are_set() -> None:
+    model, new = river_model(), itertools.cycle(range(2, 9))
+
+    def change() -> None:
+        model.max_atoms = next(new)
+        model.extra = model.more = model.most = None
+        del model.extra, model.more, model.most
+
+    n_taken = beside(change, [copy.deepcopy, copy.copy, repr, lambda model: pickle.loads(pickle.dumps(model))], model)
+    print(f"river: {n_taken} copies and prints beside mutations")
+
+
+def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row() -> None:
+    monitor = Monitor(new_model(kernel=kernels.RBF(0.3)))
+    monitor.update(ROWS[:100])
+    stop, rows, copies = threading.Event(), itertools.cycle(ROWS[:, None]), []
+
+    def update() -> None:
+        while not stop.is_set():
+            monitor.update(next(rows))
+
+    def take() -> None:
+        try:
+            for _ in range(N_ROUNDS):
+                copies.append(pickle.loads(pickle.dumps(monitor)))
+                copies.append(copy.deepcopy(monitor))
+                repr(monitor)
+        finally:
+            stop.set()
+
+    side_by_side(update, take)
+    for found in copies:
+        n_waiting = sum(len(waiting.novelty) for waiting in found._state.waiting)
+        assert found.model.n_samples_seen_ == found._state.n_learned <= found.n_rows_ - n_waiting
+        assert Monitor.from_bytes(found.to_bytes()).n_rows_ == found.n_rows_
+    print(f"{len(copies)} copies of a monitor beside updates, of {len({found.n_rows_ for found in copies})} states")
+
+
+def test_a_copy_of_a_monitor_and_its_model_holds_one_model() -> None:
+    monitor = Monitor(new_model())
+    monitor.update(ROWS[:100])
+    twin, model = copy.deepcopy((monitor, monitor.model))
+    assert twin.model is model is not monitor.model
+    assert twin.update(ROWS[100:200]).novelty.tobytes() == monitor.update(ROWS[100:200]).novelty.tobytes()
+    assert twin.to_bytes() == monitor.to_bytes()
+
+
+def test_a_copy_does_not_follow_the_model() -> None:
+    model = new_model().partial_fit(ROWS[:10])
+    taken, data = pickle.dumps(model), model.to_bytes()
+    twin = copy.deepcopy(model)
+    model.partial_fit(ROWS[10:12]).set_params(n_components=1)
+    for found in (pickle.loads(taken), twin):
+        assert found.to_bytes() == data
+        found.partial_fit(ROWS[12:20])
+    assert model.n_samples_seen_ == 12
