@@ -10,7 +10,7 @@ from typing import IO, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import write_durably
+from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names, without_bad_rows
@@ -681,23 +681,27 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     # Checkpoints
 
-    def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
+    def save(self, path: FileName, extra: Any = None) -> None:
         """Write everything that the model has learned to a file.
 
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk.
+            An existing file is replaced in one step, once the new one is complete and on the disk. It keeps its rights;
+            a new one can be read by its owner only, because it holds rows of the data. What links point to is
+            replaced. Character devices and FIFOs are written into.
         extra : object, optional
             JSON data, which `load` returns as `extra_`: for example the offset in the source from which a consumer
-            continues after a restart.
+            continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries are
+            nested at most 64 deep.
 
         Raises
         ------
         OSError
-            The disk is full, the folder is read-only, ...; the file is then the old one or the complete new one.
+            The disk is full, the folder or the file is read-only, no process reads the FIFO, `path` is a folder, a
+            socket or a block device, ...; the file is then the old one or the complete new one.
         TypeError, ValueError
-            JSON cannot express `extra`, or a parameter is invalid.
+            JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
 
         Notes
         -----
@@ -705,6 +709,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
         Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
         `load` again.
+
+        An existing file also keeps its owner, group, access control list and extended attributes, as far as the system
+        allows. Its other hard links keep the old contents.
 
         Examples
         --------
@@ -745,7 +752,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return checkpoint_bytes(self._writer("to_bytes", extra))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Self:
+    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `save` wrote.
 
         Parameters
@@ -790,7 +797,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         streamkpca.errors.CheckpointError: load: ...plant.npz: it is damaged: ...
         """
         with open(path, "rb") as file:
-            return cls._read(file, f"load: {os.fspath(path)!s}", kernel)
+            return cls._read(file, f"load: {os.fsdecode(path)}", kernel)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
