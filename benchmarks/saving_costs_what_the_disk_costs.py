@@ -14,8 +14,8 @@ Run::
     python benchmarks/saving_costs_what_the_disk_costs.py --folder .
     python benchmarks/saving_costs_what_the_disk_costs.py --tiny
 
-The exit code is 0 if saving takes at most 3 times as long as writing besides the load that it makes, and loading at most
-100 ms, and 1 otherwise.
+The exit code is 0 if saving takes at most 3 times as long as writing besides the load that it makes, and loading at
+most 100 ms, and 1 otherwise.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from streamkpca.cli.options import (
     INPUT,
     MODEL,
     RESULTS,
+    FileName,
     SaveInterval,
     command,
     follow_option,
@@ -55,7 +56,7 @@ def _interval(context: click.Context, parameter: click.Parameter, value: str | N
     "--out",
     default="streamkpca-demo",
     show_default=True,
-    type=click.Path(file_okay=False),
+    type=FileName(file_okay=False),
     metavar="DIR",
     help="Folder for projections and picture.",
 )

@@ -40,9 +40,10 @@ def one_line(path: str = "") -> Iterator[None]:
     """Turn a ValueError, a missing library and the system's errors, which may lack the `path`, into `BadInput`."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        # The reader of standard output may leave; that of a pipe with a name should not.
+        if isinstance(error, BrokenPipeError) and error.filename is None:
+            raise
         raise BadInput(_refusal(error, path)) from None
     except (ImportError, ValueError) as error:
         raise BadInput(str(error)) from None

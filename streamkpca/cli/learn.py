@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from streamkpca._core.files import check_target
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
 from streamkpca.cli.hints import Spread, column_hints
 from streamkpca.cli.models import (
@@ -43,10 +44,13 @@ _FOLLOW_SECONDS = 60.0
 def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults."""
     from streamkpca.cli.demo import N_SENSORS, Watch, simulate_plant
+    from streamkpca.cli.pictures import write_picture
 
     folder = Path(out)
+    table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
     with one_line():
         folder.mkdir(parents=True, exist_ok=True)
+        check_target(picture_file)
     if not as_json:
         print_facts(
             "A simulated plant, not real data",
@@ -55,7 +59,6 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     model = StreamingKernelPCA()
     watch, signals = Watch(model, n_rows=rows), SignalGuard()
     interrupted = False
-    table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
     with signals.installed(), one_line(), ResultWriter(table_file) as writer:
         try:
             with show_progress("learning", rows, lines=True) as report:
@@ -69,7 +72,7 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     if writer.n_rows:
         measures = watch.measure()
         with one_line():
-            watch.picture().savefig(picture_file, dpi=120)
+            write_picture(watch.picture(), picture_file, dots_per_inch=120)
         if as_json:
             files = {"projections": str(table_file), "picture": str(picture_file)}
             print_json({"model": model_facts(model), "seconds": watch.seconds, "faults": dict(measures), **files})

@@ -41,9 +41,9 @@ def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
 def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:
     """Write a saved MODEL as a graph for ONNX runtimes, or as a C99 file without heap for microcontrollers."""
     check_writable(out, [model], what="the export")
-    export_model(read_fitted(model), out, double=double, name=name, quantile=quantile)
+    n_bytes = export_model(read_fitted(model), out, double=double, name=name, quantile=quantile)
     if as_json:
-        print_json({"written": out, "bytes": Path(out).stat().st_size})
+        print_json({"written": out, "bytes": n_bytes})
     else:
         click.echo(f"Written: {out}")
 

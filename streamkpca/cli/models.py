@@ -2,14 +2,12 @@
 
 import json
 import os
-import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from streamkpca._core.files import TEMPORARY, write_durably
+from streamkpca._core.files import SHARED, check_target, remove_leftovers, write_durably
 from streamkpca.cli.console import BadInput, one_line, print_warning
 from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
@@ -95,8 +93,12 @@ def check_writable(path: str, inputs: Sequence[str], *, what: str = "the model")
     target = Path(path)
     if path == STANDARD_OUTPUT:
         raise BadInput(f"-: {what} cannot go to standard output, because its file is replaced as a whole; name a file")
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise BadInput(f"{path}: expected the name of a file in an existing folder")
+    with one_line(path):
+        is_misplaced = target.is_dir() or not target.absolute().parent.is_dir()
+    if is_misplaced:
+        raise BadInput(f"{path or repr(path)}: expected the name of a file in an existing folder")
+    with one_line(path):
+        check_target(path)
     if is_among(target, inputs):
         raise BadInput(f"{path}: is read as input, so {what} cannot go there; choose another name")
 
@@ -146,8 +148,8 @@ def merge_models(paths: Sequence[str]) -> tuple[StreamingKernelPCA, dict[str, An
         return merge(*models), {NOTES: notes} if notes else {}
 
 
-def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: str, quantile: float | None) -> None:
-    """Write a fitted model as .onnx or .c, by the ending of `path`, in double or single precision.
+def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: str, quantile: float | None) -> int:
+    """Write a fitted model as .onnx or .c, by the ending of `path`, in double or single precision; return its bytes.
 
     For C: names of functions begin with `name`, and with a `quantile` one of them tells which rows are novel.
     """
@@ -164,7 +166,8 @@ def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: st
             contents = to_c(model, name=name, dtype="double" if double else "float", threshold=threshold).encode()
         else:
             raise BadInput(f"{path}: expected a name that ends in .onnx or .c")
-        write_durably(path, lambda file: file.write(contents))
+        write_durably(path, lambda file: file.write(contents), mode=SHARED)
+    return len(contents)
 
 
 # Key of the command's own notes in a model's `extra_`.
@@ -192,7 +195,7 @@ class Autosave:
         self._notes: dict[str, Any] = dict(own_notes(before))
         self._saved_rows, self._saved_at = 0, time.monotonic()
         if path is not None:
-            _remove_leftovers(Path(os.path.realpath(path)))
+            remove_leftovers(path)
 
     def note(self, table: Table, chunk: Chunk) -> None:
         """Note the columns, and up to where the table was learned."""
@@ -235,17 +238,6 @@ class Autosave:
         late = self.interval.seconds is not None and time.monotonic() - self._saved_at >= self.interval.seconds
         if many or (late and new):
             self.save(model)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove half-written files of killed processes; only one process writes a model at a time."""
-    # .<name of the model>.<16 random digits>.tmp
-    name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{16}" + re.escape(TEMPORARY))
-    # A folder that cannot be listed may still take the model.
-    with suppress(OSError):
-        for file in path.parent.iterdir():
-            if name.fullmatch(file.name):
-                file.unlink(missing_ok=True)
 
 
 def n_passed(offset: dict[str, Any]) -> int:

@@ -22,7 +22,6 @@ _BAD_ROWS = next(parameter for parameter in PARAMETERS if parameter.name == "on_
 INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER = (
     "Input", "Model", "Learning", "Alarms", "Picture", "Results", "Other",
 )  # fmt: skip
-FILE = click.Path(allow_dash=True)
 
 # What a monitor keeps for ever, by the names of its arguments.
 MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
@@ -38,6 +37,19 @@ _EXIT_CODES = (
 
 # The first is the default.
 UNITS = ("auto", "none", "range", "std", "whitened")
+
+
+class FileName(click.Path):
+    """The name of a file or a folder; an empty one, as of a variable that the shell does not know, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name as it was given."""
+        if value == "":
+            self.fail("it is empty; give the name of a file.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = FileName(allow_dash=True)
 
 
 class SaveInterval(NamedTuple):

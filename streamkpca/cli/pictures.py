@@ -1,5 +1,6 @@
 """What pictures are made of: rows collected chunk by chunk, axes of times, figures in files."""
 
+import io
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.files import SHARED, write_durably
 from streamkpca.cli.console import BadInput, one_line
 from streamkpca.cli.models import check_writable
 from streamkpca.cli.tables import Chunk
@@ -145,6 +147,14 @@ def check_picture(path: str, inputs: Sequence[str]) -> None:
     check_writable(path, inputs, what="the picture")
     with one_line():
         make_figure()
+
+
+def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> None:
+    """Write a picture in the format of the name's ending; the file before stays if that fails."""
+    # In memory first: drawing into a file on a full disk leaves matplotlib's PDF writer in errors of its own.
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=dots_per_inch)
+    write_durably(path, lambda file: file.write(drawn.getvalue()), mode=SHARED)
 
 
 def make_axes(size: tuple[float, float]) -> tuple["Figure", "Axes"]:

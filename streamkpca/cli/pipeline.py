@@ -194,15 +194,14 @@ def make_writer(
 ) -> ResultWriter:
     """Prepare the file of results, with a column of times if the user names one of the table.
 
-    Refuse to write it, or its unfinished part, over an input or the model.
+    Refuse to write it over an input or the model.
     """
     with one_line():
         writer = ResultWriter(path, form=form, live=live, time_name=_time_name(table, time))
-    for written in () if writer.is_output else (writer.path, writer.part):
-        if is_among(written, inputs):
-            raise BadInput(
-                f"{written}: is read as input or holds the model, so results cannot go there; give --save another name"
-            )
+    if not writer.is_output and is_among(writer.path, inputs):
+        raise BadInput(
+            f"{writer.path}: is read as input or holds the model, so results cannot go there; give --save another name"
+        )
     return writer
 
 

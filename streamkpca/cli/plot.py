@@ -1,6 +1,5 @@
 """The work of the command plot: a picture of each kind."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import plots
-from streamkpca._core.files import write_durably
 from streamkpca.cli.console import BadInput, one_line, print_json
 from streamkpca.cli.models import check_columns, learned_columns, read_fitted
 from streamkpca.cli.pictures import (
@@ -19,6 +17,7 @@ from streamkpca.cli.pictures import (
     label_dates,
     make_axes,
     time_axis,
+    write_picture,
 )
 from streamkpca.cli.pipeline import (
     monitor_of,
@@ -49,10 +48,9 @@ def _read_model(model: str, save: str, *files: str) -> StreamingKernelPCA:
 
 
 def _finish(figure: "Figure", save: str, kind: str, *, n_rows: int | None = None, as_json: bool) -> None:
-    """Write a picture in the format of its ending, and tell where it is; the file before stays if that fails."""
-    ending = Path(save).suffix.lower().removeprefix(".")
+    """Write a picture, and tell where it is."""
     with one_line(save):
-        write_durably(save, lambda file: figure.savefig(file, format=ending, dpi=_DOTS_PER_INCH))
+        write_picture(figure, save, dots_per_inch=_DOTS_PER_INCH)
     if as_json:
         print_json({"picture": save, "kind": kind} | ({} if n_rows is None else {"rows": n_rows}))
     else:

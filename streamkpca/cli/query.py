@@ -85,7 +85,7 @@ def score(
     scored, seconds, learned, hints = False, None, True, []
     with signals.installed(), one_line(), ExitStack() as stack:
         if save:
-            inputs = [file, str(train or model)]
+            inputs = [file, str(train or model), *([save_model] if save_model else [])]
             writer = make_writer(save, inputs, target, time=options["time"], form=form, live=follow)
             stack.enter_context(writer)
         if train is not None:

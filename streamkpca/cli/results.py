@@ -1,6 +1,7 @@
 """Results of each row, written as rows come: to a file or to standard output."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import IO, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from streamkpca._core.files import SHARED, Replacement, open_stream, remove_leftovers
 
 Array = npt.NDArray[np.float64]
 
@@ -23,9 +26,11 @@ _LIVE_FORMATS = ("csv", "jsonl", "arrows")
 def is_among(path: str | Path, files: Sequence[str]) -> bool:
     """Tell whether a file, which need not exist yet, is one of some others under whatever name."""
     target = Path(path)
-    # Hard links have names of their own, and a file that does not exist yet has only a name.
+    # Hard links have names of their own, and a file that does not exist yet has only a name. Unlike Path.resolve,
+    # os.path.realpath does not raise for a link to itself.
     return any(
-        target.resolve() == Path(name).resolve() or (target.exists() and Path(name).exists() and target.samefile(name))
+        os.path.realpath(target) == os.path.realpath(name)
+        or (target.exists() and Path(name).exists() and target.samefile(name))
         for name in files
     )
 
@@ -33,9 +38,8 @@ def is_among(path: str | Path, files: Sequence[str]) -> bool:
 class ResultWriter:
     """One row of results for every row of input: position, time, label, novelty, projections.
 
-    A file appears under its name when it is complete. Until then it is called `part`, its name with ``.part`` appended,
-    and an error removes it. With `live`, and on standard output, each chunk can be read as soon as it is written.
-    Memory is one chunk.
+    A file takes the place of an older one when it is complete; an error leaves the older one. With `live`, on standard
+    output, and in devices and pipes, each chunk can be read as soon as it is written. Memory is one chunk.
 
     Parameters
     ----------
@@ -44,7 +48,7 @@ class ResultWriter:
     form : str, optional
         One of `FORMATS`; by default the file's ending, and CSV on standard output.
     live : bool, default=False
-        Write under the file's own name from the start, and flush every chunk.
+        Write into the file itself from the start, and flush every chunk.
     time_name : str, optional
         Name of the column of times.
 
@@ -83,19 +87,27 @@ class ResultWriter:
             )
         self.n_rows = 0
         self._time_name = time_name
-        self.part = self.path if self._is_live else self.path.with_name(self.path.name + ".part")
+        # A Path forgets the slash at the end of what can only be a folder.
+        self._name = path
+        self._replacement: Replacement | None = None
         self._file: IO[bytes] | None = None
         self._writer: Any = None
         self._time_type: type | None = None
 
     def __enter__(self) -> Self:
         # Opened before anything is learned, so that a folder without write access does not cost an hour first.
-        if not self.is_output:
-            self._file = self.part.open("wb")
-        elif sys.stdout is None:
-            raise ValueError("-: standard output is closed; give --save a file")
-        else:
+        if self.is_output:
+            if sys.stdout is None:
+                raise ValueError("-: standard output is closed; give --save a file")
             self._file = sys.stdout.buffer
+        elif (stream := open_stream(self._name)) is not None:
+            self._file, self._is_live = stream, True
+        elif self._is_live:
+            self._file = open(self._name, "wb")
+        else:
+            remove_leftovers(self._name)
+            self._replacement = Replacement(self._name, mode=SHARED)
+            self._file = self._replacement.__enter__()
         return self
 
     def write(
@@ -137,23 +149,22 @@ class ResultWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._file is not None
-        is_complete = False
+        writer, self._writer = self._writer, None
         try:
             with self._named():
-                try:
-                    # Writing the end of a file that cannot be written would only fail again.
-                    if self._writer is not None and not (self.is_output and kind is not None):
-                        self._writer.close()
-                finally:
-                    if not self.is_output:
-                        self._file.close()
-            is_complete = kind is None and self._writer is not None
+                # Writing the end of a file that cannot be written would only fail again.
+                if writer is not None and not (self.is_output and kind is not None):
+                    writer.close()
+        except BaseException as failure:
+            kind, error, trace = type(failure), failure, failure.__traceback__
+            raise
         finally:
-            self._writer = None
-            if not self._is_live and is_complete:
-                self.part.replace(self.path)
-            elif not self._is_live:
-                self.part.unlink()
+            if self._replacement is not None:
+                self._replacement.is_wanted = writer is not None
+                self._replacement.__exit__(kind, error, trace)
+            elif not self.is_output:
+                with self._named():
+                    self._file.close()
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -161,6 +172,9 @@ class ResultWriter:
         try:
             yield
         except OSError as error:
+            if self.is_output and isinstance(error, BrokenPipeError):
+                # The reader of standard output has seen enough, which is no error.
+                raise
             where = "standard output" if self.is_output else str(self.path)
             raise OSError(error.errno, error.strerror or str(error), where) from None
 

@@ -1,20 +1,22 @@
 """Reading a checkpoint, and generations of checkpoints written at intervals."""
 
+import errno
 import os
 import re
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from streamkpca._core.files import TEMPORARY
+from streamkpca._core.files import FileName, checked_name, remove_leftovers_in, stand_in
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.errors import CheckpointError, CheckpointWarning
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 
 
-def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> StreamingKernelPCA:
+def load(path: FileName, *, kernel: Kernel | None = None) -> StreamingKernelPCA:
     """Read a model that `StreamingKernelPCA.save` wrote.
 
     Parameters
@@ -56,7 +58,8 @@ class Checkpointer:
     Parameters
     ----------
     path : path-like
-        ``models/plant.npz`` gives ``models/plant-00000001.npz`` and so on; the folder must exist.
+        ``models/plant.npz`` gives ``models/plant-00000001.npz`` and so on; the folder must exist. Each file can be
+        read by its owner only.
     every_rows : int or None, default=None
         Rows after which `save_if_due` saves.
     every_seconds : float or None, default=None
@@ -66,15 +69,16 @@ class Checkpointer:
 
     Raises
     ------
-    FileNotFoundError
-        The folder does not exist.
+    OSError
+        The folder does not exist, or `path` is a folder, or the names of the files would be too long.
     TypeError, ValueError
-        An argument is not a number above 0.
+        An argument is not a number above 0, or no file can have this name.
 
     Notes
     -----
     Only one process may write at a time. Half-written files of a killed process are removed when the next one starts.
-    Numbering continues from the newest generation, readable or not.
+    Numbering continues from the newest generation, readable or not. What has the name of a generation but is a folder,
+    a device or a pipe is neither read nor removed.
 
     Examples
     --------
@@ -93,14 +97,13 @@ class Checkpointer:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: FileName,
         *,
         every_rows: int | None = None,
         every_seconds: float | None = None,
         keep: int = 3,
     ) -> None:
         where = "Checkpointer"
-        self._path = Path(os.path.realpath(path))
         self._every_rows = None if every_rows is None else check_integer("every_rows", every_rows, least=1, where=where)
         self._every_seconds = (
             None
@@ -108,9 +111,8 @@ class Checkpointer:
             else check_real("every_seconds", every_seconds, least=0.0, open_below=True, where=where)
         )
         self._keep = check_integer("keep", keep, least=1, where=where)
-        if not self._path.parent.is_dir():
-            raise FileNotFoundError(f"{where}: expected {self._path.parent} to be a folder; create it first")
-        self._name = re.compile(re.escape(self._path.stem) + r"-(\d{8,})" + re.escape(self._path.suffix))
+        self._path = _checked_path(path, where)
+        self._name = re.compile(re.escape(self._path.stem) + r"-([0-9]{8,})" + re.escape(self._path.suffix))
         self._saved_rows = 0
         self._saved_at = time.monotonic()
         self._remove_leftovers()
@@ -178,13 +180,14 @@ class Checkpointer:
         'plant-00000001.npz'
         """
         older = self.generations
-        number = self._number(older[0]) + 1 if older else 1
-        path = self._path.with_name(f"{self._path.stem}-{number:08d}{self._path.suffix}")
+        path = self._generation(self._number(older[0]) + 1 if older else 1)
         n_rows = _rows_of(model)
         model.save(path, extra)
         self._note(n_rows)
         for old in older[self._keep - 1 :]:
-            old.unlink(missing_ok=True)
+            # What is no regular file was put there by somebody else.
+            if old.is_file():
+                old.unlink(missing_ok=True)
         return path
 
     def save_if_due(self, model: StreamingKernelPCA, extra: Any = None) -> Path | None:
@@ -261,6 +264,9 @@ class Checkpointer:
         generations = self.generations
         for path in generations:
             try:
+                if not path.is_file():
+                    # To read a pipe would take for ever.
+                    raise OSError(errno.EINVAL, "expected a regular file", os.fspath(path))
                 model = StreamingKernelPCA.load(path, kernel=kernel)
             except (CheckpointError, OSError) as error:
                 warnings.warn(f"{error}; an older generation is tried", CheckpointWarning, stacklevel=2)
@@ -281,11 +287,30 @@ class Checkpointer:
         found = self._name.fullmatch(path.name)
         return int(found[1]) if found else 0
 
+    def _generation(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.stem}-{number:08d}{self._path.suffix}")
+
     def _remove_leftovers(self) -> None:
-        for path in self._path.parent.glob(f".*{TEMPORARY}"):
-            # .<name of the generation>.<16 random digits>.tmp
-            if self._number(Path(path.name[1 : -len(TEMPORARY) - 17])):
-                path.unlink(missing_ok=True)
+        folder, generations = self._path.parent, self.generations
+        newest = self._number(generations[0]) if generations else 0
+        # The files of long names have digests in place of them, from which the number cannot be read.
+        latest = {stand_in(str(folder), self._generation(number).name) for number in (newest, newest + 1)}
+        remove_leftovers_in(folder, lambda found: found in latest or self._number(Path(found)) > 0)
+
+
+def _checked_path(path: FileName, where: str) -> Path:
+    """Follow links to a path in an existing folder, to whose name numbers can be added."""
+    name = checked_name(path)
+    folder, last = os.path.split(name)
+    if last in ("", os.curdir, os.pardir) or os.path.isdir(name):
+        raise IsADirectoryError(f"{where}: expected the name of a file but got {path!r}; name a file in a folder")
+    found = Path(os.path.realpath(name))
+    if not found.parent.is_dir():
+        raise FileNotFoundError(f"{where}: expected {folder or found.parent} to be a folder; create it first")
+    # A name that is too long for the numbers should be refused before anything is learned.
+    with suppress(FileNotFoundError):
+        os.lstat(found.with_name(f"{found.stem}-00000001{found.suffix}"))
+    return found
 
 
 def _rows_of(model: StreamingKernelPCA) -> int:

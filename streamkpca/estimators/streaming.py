@@ -10,7 +10,7 @@ from typing import IO, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import write_durably
+from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
@@ -682,23 +682,27 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     # Checkpoints
 
-    def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
+    def save(self, path: FileName, extra: Any = None) -> None:
         """Write everything that the model has learned to a file.
 
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk.
+            An existing file is replaced in one step, once the new one is complete and on the disk. It keeps its rights;
+            a new one can be read by its owner only, because it holds rows of the data. What links point to is
+            replaced. Character devices and FIFOs are written into.
         extra : object, optional
             JSON data, which `load` returns as `extra_`: for example the offset in the source from which a consumer
-            continues after a restart.
+            continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries are
+            nested at most 64 deep.
 
         Raises
         ------
         OSError
-            The disk is full, the folder is read-only, ...; the file is then the old one or the complete new one.
+            The disk is full, the folder or the file is read-only, no process reads the FIFO, `path` is a folder, a
+            socket or a block device, ...; the file is then the old one or the complete new one.
         TypeError, ValueError
-            JSON cannot express `extra`, or a parameter is invalid.
+            JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
         CheckpointError
             What was written could not be loaded again; the file is then the old one.
 
@@ -711,6 +715,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
         Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
         `load` again.
+
+        An existing file also keeps its owner, group, access control list and extended attributes, as far as the system
+        allows. Its other hard links keep the old contents.
 
         Examples
         --------
@@ -751,7 +758,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return checkpoint_bytes(self._writer("to_bytes", extra))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Self:
+    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `save` wrote.
 
         Parameters
@@ -796,7 +803,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         streamkpca.errors.CheckpointError: load: ...plant.npz: it is damaged: ...
         """
         with open(path, "rb") as file:
-            return cls._read(file, f"load: {os.fspath(path)!s}", kernel)
+            return cls._read(file, f"load: {os.fsdecode(path)}", kernel)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
@@ -836,9 +843,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         parameters, stream = self.get_params(deep=False), self._stream
         return lambda file: write_checkpoint(file, parameters, stream, extra, where)
 
-    def _save(
-        self, path: str | os.PathLike[str], extra: Any, check: Callable[[Self], object] = lambda loaded: None
-    ) -> None:
+    def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
         """Replace a file by one that was loaded again, and whose model passes a further `check`."""
         write = self._writer("save", extra)
         stream, kernel = self._stream, self.kernel
@@ -853,7 +858,7 @@ class StreamingKernelPCA(SnapshotEstimator):
                 check(self._restored(file, known))
             except CheckpointError as error:
                 raise CheckpointError(
-                    f"{type(self).__name__}.save: {os.fspath(path)!s} could not be loaded again ({error}), so nothing "
+                    f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
                     "was saved; please report this"
                 ) from None
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.rows import Rows, parts_of
 from streamkpca._core.validation import checked_parts, feature_names, round_to_single
@@ -408,15 +409,15 @@ class Monitor:
             self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=())
         return self.reset_context()
 
-    def save(self, path: str | os.PathLike[str], extra: Any = None) -> None:
+    def save(self, path: FileName, extra: Any = None) -> None:
         """Write the monitor and its model to a file, which `load` of either reads.
 
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk.
+            As for `StreamingKernelPCA.save`.
         extra : object, optional
-            JSON data, which `load` returns as `extra_`.
+            JSON data, as for `StreamingKernelPCA.save`, which `load` returns as `extra_`.
 
         Raises
         ------
@@ -474,7 +475,7 @@ class Monitor:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, kernel: Kernel | None = None) -> Self:
+    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
         """Read a monitor that `save` wrote.
 
         Parameters
@@ -505,7 +506,7 @@ class Monitor:
         >>> loaded.smoothing, loaded.extra_
         (0.3, {'offset': 1})
         """
-        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fspath(path)!s}")
+        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fsdecode(path)}")
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:

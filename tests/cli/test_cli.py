@@ -80,7 +80,7 @@ def test_fit_learns_what_the_library_learns(files, X, expected, source, chunk):
     np.testing.assert_array_equal(table["row"], np.arange(600))
     np.testing.assert_allclose(table["novelty"], expected.novelty(X), rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(table.iloc[:, 2:], expected.transform(X), rtol=1e-9, atol=1e-12)
-    assert not list(files.glob("*.part"))
+    assert not list(files.glob(".*.tmp"))
 
 
 def test_fit_prints_every_component(files, expected):
@@ -299,7 +299,7 @@ def test_wrong_use_is_refused_in_one_line(files, monkeypatch, args, parts):
     (files / "narrow.csv").write_text("1,2\n")
     monkeypatch.chdir(files)
     refused(run("fit", *args), *parts)
-    assert not list(files.glob("*.part"))
+    assert not list(files.glob(".*.tmp"))
 
 
 def test_a_bad_row_leaves_no_results_behind(files):
@@ -347,8 +347,8 @@ def interrupted(process, begun):
     return process.returncode, out, err
 
 
-def has_bytes(path):
-    return path.exists() and path.stat().st_size > 0
+def has_bytes(*paths):
+    return any(path.exists() and path.stat().st_size > 0 for path in paths)
 
 
 def default_interrupt():
@@ -369,7 +369,7 @@ def test_ctrl_c_on_a_slow_pipe_prints_how_far_it_got(files):
         pipe.write((files / "plain.csv").read_bytes())
         pipe.flush()
         # The pipe stays open and silent: the process waits for more when Ctrl-C comes.
-        code, stdout, stderr = interrupted(process, lambda: has_bytes(files / "out.csv.part"))
+        code, stdout, stderr = interrupted(process, lambda: has_bytes(*files.glob(".out.csv.*.tmp")))
     assert code == 130, stderr
     assert stderr.splitlines() == ["streamkpca: interrupted after 600 rows"]
     assert fact(stdout, "rows") == "600"
@@ -382,7 +382,7 @@ def test_ctrl_c_during_the_demo(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default_interrupt
     )
-    code, stdout, stderr = interrupted(process, lambda: has_bytes(tmp_path / "projections.parquet.part"))
+    code, stdout, stderr = interrupted(process, lambda: has_bytes(*tmp_path.glob(".projections.parquet.*.tmp")))
     assert code == 130, stderr
     assert re.fullmatch(r"streamkpca: interrupted after [\d,]+ of 50,000,000 rows", stderr.splitlines()[-1])
     assert "Learned" in stdout
@@ -463,7 +463,7 @@ def test_progress_is_silent_without_a_terminal(capfd):
 
 def test_a_result_writer_without_rows_leaves_no_file(tmp_path):
     with ResultWriter(tmp_path / "a.parquet"):
-        assert (tmp_path / "a.parquet.part").exists()
+        assert len(list(tmp_path.iterdir())) == 1
     assert not list(tmp_path.iterdir())
 
 

@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import stat
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -173,14 +174,12 @@ def test_a_file_is_what_numpy_reads(tmp_path: Path) -> None:
     assert (tmp_path / "model.npz").read_bytes() == model.to_bytes({"source": "plant"})
 
 
-def test_a_link_stays_a_link_and_permissions_are_the_users(tmp_path: Path) -> None:
+def test_a_link_stays_a_link_and_a_new_file_is_private(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "model.npz").symlink_to(tmp_path / "real" / "model.npz")
     StreamingKernelPCA(2).partial_fit(ROWS).save(tmp_path / "model.npz")
     assert (tmp_path / "model.npz").is_symlink()
-    plain = tmp_path / "plain"
-    plain.write_bytes(b"")
-    assert (tmp_path / "real" / "model.npz").stat().st_mode == plain.stat().st_mode
+    assert stat.S_IMODE((tmp_path / "real" / "model.npz").stat().st_mode) == 0o600
     assert os.listdir(tmp_path / "real") == ["model.npz"]
 
 
@@ -214,7 +213,7 @@ def test_functions_are_never_stored_and_must_be_passed_again() -> None:
         (np.zeros(3), TypeError, r"StreamingKernelPCA.to_bytes: expected extra to be JSON data .*ndarray"),
         ({"a": {1, 2}}, TypeError, "set is not JSON"),
         ([float("nan")], ValueError, "Out of range float"),
-        ({1: 2, "1": 3}, TypeError, "'<' not supported"),
+        ({1: 2, "1": 3}, TypeError, "the key 1 has the type int; write it as text"),
         ({"a": [0] * 300_000}, ValueError, "keep large data in a separate file"),
         ("x" * 5_000_000, ValueError, "keep large data in a separate file"),
     ],

@@ -65,7 +65,7 @@ def write_checkpoint(
         arrays |= matrices
     try:
         write_archive(file, header, arrays)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise type(error)(
             f"{where}: expected extra to be JSON data (strings, finite numbers, booleans, None, lists, dictionaries "
             f"with string keys) but {error}"

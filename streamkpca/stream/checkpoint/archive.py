@@ -26,6 +26,8 @@ _SUFFIX = ".npy"
 # Limits of the header: once parsed, a text of nested lists takes 20 times the memory of its letters.
 _LARGEST_HEADER = 4 * 2**20
 _MOST_VALUES = 2**18
+# Parsers recurse, and the stack may be deep already. Two levels hold a caller's object, which is left 64.
+_MOST_LEVELS = 66
 # A checkpoint has some dozens of members.
 _LARGEST_DIRECTORY = 2**16
 _PIECE = 2**20
@@ -34,6 +36,8 @@ _LONGEST_PREAMBLE = 512
 # Raised by zipfile over damaged archives, besides struct.error.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, ArithmeticError)
 
+# A string, whose brackets count for nothing, or a bracket; it takes linear time, whatever the text is.
+_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}]', re.DOTALL)
 _PREAMBLE = re.compile(
     rb"\{'descr': '([<>|=]?[a-zA-Z]\d+)', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,19}(?:, \d{1,19})*)?,?)\), \} *\n"
@@ -121,7 +125,7 @@ class Archive:
             raise CheckpointError(f"its header holds about {_n_values(text)} values; at most {_MOST_VALUES} are read")
         try:
             header = _parse(text)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise CheckpointError(f"its header is not JSON: {error}") from None
         if not isinstance(header, dict):
             raise CheckpointError("its header is not a JSON object")
@@ -165,15 +169,36 @@ def _reading_errors() -> Iterator[None]:
 
 
 def _dump(header: Mapping[str, Any]) -> bytes:
+    _check_values(header)
     text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(text) > _LARGEST_HEADER or _n_values(text) > _MOST_VALUES:
         raise ValueError(
             f"a checkpoint's header holds at most {_LARGEST_HEADER} bytes and {_MOST_VALUES} values, but this one has "
             f"{len(text)} and {_n_values(text)}; keep large data in a separate file"
         )
-    # A header that cannot be read again must not be written, for example one with two keys of the same text.
+    # A header that cannot be read again must not be written.
     _parse(text)
     return text
+
+
+def _check_values(header: Mapping[str, Any]) -> None:
+    """Refuse keys that would come back as text, and what is nested deeper than a reader accepts."""
+    n_values = 0
+    waiting: list[tuple[Any, int]] = [(header, 1)]
+    while waiting:
+        value, level = waiting.pop()
+        if level > _MOST_LEVELS:
+            raise ValueError(f"it is nested more than {_MOST_LEVELS - 2} levels deep")
+        n_values += len(value)
+        if n_values > _MOST_VALUES:
+            # One list in many places is cheap to make, but not to write.
+            raise ValueError(f"it holds more than {_MOST_VALUES} values; keep large data in a separate file")
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(f"the key {key!r} has the type {type(key).__name__}; write it as text")
+        inside = value.values() if isinstance(value, dict) else value
+        waiting += [(inner, level + 1) for inner in inside if isinstance(inner, dict | list | tuple)]
 
 
 def _n_values(text: bytes) -> int:
@@ -181,7 +206,18 @@ def _n_values(text: bytes) -> int:
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
+def _n_levels(text: bytes) -> int:
+    """Count how deep lists and objects of a JSON text are nested."""
+    level = deepest = 0
+    for found in _BRACKET.finditer(text):
+        level += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(found[0], 0)
+        deepest = max(deepest, level)
+    return deepest
+
+
 def _parse(text: bytes) -> Any:
+    if _n_levels(text) > _MOST_LEVELS:
+        raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
     return json.loads(text.decode("ascii"), object_pairs_hook=_unambiguous, parse_float=_finite, parse_constant=_finite)
 
 
