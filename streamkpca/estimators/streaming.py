@@ -18,7 +18,7 @@ from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
-from streamkpca.errors import CheckpointError, not_fitted
+from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.estimators._params import argument_reader, constructor_parameters
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
@@ -839,7 +839,7 @@ class StreamingKernelPCA(SnapshotEstimator):
                 file, lambda given: cls(**given)._settings(cls.__name__), kernel
             )
         except CheckpointError as error:
-            raise CheckpointError(f"{where}: {error}") from None
+            raise CheckpointError(f"{where}: {plainly(str(error))}") from None
         model = cls(**parameters)
         model._stream, model.extra_ = stream, extra
         return model

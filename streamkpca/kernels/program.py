@@ -196,6 +196,11 @@ def unit_rows(rows: Array) -> Array:
 # rows a 512 x 256 matrix a sixth longer on two: BLAS starts its threads more often. The width of a block is a
 # multiple of its height, which keeps the blocks of a triangle on one grid.
 _ROWS, _COLUMNS = 512, 1024
+# Numbers in the blocks of all base matrices but the first, 16 MB. Kernels that compare hundreds of choices of columns
+# get smaller blocks: whole ones took 500 MB with a thousand.
+_MOST_NUMBERS = 4 * _ROWS * _COLUMNS
+# Copies of the fixed rows that may be laid out for single rows.
+_MOST_COPIES = 16
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
 _KINDS = {
@@ -336,6 +341,9 @@ class Program:
 
     def diagonal(self, X: Array) -> Array:
         """Evaluate the kernel for every row (n, d) with itself."""
+        most = max(_MOST_NUMBERS // len(self.base_matrices), 1)
+        if len(X) > most:
+            return np.concatenate([self.diagonal(X[start : start + most]) for start in range(0, len(X), most)])
         n = len(X)
         values = np.empty((len(self.base_matrices), 1, n))
         for matrix, target in zip(self.base_matrices, values, strict=True):
@@ -345,7 +353,8 @@ class Program:
         with np.errstate(all="ignore"):
             scales *= scales
         self._run(values[1:], np.ones((len(self.scalings), 1)), scales, values[0], (0, 0, 1, n))
-        diagonal: Array = values[0, 0]
+        # A view would keep the values of all base matrices.
+        diagonal: Array = values[0, 0].copy()
         return diagonal
 
     def base_values(self, X: Array, Y: Array) -> Array:
@@ -382,6 +391,10 @@ class Program:
         (value,) = stack
         return value
 
+    def is_laid_out_in_little(self, d: int) -> bool:
+        """Tell whether the features that all base matrices compare, of rows of d features, are few copies of a row."""
+        return sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
+
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
         n, m = out.shape
@@ -389,15 +402,20 @@ class Program:
         matrices = list(zip(self.base_matrices, centres, strict=True))
         left_scales = self._scales(X)
         right_scales = left_scales if Y is X else self._scales(Y)
-        others = np.empty((len(matrices) - 1, min(n, _ROWS), min(m, _COLUMNS)))
-        for column in range(0, m, _COLUMNS):
-            right_rows = Y[column : column + _COLUMNS]
-            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices]
-            for row in range(column if lower else 0, n, _ROWS):
-                left_rows = X[row : row + _ROWS]
+        height, breadth = _ROWS, _COLUMNS
+        while (len(matrices) - 1) * height * breadth > _MOST_NUMBERS and height > 1:
+            height, breadth = height // 2, breadth // 2
+        others = np.empty((len(matrices) - 1, min(n, height), min(m, breadth)))
+        for column in range(0, m, breadth):
+            right_rows = Y[column : column + breadth]
+            # Of many matrices, the right sides are made again for every block, as each may be a copy of the rows.
+            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices if height == _ROWS]
+            for row in range(column if lower else 0, n, height):
+                left_rows = X[row : row + height]
                 width = min(len(right_rows), row + len(left_rows) - column) if lower else len(right_rows)
                 for p, (matrix, centre) in enumerate(matrices):
-                    left, right = matrix.side(left_rows, centre), rights[p].first(width)
+                    side = rights[p] if rights else matrix.side(right_rows, centre)
+                    left, right = matrix.side(left_rows, centre), side.first(width)
                     if p == 0:
                         matrix.fill(left, right, out, row, column)
                     else:
