@@ -120,6 +120,12 @@ class SparsityWarning(UserWarning):
     """
 
 
+def plainly(text: str) -> str:
+    """Return a text that quotes a file, at most 500 characters of it and none that a terminal would obey."""
+    kept = text if len(text) <= 500 else f"{text[:300]} ... {text[-195:]}"
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in kept)
+
+
 def not_fitted(estimator: str, request: str) -> NotFittedError:
     """Make the error for a request, a method or attribute, that needs a fitted model.
 

@@ -236,8 +236,12 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def _targets(self) -> PreparedKernel | None:
-        """The active atoms, for single rows; None where the kernel holds functions of the caller."""
-        return PreparedKernel(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
+        """The active atoms, for single rows; None where the kernel holds functions of the caller, or is too large."""
+        return PreparedKernel(self.kernel.program, self.active_atoms) if self._is_prepared else None
+
+    @property
+    def _is_prepared(self) -> bool:
+        return self.kernel.is_compiled and self.kernel.program.is_laid_out_in_little(self.atoms.shape[1])
 
     @cached_property
     def _plain_axes(self) -> tuple[Array, Array]:
@@ -248,7 +252,7 @@ class Snapshot(ReadOnlyArrays):
     def _span(self) -> tuple[PreparedKernel, Array] | None:
         """The span atoms and their inverse factor; None where only solving with the factor is accurate enough."""
         inverse = inverse_factor(self.span_factor)
-        if not self.kernel.is_compiled or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
+        if not self._is_prepared or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
             return None
         return PreparedKernel(self.kernel.program, self.span_atoms), inverse
 

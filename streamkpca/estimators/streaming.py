@@ -19,7 +19,7 @@ from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
-from streamkpca.errors import CheckpointError, not_fitted
+from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.estimators._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
@@ -879,7 +879,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         try:
             model = cls._restored(file, kernel)
         except CheckpointError as error:
-            raise CheckpointError(f"{where}: {error}") from None
+            raise CheckpointError(f"{where}: {plainly(str(error))}") from None
         if model._stream is not None and model._stream.published is not None:
             with one_blas_thread(), np.errstate(all="ignore"):
                 model._stream.published.ready()

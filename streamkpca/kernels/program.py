@@ -199,6 +199,8 @@ def unit_rows(rows: Array) -> Array:
 _ROWS, _COLUMNS = 512, 1024
 # Numbers (16 MiB) that the rows of a block's columns, or the other base matrices in it, take at most.
 _MOST_NUMBERS = 2**21
+# Copies of the fixed rows that may be laid out for single rows.
+_MOST_COPIES = 16
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
 _KINDS = {
@@ -354,7 +356,8 @@ class Program:
         with np.errstate(all="ignore"):
             scales *= scales
         self._run(values[1:], np.ones((len(self.scalings), 1)), scales, values[0], (0, 0, 1, n))
-        diagonal: Array = values[0, 0]
+        # A view would keep the values of all base matrices.
+        diagonal: Array = values[0, 0].copy()
         return diagonal
 
     def base_values(self, X: Array, Y: Array) -> Array:
@@ -390,6 +393,10 @@ class Program:
                 stack.append(arithmetic.apply(_FUNCTIONS[code], stack.pop()))
         (value,) = stack
         return value
+
+    def is_laid_out_in_little(self, d: int) -> bool:
+        """Tell whether the features that all base matrices compare, of rows of d features, are few copies of a row."""
+        return sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
 
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""

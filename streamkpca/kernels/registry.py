@@ -7,14 +7,17 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping
-from itertools import accumulate
+from functools import partial
+from itertools import islice
+from keyword import kwlist
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from streamkpca.kernels.base import DEEPEST, Kernel
-from streamkpca.kernels.views import UnitMatrix
+from streamkpca.kernels.views import UnitMatrix, checked_units
 
 KernelClass = TypeVar("KernelClass", bound=type[Kernel])
+Number = float | int
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.
 KERNELS: dict[str, type[Kernel]] = {}
@@ -75,12 +78,39 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     raise TypeError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
 
 
-# This leaves room for two kernels on ten thousand columns, each in a unit of its own.
-_LONGEST = 1_000_000
-# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign, and does not check what is left:
-# in a thread, which has 512 KB on some systems, it would crash the process.
-_MOST_BRACKETS = 100
-_ENDLESS = re.compile(r"(?:[-+~]\s*){100}|\b(?:lambda|not|if|await)\b")
+# This leaves room for fifty thousand columns, each in a unit of its own.
+_LONGEST, _MOST_TOKENS = 1_000_000, 20_000
+# Every pair of rows is evaluated in every part, and a hostile text of a megabyte has room for 100,000 parts.
+_MOST_PARTS = 1000
+# Matrices of units inside others are multiplied by each other, in O(c^3) for c columns; small ones take no time.
+_MOST_MATRICES, _DEEPEST_MATRICES = 64, 2
+# Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign or a power, and does not check what
+# is left: in a thread, which has 512 KB on some systems, it would crash the process. Words of the language, such as ten
+# thousand times ``1if 1else``, which need no space after a number, never reach it.
+_MOST_BRACKETS, _MOST_SIGNS, _MOST_POWERS = 100, 100, 1000
+# Python takes time with the square of the digits of an integer, where its own limit is lifted.
+_MOST_DIGITS = 4300
+# No pattern gives back what it has taken: hostile texts take time in proportion to their length.
+_NUMBER = r"(?:\d[\d_]*+(?:\.[\d_]*+)?+|\.\d[\d_]*+)(?:[eE][-+]?\d++)?+(?!\w)"
+_NUMBERS = rf"\s*+[-+]?{_NUMBER}(?:\s*+,\s*+[-+]?{_NUMBER}){{16,}}+\s*+,?+\s*+"
+# A syntax tree takes a kilobyte for each number of a list, so long lists of numbers are read without it.
+_LIST = re.compile(rf"\[{_NUMBERS}\]|\({_NUMBERS}\)", re.ASCII)
+_TOKEN = re.compile(
+    rf"""(?P<space>[ \t\n\r]++)
+    | (?P<name>[A-Za-z_]\w*+)
+    | (?P<number>{_NUMBER})
+    | (?P<text>'[^'"\\\n]*+'|"[^'"\\\n]*+")
+    | (?P<sign>[-+])
+    | (?P<power>\*\*)
+    | (?P<open>[(\[])
+    | (?P<close>[)\]])
+    | (?P<comma>,)
+    | (?P<mark>[*.=])""",
+    re.VERBOSE | re.ASCII,
+)
+# Begins the names of such lists; no token has this letter.
+_LISTED = "\u03bb"
+_WORDS = frozenset(kwlist) - {"None", "True", "False"}
 
 
 def parse_kernel(text: str, matrices: Mapping[str, UnitMatrix] = MappingProxyType({})) -> Kernel:
@@ -100,44 +130,143 @@ def parse_kernel(text: str, matrices: Mapping[str, UnitMatrix] = MappingProxyTyp
     if len(text) > _LONGEST:
         raise ValueError(f"kernel expression of {len(text)} characters; at most {_LONGEST} are read")
     if text.strip().isidentifier() and text.strip() not in _CLASSES:
-        return kernel_from(text.strip(), where="kernel")
-    brackets = accumulate((letter in "([{") - (letter in ")]}") for letter in text)
-    if max(brackets, default=0) > _MOST_BRACKETS or _ENDLESS.search(text):
+        return kernel_from(text.strip()[:200], where="kernel")
+    readable = _readable(text)
+    if readable is None:
         raise ValueError(f"cannot read kernel {_shown(text)}; {_help()}")
+    plain, lists = readable
     try:
-        return _kernel(ast.parse(text.strip(), mode="eval").body, matrices)
+        return _Reader(matrices, lists).kernel(ast.parse(plain.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"cannot read kernel {_shown(text)}; {_help()}") from None
     except (TypeError, OverflowError) as error:
         raise ValueError(f"cannot read kernel {_shown(text)} ({error}); {_help()}") from None
 
 
-def _kernel(node: ast.expr, matrices: Mapping[str, UnitMatrix], depth: int = 0) -> Kernel:
-    if depth > DEEPEST:
-        raise ValueError(f"a kernel is nested more than {DEEPEST} deep; join fewer kernels")
-    deeper = depth + 1
-    match node:
-        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
-            return _CLASSES[name]()
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
-            return _construct(name, args, keywords)
-        case ast.Call(func=ast.Attribute(value=inner, attr="exp"), args=[], keywords=[]):
-            return _kernel(inner, matrices, deeper).exp()
-        case ast.Call(func=ast.Attribute(value=inner, attr="on"), args=[columns], keywords=[]):
-            return _kernel(inner, matrices, deeper).on([int(_number(item, whole=True)) for item in _items(columns)])
-        case ast.Call(func=ast.Attribute(value=inner, attr="in_units"), args=[units], keywords=[]):
-            return _kernel(inner, matrices, deeper).in_units(_units(units, matrices))
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _kernel(left, matrices, deeper) + _kernel(right, matrices, deeper)
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _kernel(left, matrices, deeper) ** int(_number(right, whole=True))
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            if _is_number(left):
-                return _number(left) * _kernel(right, matrices, deeper)
-            if _is_number(right):
-                return _kernel(left, matrices, deeper) * _number(right)
-            return _kernel(left, matrices, deeper) * _kernel(right, matrices, deeper)
-    raise ValueError(f"cannot read {_shown(ast.unparse(node))} in a kernel; {_help()}")
+def _readable(text: str) -> tuple[str, dict[str, list[Number]]] | None:
+    """Return an expression with names in the place of its long lists of numbers, and these lists.
+
+    None if it holds anything that expressions are not written with, or that Python's parser cannot bear.
+    """
+    pieces: list[str] = []
+    lists: dict[str, list[Number]] = {}
+    place = depth = n_signs = n_powers = 0
+    before: str | None = None
+    while place < len(text):
+        # Brackets after a name hold the arguments of a call.
+        found = _LIST.match(text, place) if before in ("open", "comma") else None
+        if found is not None:
+            name = f"{_LISTED}{len(lists)}"
+            lists[name] = [_number_of(item) for item in found[0][1:-1].split(",") if item.strip()]
+            pieces.append(name)
+            place, before = found.end(), "list"
+            continue
+        found = _TOKEN.match(text, place)
+        if found is None or len(pieces) >= _MOST_TOKENS:
+            return None
+        place, kind = found.end(), found.lastgroup
+        depth += (kind == "open") - (kind == "close")
+        n_signs = n_signs + 1 if kind == "sign" else n_signs if kind == "space" else 0
+        n_powers += kind == "power"
+        if depth > _MOST_BRACKETS or n_signs >= _MOST_SIGNS or n_powers > _MOST_POWERS:
+            return None
+        if (kind == "name" and found[0] in _WORDS) or (kind == "number" and len(found[0]) > _MOST_DIGITS):
+            return None
+        pieces.append(" " if kind == "space" else found[0])
+        before = before if kind == "space" else kind
+    return "".join(pieces), lists
+
+
+def _number_of(text: str) -> Number:
+    """Read a number that Python would read as an integer or as a float."""
+    text = text.strip()
+    whole = text.lstrip("+-")
+    if whole.isdecimal() and len(whole) <= _MOST_DIGITS:
+        return int(text)
+    return float(text)
+
+
+class _Reader:
+    """Turns the syntax tree of one expression into a kernel, over matrices that it calls by their names."""
+
+    def __init__(self, matrices: Mapping[str, UnitMatrix], lists: Mapping[str, list[Number]]) -> None:
+        self._matrices = matrices
+        self._lists = lists
+        self._n_parts = self._n_matrices = 0
+
+    def kernel(self, node: ast.expr, depth: int = 0, n_around: int = 0) -> Kernel:
+        """Read a kernel inside `depth` others, of which `n_around` have a large matrix."""
+        self._n_parts += 1
+        if depth > DEEPEST:
+            raise ValueError(f"a kernel is nested more than {DEEPEST} deep; join fewer kernels")
+        if self._n_parts > _MOST_PARTS:
+            raise ValueError(f"a kernel has more than {_MOST_PARTS} parts; join fewer kernels")
+        inner = partial(self.kernel, depth=depth + 1, n_around=n_around)
+        match node:
+            case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
+                return _CLASSES[name]()
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
+                return _construct(name, args, keywords)
+            case ast.Call(func=ast.Attribute(value=part, attr="exp"), args=[], keywords=[]):
+                return inner(part).exp()
+            case ast.Call(func=ast.Attribute(value=part, attr="on"), args=[columns], keywords=[]):
+                return inner(part).on(self._columns(columns))
+            case ast.Call(func=ast.Attribute(value=part, attr="in_units"), args=[given], keywords=[]):
+                units = checked_units(self._units(given))
+                is_large = isinstance(units, UnitMatrix) and not units.is_printed_whole
+                self._n_matrices += is_large
+                if self._n_matrices > _MOST_MATRICES or n_around + is_large > _DEEPEST_MATRICES:
+                    raise ValueError(
+                        f"a kernel has more than {_MOST_MATRICES} large matrices of units, or more than "
+                        f"{_DEEPEST_MATRICES} inside each other; multiply them first"
+                    )
+                return inner(part, n_around=n_around + is_large).in_units(units)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return inner(left) + inner(right)
+            case ast.BinOp(left=left, op=ast.Pow(), right=right):
+                return inner(left) ** int(_number(right, whole=True))
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                if _is_number(left):
+                    return _number(left) * inner(right)
+                if _is_number(right):
+                    return inner(left) * _number(right)
+                return inner(left) * inner(right)
+        raise ValueError(f"cannot read {_shown_node(node)} in a kernel; {_help()}")
+
+    def _columns(self, node: ast.expr) -> list[int]:
+        """Read one whole number, or a list of them."""
+        return [int(_finite(number, node, whole=True)) for number in self._numbers(node)]
+
+    def _units(self, node: ast.expr) -> str | list[Any] | UnitMatrix:
+        match node:
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                rows = [self._numbers(item) for item in items]
+                return [row if self._is_list(item) else row[0] for item, row in zip(items, rows, strict=True)]
+            case ast.Call(func=ast.Name(id="matrix"), args=[ast.Constant(value=str(name))], keywords=[]):
+                if name not in self._matrices:
+                    raise ValueError(
+                        f"the kernel has the matrix {_shown(name)} by its name alone; pass the kernel itself, whose "
+                        "text does not hold large matrices"
+                    )
+                return self._matrices[name]
+        if self._is_list(node):
+            return self._numbers(node)
+        word = _literal(node)
+        if isinstance(word, str):
+            return word
+        raise ValueError(f"expected units in a kernel, as in [1, 0.5], but got {_shown_node(node)}; {_help()}")
+
+    def _is_list(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.List | ast.Tuple) or (isinstance(node, ast.Name) and node.id in self._lists)
+
+    def _numbers(self, node: ast.expr) -> list[Number]:
+        """Read a number, or a list of them."""
+        match node:
+            case ast.Name(id=name) if name in self._lists:
+                return [_finite(number, node) for number in self._lists[name]]
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [_number(item) for item in items]
+        return [_number(node)]
 
 
 def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Kernel:
@@ -150,27 +279,37 @@ def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> 
     return _CLASSES[name](*values, **named)
 
 
-def _literal(node: ast.expr) -> float | int | str:
+def _literal(node: ast.expr) -> Number | str:
     match node:
         case ast.Constant(value=str(word)):
             return word
-        case ast.Name(id=word):
+        case ast.Name(id=word) if not word.startswith(_LISTED):
             # Inner quotes are awkward in a shell, and gamma=scale is as clear as gamma="scale".
             return word
     return _number(node)
 
 
-def _number(node: ast.expr, *, whole: bool = False) -> float | int:
+def _number(node: ast.expr, *, whole: bool = False) -> Number:
     match node:
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -_number(inner, whole=whole)
         case ast.UnaryOp(op=ast.UAdd(), operand=inner):
             return _number(inner, whole=whole)
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            if math.isfinite(number) and not (whole and number != int(number)):
-                return number
+            return _finite(number, node, whole=whole)
+    raise _wrong_number(node, whole=whole)
+
+
+def _finite(number: Number, node: ast.expr, *, whole: bool = False) -> Number:
+    """Return a number that an expression holds at a node, or refuse it."""
+    if not math.isfinite(number) or (whole and number != int(number)):
+        raise _wrong_number(node, whole=whole)
+    return number
+
+
+def _wrong_number(node: ast.expr, *, whole: bool) -> ValueError:
     kind = "a whole number" if whole else "a number"
-    raise ValueError(f"expected {kind} in a kernel but got {_shown(ast.unparse(node))}; {_help()}")
+    return ValueError(f"expected {kind} in a kernel but got {_shown_node(node)}; {_help()}")
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -179,32 +318,10 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant)
 
 
-def _items(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
-
-
-def _units(node: ast.expr, matrices: Mapping[str, UnitMatrix]) -> str | list[Any] | UnitMatrix:
-    match node:
-        case ast.List() | ast.Tuple():
-            return [_numbers(item) for item in node.elts]
-        case ast.Call(func=ast.Name(id="matrix"), args=[ast.Constant(value=str(name))], keywords=[]):
-            if name not in matrices:
-                raise ValueError(
-                    f"the kernel has the matrix {_shown(name)} by its name alone; pass the kernel itself, whose text "
-                    "does not hold large matrices"
-                )
-            return matrices[name]
-    word = _literal(node)
-    if isinstance(word, str):
-        return word
-    raise ValueError(f"expected units in a kernel, as in [1, 0.5], but got {_shown(ast.unparse(node))}; {_help()}")
-
-
-def _numbers(node: ast.expr) -> float | list[float]:
-    """Read a number, or a row of a matrix."""
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_number(item) for item in node.elts]
-    return _number(node)
+def _shown_node(node: ast.expr) -> str:
+    """Print a part of an expression; to print half a million numbers would take seconds."""
+    is_long = next(islice(ast.walk(node), 100, None), None) is not None
+    return "a long expression" if is_long else _shown(re.sub(rf"{_LISTED}\d+", "[...]", ast.unparse(node)))
 
 
 def _shown(text: str) -> str:

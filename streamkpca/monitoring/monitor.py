@@ -14,7 +14,7 @@ from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.rows import Rows, parts_of
 from streamkpca._core.validation import checked_parts, feature_names, round_to_single
-from streamkpca.errors import CheckpointError, not_fitted
+from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
@@ -559,7 +559,7 @@ class Monitor:
                 monitor._state = state = state_from_record(record["state"], monitor.lags, monitor.quantile)
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{where}: its monitor makes no sense: {error!r}") from None
+            raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(repr(error))}") from None
         monitor.extra_ = found.get("extra")
         return monitor
 

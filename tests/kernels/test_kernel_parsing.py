@@ -86,6 +86,19 @@ def test_short_forms(text, kernel):
         ("RBF() ** 1e300", "exponent must be at most 1152921504606846976, got one of 997 bits"),
         (f"Polynomial({10**300})", "degree must be at most"),
         ("-" * 900 + "RBF()", "cannot read"),
+        ("2or RBF()", "cannot read kernel '2or RBF"),
+        ("RBF(gamma='\\x41')", "cannot read kernel"),
+        ("RBF(\ud800)", r"cannot read kernel 'RBF\(.ud800\)'"),
+        ("RBF(\0)", "cannot read kernel"),
+        ("RBF(gamma=0x10)", "cannot read kernel"),
+        ("x" * 900_000, "kernel must be a Kernel or one of .*, got 'x{200}'$"),
+        ("1." + "9" * 5000 + " * RBF()", "cannot read kernel"),
+        ("RBF().on([0" + ", 1" * 20 + ", 2.5])", r"expected a whole number in a kernel but got '\[...\]'"),
+        ("RBF([1" + ", 1" * 20 + "])", r"expected a number in a kernel but got '\[...\]'"),
+        ("RBF([" + "RBF(), " * 200 + "])", "expected a number in a kernel but got a long expression"),
+        ("(" * 20 + "RBF()" + "+RBF())" * 20 + "(" * 101, "cannot read kernel"),
+        ('")' + ")" * 300 + '" + ' + "(" * 150 + "1" + ")" * 150, "cannot read kernel"),
+        (".exp() + ".join(["RBF()"] * 20_000), "cannot read kernel"),
     ],
 )
 def test_anything_else_is_refused(text, message):
@@ -93,16 +106,54 @@ def test_anything_else_is_refused(text, message):
         parse_kernel(text)
 
 
+def joined(parts):
+    """Add texts in pairs, and these in pairs, so that brackets are not nested deep."""
+    while len(parts) > 1:
+        parts = [f"({'+'.join(parts[i : i + 2])})" for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def test_a_kernel_of_a_thousand_parts_is_read_and_no_larger_one():
+    kernel = parse_kernel(joined(["RBF(1.0)"] * 500))
+    assert parse_kernel(repr(kernel)) == kernel
+    with pytest.raises(ValueError, match="more than 1000 parts; join fewer kernels"):
+        parse_kernel(joined(["RBF(1.0)"] * 501))
+
+
+def test_long_lists_of_numbers_are_read_as_short_ones_are():
+    columns = tuple(range(40, 0, -1))
+    kernel = kernels.RBF(0.5).in_units([0.1 * i + 1e-7 for i in range(1, 51)]) * kernels.Linear().on(columns)
+    assert parse_kernel(repr(kernel)) == kernel
+    assert parse_kernel(f"Linear().on( [ {' , '.join(map(str, columns))} , ] )") == kernels.Linear().on(columns)
+    matrix = [[float(i == j) + 0.01 * j for j in range(20)] for i in range(20)]
+    assert parse_kernel(f"RBF(1.0).in_units({matrix})") == kernels.RBF(1.0).in_units(matrix)
+    # Arguments and numbers in brackets are no lists.
+    assert parse_kernel("Matern(1.5, length_scale=(2)) * (3)") == 3 * kernels.Matern(1.5, length_scale=2)
+
+
+def test_large_matrices_are_multiplied_by_each_other_in_bounded_time():
+    """Two hundred inside each other would have taken 20,000 products of matrices, at each of five readings."""
+    matrix = kernels.RBF(1.0).in_units([[2.0 * (i == j) for j in range(5)] for i in range(5)])
+    text, named = repr(matrix), matrix.matrices()
+    units = text[text.index(".in_units") :]
+    for allowed, refused in ((units, 2 * units), (*(" + ".join(["RBF(1.0)" + units] * n) for n in (64, 65)),)):
+        start = "" if refused.startswith("RBF") else text
+        assert parse_kernel(start + allowed, named).is_settled
+        with pytest.raises(ValueError, match="more than 64 large matrices of units, or more than 2 inside each other"):
+            parse_kernel(start + refused, named)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="stacks of threads have another size")
 def test_no_text_ends_the_process():
     """Threads have 512 KB of stack on some systems, and Python's parser does not check what is left of it."""
     texts = [
         f"{opened * count}RBF(){closed * count}"
-        for count in (90, 190, 2900, 9000)
+        for count in (90, 190, 2900, 9000, 90_000)
         for opened, closed in (
             ("(", ")"), ("[", "]"), ("f(", ")"), ("-", ""), ("- ", ""), ("~+", ""), ("not ", ""), ("lambda:", ""),
             ("1 if 1 else ", ""), ("await ", ""), ("1**", ""), ("1**-", ""), ("1+", ""), ("", ".exp()"), ("", "+RBF()"),
             ("", "[0]"), ("{1:", "}"), ("*", ""), ("x:=", ""), ("1<", ""), ("1 or ", ""), ("f'{", "}'"),
+            ("1if 1else ", ""), ("f()**", ""), ("-\\\n", ""), ("1or not\t", ""),
         )
     ]  # fmt: skip
     code = f"""

@@ -1,6 +1,9 @@
 """Checkpoints: a model as an archive of arrays and a JSON header, read without trusting it.
 
-archive : the file format, an uncompressed npz archive
+`docs/checkpoint-format.md` describes the files.
+
+members : where the members of an uncompressed zip archive are
+archive : the file format, such an archive of arrays in numpy's npy format, and of the header
 header : entries of the JSON header, each checked as it is read
 codec : a stream as a header and arrays, and back
 checks : whether the parts of a stream that was read agree with each other
@@ -25,9 +28,9 @@ from streamkpca.stream.checkpoint.checks import check_stream
 from streamkpca.stream.checkpoint.codec import (
     FORMAT,
     VERSION,
+    StoredKernels,
     expected_arrays,
     expected_matrices,
-    kernel_from_record,
     kernel_record,
     kernels_of,
     matrix_record,
@@ -93,14 +96,15 @@ def read_checkpoint(
     arrays = archive.read(matrices | expected_arrays(record) if record else matrices)
     given = header.part("parameters")
     parameters = {name: given.value(name) for name in given}
-    parameters["kernel"] = _kernel_parameter(given, known_kernel, arrays)
+    kernels = StoredKernels(arrays, known_kernel)
+    parameters["kernel"] = _kernel_parameter(given, kernels)
     # Files of version 1 are of streams whose atoms stayed rows.
     parameters.setdefault("atoms", "rows")
     try:
         settings = settings_of(parameters)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"its parameters are refused: {error}") from None
-    stream = restored_stream(record, arrays, settings, known_kernel) if record else None
+    stream = restored_stream(record, arrays, settings, kernels) if record else None
     if stream is not None:
         with one_blas_thread(), np.errstate(all="ignore"):
             check_stream(stream)
@@ -121,10 +125,8 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _kernel_parameter(
-    parameters: HeaderFields, known_kernel: Kernel | None, arrays: Mapping[str, npt.NDArray[Any]]
-) -> Kernel | str:
+def _kernel_parameter(parameters: HeaderFields, kernels: StoredKernels) -> Kernel | str:
     name = parameters.value("kernel")
     if isinstance(name, str):
         return name
-    return kernel_from_record(parameters.part("kernel").optional_text("expression"), known_kernel, arrays)
+    return kernels.kernel(parameters.part("kernel").optional_text("expression"))

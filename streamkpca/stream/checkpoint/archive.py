@@ -1,19 +1,19 @@
 """The file format: arrays and a JSON header in an uncompressed npz archive, read without trusting it."""
 
-import errno
 import json
 import math
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Mapping
 from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.errors import CheckpointError
+from streamkpca.stream.checkpoint.members import Member, members_of
 
 # An array's type, and the length of each axis.
 Shape = tuple[int, ...]
@@ -28,13 +28,10 @@ _LARGEST_HEADER = 4 * 2**20
 _MOST_VALUES = 2**18
 # Parsers recurse, and the stack may be deep already. Two levels hold a caller's object, which is left 64.
 _MOST_LEVELS = 66
-# A checkpoint has some dozens of members.
-_LARGEST_DIRECTORY = 2**16
+# Python's own limit can be lifted, and reading an integer takes time with the square of its digits.
+_MOST_DIGITS = 4300
 _PIECE = 2**20
-_LONGEST_PREAMBLE = 512
-
-# Raised by zipfile over damaged archives, besides struct.error.
-_DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, ArithmeticError)
+_LONGEST_PREAMBLE = 522
 
 # A string, whose brackets count for nothing, or a bracket; it takes linear time, whatever the text is.
 _BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}]', re.DOTALL)
@@ -80,11 +77,8 @@ class Archive:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._length = file.seek(0, 2)
-        _check_directory(file, self._length)
-        with _reading_errors():
-            self._zip = zipfile.ZipFile(file)
-        self._members = self._checked_members()
+        self._file = file
+        self._members = members_of(file, file.seek(0, 2))
         self.header = self._parsed_header()
 
     def read(self, expected: Expected) -> dict[str, AnyArray]:
@@ -96,31 +90,15 @@ class Archive:
             raise CheckpointError(f"{missing[0]!r} is missing")
         return {name: self._array(name + _SUFFIX, *expected[name]) for name in sorted(expected)}
 
-    def _checked_members(self) -> dict[str, zipfile.ZipInfo]:
-        members: dict[str, zipfile.ZipInfo] = {}
-        total = 0
-        for member in self._zip.infolist():
-            name = member.filename
-            if name in members:
-                raise CheckpointError(f"it holds {name!r} twice")
-            if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-                raise CheckpointError(f"{name!r} is compressed; checkpoints are not")
-            if member.flag_bits & 0x1:
-                raise CheckpointError(f"{name!r} is encrypted; checkpoints are not")
-            total += member.file_size
-            members[name] = member
-        if total > self._length:
-            raise CheckpointError(f"its members claim {total} bytes, but the file has {self._length}")
-        return members
-
     def _parsed_header(self) -> dict[str, Any]:
         if HEADER not in self._members:
             raise CheckpointError(f"it is no checkpoint: {HEADER!r} is missing")
-        size = self._members[HEADER].file_size
-        if size > _LARGEST_HEADER:
-            raise CheckpointError(f"its header has {size} bytes; at most {_LARGEST_HEADER} are read")
-        with _reading_errors(), self._zip.open(self._members[HEADER]) as source:
-            text = source.read()
+        member = self._members[HEADER]
+        if member.size > _LARGEST_HEADER:
+            raise CheckpointError(f"its header has {member.size} bytes; at most {_LARGEST_HEADER} are read")
+        self._file.seek(member.start)
+        text = self._file.read(member.size)
+        _check_sum(HEADER, member, zlib.crc32(text))
         if _n_values(text) > _MOST_VALUES:
             raise CheckpointError(f"its header holds about {_n_values(text)} values; at most {_MOST_VALUES} are read")
         try:
@@ -133,39 +111,27 @@ class Archive:
 
     def _array(self, name: str, dtype: str, shape: Shape) -> AnyArray:
         member = self._members[name]
-        with _reading_errors(), self._zip.open(member) as source:
-            size = _check_preamble(source, name, dtype, shape)
-            # In Python integers, as numpy's overflow.
-            n_bytes = np.dtype(dtype).itemsize
-            for length in shape:
-                n_bytes *= length
-            if member.file_size != size + n_bytes:
-                raise CheckpointError(f"{name!r} has {member.file_size} bytes, but its shape needs {size + n_bytes}")
-            array = np.empty(shape, dtype)
-            target, filled = _bytes_of(array), 0
-            # Read to the very end, where zipfile compares the checksum.
-            while piece := source.read(_PIECE):
-                target[filled : filled + len(piece)] = piece
-                filled += len(piece)
-        if filled != n_bytes:
-            raise CheckpointError(f"{name!r} ends after {filled} of {n_bytes} bytes")
+        self._file.seek(member.start)
+        preamble = _preamble_in(self._file.read(min(member.size, _LONGEST_PREAMBLE)), name, dtype, shape)
+        # In Python integers, as numpy's overflow.
+        n_bytes = math.prod(shape, start=np.dtype(dtype).itemsize)
+        if member.size != len(preamble) + n_bytes:
+            raise CheckpointError(f"{name!r} has {member.size} bytes, but its shape needs {len(preamble) + n_bytes}")
+        array = np.empty(shape, dtype)
+        target, filled, checksum = _bytes_of(array), 0, zlib.crc32(preamble)
+        self._file.seek(member.start + len(preamble))
+        while filled < n_bytes and (piece := self._file.read(min(_PIECE, n_bytes - filled))):
+            target[filled : filled + len(piece)] = piece
+            checksum = zlib.crc32(piece, checksum)
+            filled += len(piece)
+        _check_sum(name, member, checksum)
         return array.astype(np.dtype(dtype).newbyteorder("="), copy=False)
 
 
-@contextmanager
-def _reading_errors() -> Iterator[None]:
-    """Turn what zipfile raises for damaged files into CheckpointError; errors of the disk pass unchanged."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except OSError as error:
-        # An offset beyond the ends of the file; zipfile itself reports that by an error without a number.
-        if error.errno not in (errno.EINVAL, None):
-            raise
-        raise CheckpointError(f"it is damaged: {error}") from None
-    except (*_DAMAGE, struct.error) as error:
-        raise CheckpointError(f"it is damaged: {error}") from None
+def _check_sum(name: str, member: Member, checksum: int) -> None:
+    """Compare the checksum of what was read with that of the member."""
+    if checksum != member.checksum:
+        raise CheckpointError(f"it is damaged: the checksum of {name!r} does not fit")
 
 
 def _dump(header: Mapping[str, Any]) -> bytes:
@@ -218,7 +184,13 @@ def _n_levels(text: bytes) -> int:
 def _parse(text: bytes) -> Any:
     if _n_levels(text) > _MOST_LEVELS:
         raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
-    return json.loads(text.decode("ascii"), object_pairs_hook=_unambiguous, parse_float=_finite, parse_constant=_finite)
+    return json.loads(
+        text.decode("ascii"),
+        object_pairs_hook=_unambiguous,
+        parse_int=_whole,
+        parse_float=_finite,
+        parse_constant=_finite,
+    )
 
 
 def _member(name: str, size: int) -> zipfile.ZipInfo:
@@ -241,16 +213,15 @@ def _bytes_of(array: AnyArray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _check_preamble(source: IO[bytes], name: str, dtype: str, shape: Shape) -> int:
-    """Compare an array's preamble with the expected type and shape; return its length.
+def _preamble_in(data: bytes, name: str, dtype: str, shape: Shape) -> bytes:
+    """Compare an array's preamble, at the beginning of its data, with the expected type and shape; return it.
 
     A regular expression matches it: numpy's own parser evaluates the text as Python literals.
     """
-    start = source.read(10)
-    if len(start) < 10 or start[:8] != b"\x93NUMPY\x01\x00":
+    if len(data) < 10 or data[:8] != b"\x93NUMPY\x01\x00":
         raise CheckpointError(f"{name!r} is not an array in numpy's format")
-    length = struct.unpack("<H", start[8:])[0]
-    found = _PREAMBLE.fullmatch(source.read(length)) if length <= _LONGEST_PREAMBLE else None
+    end = 10 + int.from_bytes(data[8:10], "little")
+    found = _PREAMBLE.fullmatch(data, 10, end) if end <= len(data) else None
     if found is None:
         raise CheckpointError(f"{name!r} is not a plain array of numbers in numpy's format")
     if found[1] != dtype.encode("ascii"):
@@ -260,31 +231,7 @@ def _check_preamble(source: IO[bytes], name: str, dtype: str, shape: Shape) -> i
         raise CheckpointError(f"{name!r} has shape {given} but should have {shape}")
     if found[2] != b"False":
         raise CheckpointError(f"{name!r} is in Fortran order but should be in C order")
-    return 10 + int(length)
-
-
-def _check_directory(file: IO[bytes], length: int) -> None:
-    """Refuse a file whose list of members is not at its very end, or is too long to be that of a checkpoint."""
-    end, zip64, locator = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
-    if length < end.size:
-        raise CheckpointError(f"it is no checkpoint: it has only {length} bytes")
-    file.seek(length - end.size)
-    signature, *_, size, _, comment = end.unpack(file.read(end.size))
-    if signature != b"PK\x05\x06" or comment:
-        raise CheckpointError("it is no checkpoint, or incomplete: the end of a zip archive is missing")
-    before = end.size + locator.size
-    if length >= before + zip64.size:
-        offset = length - before - zip64.size
-        file.seek(offset)
-        large = file.read(zip64.size + locator.size)
-        mark, _, claimed_offset, _ = locator.unpack(large[zip64.size :])
-        if mark == b"PK\x06\x07":
-            # Releases of Python look for the sizes of large archives at different offsets; only one is accepted here.
-            kind, rest, *_, size, _ = zip64.unpack(large[: zip64.size])
-            if (kind, rest, claimed_offset) != (b"PK\x06\x06", zip64.size - 12, offset):
-                raise CheckpointError("it is damaged: the end of a large zip archive is not where it should be")
-    if size > _LARGEST_DIRECTORY:
-        raise CheckpointError(f"its list of members has {size} bytes; at most {_LARGEST_DIRECTORY} are read")
+    return data[:end]
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -294,8 +241,14 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"an integer has {len(text)} digits; at most {_MOST_DIGITS} are read")
+    return int(text)
+
+
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is not a finite number")
+        raise ValueError(f"{text if len(text) <= 30 else 'a number'} is not a finite number")
     return number

@@ -50,6 +50,8 @@ _SNAPSHOT = {
 # Key of a large matrix of a kernel, before its name, and what a name looks like.
 _MATRIX = "kernel.matrix."
 _MATRIX_NAME = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})-[0-9a-f]{16}")
+# numpy cannot make an array of much wider rows, not even of none of them.
+_MOST_FEATURES = 2**40
 FORMAT: Final = "streamkpca stream"
 # Raised when older releases could not read what is written.
 VERSION: Final = 3
@@ -89,7 +91,7 @@ _SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
 
 def kernel_record(kernel: Kernel) -> str | None:
-    """Return a kernel's expression; None if it has functions of the caller, which are code and never stored.
+    """Return a kernel's expression; None if it has functions of the caller, which are code, or could not be read.
 
     Large matrices, which an expression calls by their names, are arrays of the file.
     """
@@ -102,20 +104,32 @@ def kernel_record(kernel: Kernel) -> str | None:
         return None
 
 
-def kernel_from_record(text: str | None, known: Kernel | None, arrays: Mapping[str, AnyArray]) -> Kernel:
-    """Read what `kernel_record` wrote; a kernel with functions of the caller is `known`, or refused."""
-    if text is None:
-        if known is None:
-            raise CheckpointError(
-                "its kernel has functions of the caller, which are code and never stored; pass the settled kernel "
-                "again: load(path, kernel=...)"
-            )
-        return known
-    matrices = _matrices_in(arrays)
-    try:
-        return parse_kernel(text, matrices)
-    except ValueError as error:
-        raise CheckpointError(f"its kernel is not known: {error}") from None
+class StoredKernels:
+    """The kernels of a file: of the text that `kernel_record` wrote, over the large matrices among its arrays.
+
+    `known` is the kernel if it has functions of the caller. A text that occurs again is not read again.
+    """
+
+    def __init__(self, arrays: Mapping[str, AnyArray], known: Kernel | None) -> None:
+        self._known = known
+        self._matrices = _matrices_in(arrays)
+        self._read: dict[str, Kernel] = {}
+
+    def kernel(self, text: str | None) -> Kernel:
+        """Return the kernel of a text, or the known one where there is none."""
+        if text is None:
+            if self._known is None:
+                raise CheckpointError(
+                    "its kernel has functions of the caller, which are code and never stored, or more parts than are "
+                    "read; pass the settled kernel again: load(path, kernel=...)"
+                )
+            return self._known
+        if text not in self._read:
+            try:
+                self._read[text] = parse_kernel(text, self._matrices)
+            except ValueError as error:
+                raise CheckpointError(f"its kernel is not known: {error}") from None
+        return self._read[text]
 
 
 def matrix_record(kernels: Iterable[Kernel]) -> tuple[list[str], Arrays]:
@@ -186,7 +200,7 @@ def samples_of(summary: Summary) -> dict[str, Reservoir]:
 
 def expected_arrays(header: HeaderFields) -> Expected:
     """Return the type and shape of each array that belongs to a header."""
-    d, n_pending = header.integer("n_features", least=1), header.integer("n_pending")
+    d, n_pending = header.integer("n_features", least=1, most=_MOST_FEATURES), header.integer("n_pending")
     kept = _ROWS[header.choice("dtype", _ROWS)]
     expected: Expected = {"pending.rows": (kept, (n_pending, d)), "pending.weights": (_REALS, (n_pending,))}
     n_settling = header.optional_integer("n_settling") if "n_settling" in header else None
@@ -214,17 +228,17 @@ def expected_arrays(header: HeaderFields) -> Expected:
 
 
 def restored_stream(
-    header: HeaderFields, arrays: Mapping[str, AnyArray], settings: StreamSettings, known_kernel: Kernel | None
+    header: HeaderFields, arrays: Mapping[str, AnyArray], settings: StreamSettings, kernels: StoredKernels
 ) -> Stream:
     """Make the stream of a header and the arrays that it expects; `check_stream` checks whether it makes sense.
 
     `settings` are the model's present parameters, which may differ from those that the stream began with.
     """
-    d = header.integer("n_features", least=1)
+    d = header.integer("n_features", least=1, most=_MOST_FEATURES)
     names = header.optional_texts("feature_names", d)
     began = replace(
         settings,
-        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel, arrays),
+        kernel=kernels.kernel(header.optional_text("kernel")),
         block_size=header.integer("block_size", least=2),
         reservoir_size=header.integer("reservoir_size"),
         random_state=header.integer("seed", most=None),
@@ -241,8 +255,8 @@ def restored_stream(
         rows, weights = arrays["settling.rows"], arrays["settling.weights"]
         stream.settling = RowBuffer(len(rows), rows, weights)
     if summary := header.optional_part("summary"):
-        stream.summary = _restored_summary(summary, arrays, d, stream.seed, known_kernel)
-    snapshots = (_restored_snapshot(name, header, arrays, known_kernel) for name in ("scheduled", "published"))
+        stream.summary = _restored_summary(summary, arrays, d, stream.seed, kernels)
+    snapshots = (_restored_snapshot(name, header, arrays, kernels) for name in ("scheduled", "published"))
     stream.scheduled, stream.published = snapshots
     if header.flag("published_as_scheduled"):
         stream.published = stream.scheduled
@@ -275,9 +289,9 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
 
 
 def _restored_summary(
-    header: HeaderFields, arrays: Mapping[str, AnyArray], d: int, seed: int, known_kernel: Kernel | None
+    header: HeaderFields, arrays: Mapping[str, AnyArray], d: int, seed: int, kernels: StoredKernels
 ) -> Summary:
-    basis = Basis(kernel_from_record(header.optional_text("kernel"), known_kernel, arrays), d)
+    basis = Basis(kernels.kernel(header.optional_text("kernel")), d)
     basis.atoms, basis.factor, basis.energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
     summary = Summary(basis.kernel, d, seed=seed, n_rows=header.integer("n_rows"))
     summary.basis = basis
@@ -319,7 +333,7 @@ def _snapshot_record(name: str, snapshot: Snapshot | None, arrays: Arrays) -> di
 
 
 def _restored_snapshot(
-    name: str, stream_header: HeaderFields, arrays: Mapping[str, AnyArray], known_kernel: Kernel | None
+    name: str, stream_header: HeaderFields, arrays: Mapping[str, AnyArray], kernels: StoredKernels
 ) -> Snapshot | None:
     header = stream_header.optional_part(name)
     if header is None:
@@ -332,7 +346,7 @@ def _restored_snapshot(
             "as active"
         )
     return Snapshot(
-        kernel=kernel_from_record(header.optional_text("kernel"), known_kernel, arrays),
+        kernel=kernels.kernel(header.optional_text("kernel")),
         active_atoms=parts["atoms"][active],
         span_atoms=parts["atoms"],
         noise_variance=None if header.value("noise_variance") is None else header.real("noise_variance"),
