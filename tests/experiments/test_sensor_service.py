@@ -1,61 +1,40 @@
 """The example of a service, killed at random moments before a real broker, counts every message exactly once."""
 
-import importlib.util
+import base64
 import json
 import os
 import random
-import shutil
-import socket
-import subprocess
-import sys
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from sensor_services import (
+    Broker,
+    Peer,
+    Sent,
+    Service,
+    alarms_in,
+    import_example,
+    needs_broker,
+    numbers_in,
+    wait_until,
+)
 
-import streamkpca
 from streamkpca import Checkpointer, StreamingKernelPCA, kernels
-
-mqtt = pytest.importorskip("paho.mqtt.client", reason="the service talks MQTT; needs the extra service")
-parser = pytest.importorskip("prometheus_client.parser", reason="the service is measured; needs the extra service")
-
-from paho.mqtt.enums import CallbackAPIVersion  # noqa: E402
-from paho.mqtt.packettypes import PacketTypes  # noqa: E402
-from paho.mqtt.properties import Properties  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-# Debian puts it where only root's PATH looks.
-MOSQUITTO = shutil.which("mosquitto", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))
-needs_broker = pytest.mark.skipif(MOSQUITTO is None, reason="needs the broker Mosquitto (Debian: mosquitto)")
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "sensor_service.py"
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 KILLS = 120 if NIGHTLY else 8
 MESSAGES = 40_000 if NIGHTLY else 4_000
 ATOMS, ALARMS_AFTER, QUANTILE, REFRESH = 24, 900, 0.99, 1000
 SENSORS = [f"plant/{name}" for name in ("boiler", "pump", "valve")]
 GARBAGE = [b"", b"\xff\xfe\x00", b"no numbers", b"[1, 2", b"[1, 2]", b"[1, 2, 3, 4]", b'{"x": 1}', b'["1", "2", "3"]']
-GARBAGE += [b"[[1, 2, 3]]", b"1", b"null", b"[1" + 400 * b"0" + b", 2, 3]", 5000 * b"["]
-
-
-class Sent(NamedTuple):
-    """A message of a sensor; `row` is None if the payload is garbage."""
-
-    topic: str
-    number: int
-    payload: bytes
-    row: npt.NDArray[np.float64] | None
-    strange: bool = False
+GARBAGE += [b"[true, false, true]", b"[[1, 2, 3]]", b"1", b"null", b"[1" + 400 * b"0" + b", 2, 3]", 5000 * b"["]
 
 
 def messages(n: int, seed: int) -> list[Sent]:
@@ -82,94 +61,11 @@ def messages(n: int, seed: int) -> list[Sent]:
     return sent
 
 
-def wait_until(true: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.01)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Broker:
-    """Mosquitto on a port of the loopback, with its memory in a folder."""
-
-    def __init__(self, folder: Path, n_unacknowledged: int = 1000) -> None:
-        self.port, self.folder = free_port(), folder
-        self.process: subprocess.Popen[bytes] | None = None
-        # The settings of the example's docstring. Mosquitto drops root's rights, and could not write here then.
-        settings = f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\nuser root\n"
-        settings += f"persistence_location {folder}/\nmax_queued_messages 0\nmax_inflight_messages {n_unacknowledged}\n"
-        (folder / "mosquitto.conf").write_text(settings, encoding="utf-8")
-
-    def start(self) -> None:
-        assert MOSQUITTO is not None
-        with (self.folder / "mosquitto.log").open("ab") as log:
-            command = [MOSQUITTO, "-c", str(self.folder / "mosquitto.conf")]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(self._answers, "the broker answers")
-
-    def stop(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        self.process.wait(timeout=30)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process is not None:
-            self.stop()
-
-    def _answers(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "mosquitto.log").read_text(encoding="utf-8")
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
-        except OSError:
-            return False
-        return True
-
-
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     with Broker(tmp_path) as made:
         made.start()
         yield made
-
-
-class Peer:
-    """A client of the test, which publishes in order and collects the messages of a topic."""
-
-    def __init__(self, broker: Broker, name: str, topic: str | None = None) -> None:
-        self.received: list[Any] = []
-        self.ready = threading.Event()
-        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
-        self.client.reconnect_delay_set(min_delay=1, max_delay=1)
-        self.client.on_message = lambda client, userdata, message: self.received.append(message.payload)
-        self.client.on_subscribe = lambda *_: self.ready.set()
-        self.client.on_connect = lambda *_: self.client.subscribe(topic, qos=1) if topic else self.ready.set()
-        properties = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = 3600
-        self.client.connect("127.0.0.1", broker.port, clean_start=False, properties=properties)
-        self.client.loop_start()
-        assert self.ready.wait(30)
-
-    def publish(self, sent: list[Sent], *, qos: int = 1) -> list[Any]:
-        infos = []
-        for message in sent:
-            properties = Properties(PacketTypes.PUBLISH)
-            properties.UserProperty = ("number", str(message.number))
-            infos.append(self.client.publish(message.topic, message.payload, qos=qos, properties=properties))
-        return infos
-
-    def close(self) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
 
 
 @pytest.fixture
@@ -186,85 +82,15 @@ def alarms(broker: Broker) -> Iterator[Peer]:
     peer.close()
 
 
-class Service:
-    """The example in a separate process, which may be killed and started again."""
-
-    def __init__(self, folder: Path, port: int, *arguments: str) -> None:
-        self.folder = folder
-        self.log = folder / "service.log"
-        self.arguments = ["--port", str(port), "--topic", "plant/+", "--n-features", "3", "--metrics-port", "0"]
-        self.arguments += ["--checkpoint", str(folder / "model.npz"), "--atoms", str(ATOMS)]
-        self.arguments += ["--alarms-after", str(ALARMS_AFTER), "--quantile", str(QUANTILE), *arguments]
-        self.process: subprocess.Popen[bytes] | None = None
-        self.url = ""
-
-    def start(self) -> None:
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(self._command(), stdout=log, stderr=log, env=self._environment())
-        wait_until(self._is_up, "the service is up")
-
-    def run(self) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, which must come soon."""
-        return subprocess.run(
-            self._command(), capture_output=True, text=True, env=self._environment(), timeout=60, check=False
-        )
-
-    def _command(self) -> list[str]:
-        return [sys.executable, "-W", "error", str(SCRIPT), *self.arguments]
-
-    def _environment(self) -> dict[str, str]:
-        return os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
-
-    def _is_up(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.text()
-        lines = [line for line in self.text().splitlines() if "metrics: " in line]
-        self.url = lines[0].partition("metrics: ")[2] if lines else ""
-        return bool(self.url)
-
-    def wait_for(self, words: str) -> None:
-        wait_until(lambda: words in self.text(), f"the service has said {words!r}")
-
-    def text(self) -> str:
-        return self.log.read_text(encoding="utf-8")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        assert self.process.poll() is None, self.text()
-        self.process.kill()
-        self.process.wait(timeout=30)
-
-    def stop(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        assert self.process.wait(timeout=30) == 0, self.text()
-
-    def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen(self.url, timeout=30) as answer:
-            text = answer.read().decode()
-        samples = [sample for family in parser.text_string_to_metric_families(text) for sample in family.samples]
-        return {"/".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
-
-    def n_handled(self) -> float:
-        found = self.metrics()
-        return found["streamkpca_rows_total"] + found["streamkpca_rejected_total/malformed"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(timeout=30)
-
-    def saved(self) -> StreamingKernelPCA | None:
-        return Checkpointer(self.folder / "model.npz").latest()
+def service_at(port: int, folder: Path, *arguments: str) -> Service:
+    model = ["--atoms", str(ATOMS), "--alarms-after", str(ALARMS_AFTER), "--quantile", str(QUANTILE)]
+    return Service(folder, port, *model, *arguments)
 
 
 @pytest.fixture
 def service(broker: Broker) -> Iterator[Service]:
     # Checkpoints so frequent that a good part of the kills falls into them.
-    with Service(broker.folder, broker.port, "--every-messages", "25", "--every-seconds", "0.2") as made:
+    with service_at(broker.port, broker.folder, "--every-messages", "25", "--every-seconds", "0.2") as made:
         yield made
 
 
@@ -302,12 +128,14 @@ def expect(sent: list[Sent]) -> Expected:
 
 def check_counted_once(saved: StreamingKernelPCA | None, sent: list[Sent], expected: Expected) -> None:
     assert saved is not None
-    assert saved.n_samples_seen_ + saved.extra_["counts"]["malformed"] == len(sent)
-    assert saved.extra_["counts"]["malformed"] == expected.n_malformed
+    counts = Counter(saved.extra_["counts"])
+    assert saved.n_samples_seen_ + counts["malformed"] == len(sent)
+    assert counts["malformed"] == expected.n_malformed
     assert saved.n_rows_rejected_ == expected.model.n_rows_rejected_
-    assert saved.extra_["counts"]["alarms"] == len(expected.novel)
+    assert counts["alarms"] == len(expected.novel)
     highest = {topic: max(message.number for message in sent if message.topic == topic) for topic in SENSORS}
-    assert saved.extra_["arrivals"] == {topic: [number, []] for topic, number in highest.items()}
+    assert numbers_in(saved, SENSORS) == {topic: [1, number] for topic, number in highest.items()}
+    assert counts["restart"] == 0
     # Not only all, but in their order.
     assert saved.to_bytes() == expected.model.to_bytes()
 
@@ -339,7 +167,7 @@ def check_nothing_waits(broker: Broker) -> None:
 
 def check_metrics(metrics: dict[str, float], saved: StreamingKernelPCA | None) -> None:
     assert saved is not None
-    counts = saved.extra_["counts"]
+    counts = Counter(saved.extra_["counts"])
     assert metrics["streamkpca_rows_total"] == saved.n_samples_seen_
     assert metrics["streamkpca_rejected_total/not finite"] == saved.n_rows_rejected_ > 0
     assert metrics["streamkpca_rejected_total/malformed"] == counts["malformed"] > 0
@@ -396,8 +224,8 @@ def test_killed_at_random_moments_it_counts_every_message_once(
 def test_a_broker_may_come_late_leave_and_come_back(tmp_path: Path) -> None:
     sent = messages(1500, seed=2)
     # With Mosquitto's own limit the window is full before a checkpoint is due; the clock goes on.
-    broker = Broker(tmp_path, n_unacknowledged=20)
-    service = Service(tmp_path, broker.port, "--every-messages", "1000", "--every-seconds", "0.05")
+    broker = Broker(tmp_path, "max_inflight_messages 20")
+    service = service_at(broker.port, tmp_path, "--every-messages", "1000", "--every-seconds", "0.05")
     with service, broker:
         service.start()
         service.wait_for("no broker at")
@@ -423,29 +251,35 @@ def test_a_broker_may_come_late_leave_and_come_back(tmp_path: Path) -> None:
 
 
 @needs_broker
-def test_what_publishers_repeat_delay_and_lose(broker: Broker, publisher: Peer, service: Service) -> None:
+def test_what_publishers_repeat_delay_and_lose(
+    broker: Broker, publisher: Peer, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = b"[1, 2, 3]"
     service.start()
     service.wait_for("subscribed")
     numbers = [1, 2, 4, 2, 1, 3, 3, 7]
     publisher.publish([Sent("plant/pump", number, row, None) for number in numbers])
     publisher.publish([Sent("plant/valve", 1, row, None)], qos=0)
-    publisher.client.publish("plant/valve", row, qos=1)
+    publisher.send("plant/valve", row)
     wait_until(lambda: service.n_handled() >= 7, "all messages are handled")
     metrics = service.metrics()
     assert metrics["streamkpca_rows_total"] == 6
     assert metrics["streamkpca_repeated_total"] == 3
     assert metrics["streamkpca_missing"] == 2
-    assert metrics["streamkpca_rejected_total/malformed"] == 1
+    assert metrics["streamkpca_rejected_total/bad number"] == 1
     service.stop()
     saved = service.saved()
     assert saved is not None
-    assert saved.extra_["arrivals"] == {"plant/pump": [7, [5, 6]], "plant/valve": [1, []]}
+    assert numbers_in(saved, ["plant/pump", "plant/valve"]) == {"plant/pump": [1, 7, 5, 6], "plant/valve": [1, 1]}
 
     service.arguments[service.arguments.index("--n-features") + 1] = "4"
     refused = service.run()
     assert refused.returncode == 1
     assert "has 3 features, not 4; pass --n-features 3" in refused.stderr
+    service.arguments[service.arguments.index("--n-features") + 1] = "3"
+    Checkpointer(service.checkpoint).save(saved, {"offset": 7})
+    with pytest.raises(SystemExit, match="is not from this service; pass another --checkpoint"):
+        main(service, monkeypatch)
 
 
 @needs_broker
@@ -469,7 +303,8 @@ def test_alarms_that_a_kill_left_unconfirmed_are_published_again(
     broker: Broker, alarms: Peer, service: Service
 ) -> None:
     left = [json.dumps({"topic": "plant/pump", "number": number}) for number in range(1, 31)]
-    extra = {"arrivals": {}, "counts": {}, "threshold": None, "alarms": left}
+    extra = {"arrivals": {}, "counts": {}, "threshold": None}
+    extra["alarms"] = base64.b64encode(json.dumps(left).encode()).decode()
     Checkpointer(service.folder / "model.npz").save(StreamingKernelPCA(on_bad_rows="skip"), extra)
     service.start()
     wait_until(lambda: len(alarms.received) == len(left), "all alarms have come")
@@ -477,57 +312,49 @@ def test_alarms_that_a_kill_left_unconfirmed_are_published_again(
     assert [alarm.decode() for alarm in alarms.received] == left
     saved = service.saved()
     assert saved is not None
-    assert saved.extra_["alarms"] == []
+    assert alarms_in(saved) == []
+
+
+def main(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the script in this process, which must refuse to begin."""
+    monkeypatch.setattr("sys.argv", ["sensor_service.py", *service.arguments])
+    import_example().main()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alarm-topic", "plant/alarms"], "--topic plant/+ takes in --alarm-topic plant/alarms; choose another"),
-        (["--every-messages", "70000"], "--every-messages must be from 1 to 65535"),
-        (["--every-messages", "0"], "--every-messages must be from 1 to 65535"),
+        ("--alarm-topic plant/alarms", "--topic plant/+ takes in --alarm-topic plant/alarms; choose another"),
+        ("--alarm-topic alarms/#", "--alarm-topic must be one topic, without + and #"),
+        ("--topic plant/x+", "--topic plant/x+ is no filter; + stands for a whole level, and # for all from there on"),
+        ("--every-messages 70000", "--every-messages must be from 1 to 65535"),
+        ("--every-messages 0", "--every-messages must be from 1 to 65535"),
+        ("--every-seconds nan", "--every-seconds must be above 0"),
+        ("--n-features 0", "--n-features must be from 1 to 1000000"),
+        ("--quantile 1", "--quantile must be between 0 and 1"),
+        ("--atoms 0", "--atoms must be at least 1"),
+        ("--kernel none", "got 'none'"),
+        ("--password-file missing.txt", "--password-file needs --user"),
+        ("--user plant --password-file missing.txt", "missing.txt"),
+        ("--key-file key.pem", "--key-file needs --cert-file"),
+        ("--ca-file missing.pem", "--ca-file"),
+        ("--cert-file missing.pem", "--cert-file"),
+        ("--password secret", "unrecognized arguments: --password secret"),
     ],
 )
-def test_arguments_that_make_no_sense(tmp_path: Path, arguments: list[str], message: str) -> None:
-    refused = Service(tmp_path, 1, *arguments).run()
-    assert refused.returncode == 2
-    assert message in refused.stderr
-
-
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sensor_service", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@given(st.data(), st.lists(st.integers(1, 40), max_size=60))
-def test_numbers_are_new_once_in_any_order_and_after_any_restart(
-    example: ModuleType, data: st.DataObject, numbers: list[int]
+def test_arguments_that_make_no_sense(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    message: str,
 ) -> None:
-    arrivals, come = example.Arrivals(), set()
-    for number in numbers:
-        assert arrivals.note(number) == (number not in come)
-        come.add(number)
-        if data.draw(st.booleans()):
-            arrivals = example.Arrivals(*json.loads(json.dumps(arrivals.record())))
-    assert arrivals.missing == set(range(1, max(come, default=0))) - come
-
-
-def test_a_leap_of_numbers_takes_no_memory(example: ModuleType) -> None:
-    arrivals = example.Arrivals()
-    for number in (1, 10**15, 10**15 + 10**6, 10**15 + 10**6 + 3):
-        assert arrivals.note(number)
-        assert not arrivals.note(number)
-        assert len(arrivals.missing) <= 1000
-    assert arrivals.note(10**15 + 10**6 + 1)
-    assert not arrivals.note(2)
+    with pytest.raises(SystemExit, match="2"):
+        main(Service(tmp_path, 1, *arguments.split()), monkeypatch)
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("payload", GARBAGE, ids=lambda payload: repr(payload[:12]))
-def test_garbage_is_no_row(example: ModuleType, payload: bytes) -> None:
+def test_garbage_is_no_row(payload: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whose words they are does not matter
-        example.row_of(payload, 3)
+        import_example().row_of(payload, 3)
