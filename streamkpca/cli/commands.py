@@ -117,9 +117,9 @@ def fit() -> None:
     Files are read in chunks, never whole. The size of the chunks does not change what is learned.
 
     --model saves what was learned, also after Ctrl-C or SIGTERM; with --resume a later run continues there. Each save
-    replaces the whole file at once, so other processes may read it meanwhile. The file also records up to where each
-    FILE was learned: a FILE that has grown is learned from there on, each row once, even after a kill. Rows of standard
-    input are learned as they come.
+    replaces the whole file at once, so other processes may read it meanwhile. A new file can be read by its owner only;
+    one that is replaced keeps its rights. The file also records up to where each FILE was learned: a FILE that has
+    grown is learned from there on, each row once, even after a kill. Rows of standard input are learned as they come.
 
     The file keeps the names of the columns too: later commands choose the same columns by name, in any order.
 

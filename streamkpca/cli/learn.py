@@ -177,6 +177,8 @@ def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict
     check_writable(path, files)
     if not (resume and Path(path).exists()):
         return make_model(options)
+    if not Path(path).is_file():
+        raise BadInput(f"{path}: is no regular file, so no model can be read from it; leave --resume out")
     named = given_options({"units", *MODEL_PARAMETERS})
     if named:
         raise BadInput(

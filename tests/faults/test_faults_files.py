@@ -1171,6 +1171,27 @@ def test_what_only_has_the_name_of_a_generation_is_neither_read_nor_removed(fold
     assert sorted(os.listdir(folder)) == ["m-00000002.npz", "m-00000003.npz", "m-00000004.npz"]
 
 
+# The command
+
+
+def test_a_model_is_not_continued_from_a_fifo(folder: Path) -> None:
+    target = folder / "m.npz"
+    os.mkfifo(target)
+    act = command("fit", "rows.csv", *SETTINGS, "--model", "TO", "--resume")
+    code, said = in_a_child(lambda: print(act(target), file=sys.stderr), seconds=60)
+    assert code == 0
+    assert f"{target}: is no regular file, so no model can be read from it; leave --resume out" in said
+
+
+def test_results_and_model_need_two_names(folder: Path) -> None:
+    target = folder / "both.csv"
+    target.write_text("old")
+    said = command("score", "rows.csv", "--model", "a.npz", "--save", "TO", "--save-model", "TO")(target)
+    assert said is not None
+    assert f"{target}: is read as input or holds the model" in said
+    assert target.read_text() == "old"
+
+
 def test_an_empty_name_is_no_missing_option(folder: Path) -> None:
     for name, writer in WRITERS.items():
         if not name.endswith("save"):
