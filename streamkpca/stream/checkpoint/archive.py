@@ -6,7 +6,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any, Final
 
 import numpy as np
@@ -157,16 +157,18 @@ def _parse(text: bytes) -> Any:
         parse_float=_finite,
         parse_constant=_finite,
     )
-    nested = [value]
+    nested = _collections([value])
     for _ in range(_DEEPEST):
-        nested = [inner for outer in nested if isinstance(outer, dict | list) for inner in _values_of(outer)]
-        if not nested:
-            return value
-    raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        nested = [inner for outer in nested for inner in _collections(outer)]
+    if nested:
+        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+    return value
 
 
-def _values_of(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return outer.values() if isinstance(outer, dict) else outer
+def _collections(values: dict[str, Any] | list[Any]) -> list[dict[str, Any] | list[Any]]:
+    """Return the objects and lists among the values of an object or a list."""
+    inner = values.values() if isinstance(values, dict) else values
+    return [value for value in inner if isinstance(value, dict | list)]
 
 
 def _member(name: str, size: int) -> zipfile.ZipInfo:
