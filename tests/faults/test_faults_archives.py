@@ -24,7 +24,17 @@ from typing import Any
 import numpy as np
 import pytest
 from archives import ALL_ONES, END, ENTRY, HEADER, Part, large_field, parts_of, with_part, zipped
-from corruptions import PROBE, as_npy, assert_legitimate, models, repacked, unpacked, with_entry
+from corruptions import (
+    PROBE,
+    as_npy,
+    assert_legitimate,
+    entries,
+    models,
+    repacked,
+    unpacked,
+    with_entry,
+    without_entry,
+)
 from test_damaged_files import FREE_ARRAYS
 
 from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels, load, merge
@@ -664,6 +674,34 @@ def test_members_of_another_stream_are_found_where_anything_tells() -> None:
     # Their header belongs to other moments, and their factor to other atoms.
     assert accepted == []
     assert tally.outcomes["refused"] >= 15
+
+
+# Parts that belong to an entry of the header, where their names do not begin with it.
+BELONGING = {
+    "summary": ("atoms.", "jury.", "reservoir.", "settled.", "recent."), "n_settling": ("settling.",),
+    "n_pending": ("pending.",), "stream": ("",),
+}  # fmt: skip
+
+
+def test_parts_left_out_with_their_arrays_are_missed() -> None:
+    tally, accepted = Tally(), set()
+    for name in MODELS if NIGHTLY else ("fading", "waiting"):
+        whole = MODELS[name]
+        header, arrays = unpacked(whole)
+        for place in entries(header):
+            gone = BELONGING.get(place[-1], (f"{place[-1]}.",))
+            rest = {name: values for name, values in arrays.items() if not name.startswith(gone)}
+            for changed_header in (with_entry(header, place, None), without_entry(header, place)):
+                if tally.try_file(repacked(changed_header, rest), whole=whole, watch_memory=False) == "another":
+                    accepted.add(".".join(place))
+    tally.report("parts left out")
+    # What a stream may lack; and parameters, which have defaults, or may be None.
+    may_be_null = {"stream", "stream.summary.last_drift", "stream.n_settling", "stream.summary.pace.usual_residual"}
+    # A file of version 1 has no such entry.
+    may_be_null |= {"stream.summary.pace.searched"} | {
+        f"stream.{name}.noise_variance" for name in ("published", "scheduled")
+    }
+    assert {name for name in accepted if not name.startswith(("extra", "parameters."))} <= may_be_null
 
 
 # Contents that are valid, and ask for much
