@@ -82,8 +82,9 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
 _LONGEST, _MOST_TOKENS = 1_000_000, 20_000
 # Every pair of rows is evaluated in every part, and a hostile text of a megabyte has room for 100,000 parts.
 _MOST_PARTS = 1000
-# Matrices of units inside others are multiplied by each other, in O(c^3) for c columns; small ones take no time.
-_MOST_MATRICES, _DEEPEST_MATRICES = 64, 2
+# Units inside others are multiplied by each other, again for each of them: matrices of c columns in O(c^3), unless they
+# are small.
+_DEEPEST_UNITS, _DEEPEST_MATRICES, _MOST_MATRICES = 10, 2, 64
 # Python's parser takes 2 KB of the C stack for a bracket and 150 bytes for a sign or a power, and does not check what
 # is left: in a thread, which has 512 KB on some systems, it would crash the process. Words of the language, such as ten
 # thousand times ``1if 1else``, which need no space after a number, never reach it.
@@ -194,14 +195,14 @@ class _Reader:
         self._lists = lists
         self._n_parts = self._n_matrices = 0
 
-    def kernel(self, node: ast.expr, depth: int = 0, n_around: int = 0) -> Kernel:
-        """Read a kernel inside `depth` others, of which `n_around` have a large matrix."""
+    def kernel(self, node: ast.expr, depth: int = 0, n_units: int = 0, n_matrices: int = 0) -> Kernel:
+        """Read a kernel inside `depth` others, of which `n_units` have units, `n_matrices` of these a large matrix."""
         self._n_parts += 1
         if depth > DEEPEST:
             raise ValueError(f"a kernel is nested more than {DEEPEST} deep; join fewer kernels")
         if self._n_parts > _MOST_PARTS:
             raise ValueError(f"a kernel has more than {_MOST_PARTS} parts; join fewer kernels")
-        inner = partial(self.kernel, depth=depth + 1, n_around=n_around)
+        inner = partial(self.kernel, depth=depth + 1, n_units=n_units, n_matrices=n_matrices)
         match node:
             case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
                 return _CLASSES[name]()
@@ -214,13 +215,14 @@ class _Reader:
             case ast.Call(func=ast.Attribute(value=part, attr="in_units"), args=[given], keywords=[]):
                 units = checked_units(self._units(given))
                 is_large = isinstance(units, UnitMatrix) and not units.is_printed_whole
+                n_units, n_matrices = n_units + 1, n_matrices + is_large
                 self._n_matrices += is_large
-                if self._n_matrices > _MOST_MATRICES or n_around + is_large > _DEEPEST_MATRICES:
+                if n_units > _DEEPEST_UNITS or n_matrices > _DEEPEST_MATRICES or self._n_matrices > _MOST_MATRICES:
                     raise ValueError(
-                        f"a kernel has more than {_MOST_MATRICES} large matrices of units, or more than "
-                        f"{_DEEPEST_MATRICES} inside each other; multiply them first"
+                        f"a kernel has units nested more than {_DEEPEST_UNITS} deep, or large matrices of units nested "
+                        f"more than {_DEEPEST_MATRICES} deep, or more than {_MOST_MATRICES} of these; join them first"
                     )
-                return inner(part, n_around=n_around + is_large).in_units(units)
+                return inner(part, n_units=n_units, n_matrices=n_matrices).in_units(units)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return inner(left) + inner(right)
             case ast.BinOp(left=left, op=ast.Pow(), right=right):

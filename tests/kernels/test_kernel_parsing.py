@@ -96,6 +96,7 @@ def test_short_forms(text, kernel):
         ("RBF().on([0" + ", 1" * 20 + ", 2.5])", r"expected a whole number in a kernel but got '\[...\]'"),
         ("RBF([1" + ", 1" * 20 + "])", r"expected a number in a kernel but got '\[...\]'"),
         ("RBF([" + "RBF(), " * 200 + "])", "expected a number in a kernel but got a long expression"),
+        ("RBF(1.0)" + ".in_units([1.0, 2.0])" * 11, "units nested more than 10 deep"),
         ("(" * 20 + "RBF()" + "+RBF())" * 20 + "(" * 101, "cannot read kernel"),
         ('")' + ")" * 300 + '" + ' + "(" * 150 + "1" + ")" * 150, "cannot read kernel"),
         (".exp() + ".join(["RBF()"] * 20_000), "cannot read kernel"),
@@ -139,7 +140,9 @@ def test_large_matrices_are_multiplied_by_each_other_in_bounded_time():
     for allowed, refused in ((units, 2 * units), (*(" + ".join(["RBF(1.0)" + units] * n) for n in (64, 65)),)):
         start = "" if refused.startswith("RBF") else text
         assert parse_kernel(start + allowed, named).is_settled
-        with pytest.raises(ValueError, match="more than 64 large matrices of units, or more than 2 inside each other"):
+        with pytest.raises(
+            ValueError, match="large matrices of units nested more than 2 deep, or more than 64 of these"
+        ):
             parse_kernel(start + refused, named)
 
 

@@ -211,8 +211,8 @@ def expected_arrays(header: HeaderFields) -> Expected:
         expected |= {"atoms.rows": (_REALS, (m, d)), "atoms.factor": (_REALS, (m, m))}
         expected |= {f"atoms.{name}": (_REALS, (m,)) for name in ("energy", "weights", "exposure")}
         expected["atoms.positions"] = (_POSITIONS, (m,))
-        for name in ("settled", "recent"):
-            if summary.optional_part(name):
+        for name, sums in (("settled", summary.part("settled")), ("recent", summary.optional_part("recent"))):
+            if sums:
                 expected |= {f"{name}.first": (_REALS, (m,)), f"{name}.second": (_REALS, (m, m))}
         for name in _SAMPLE_KEYS.values():
             count = summary.part(name).integer("count")
