@@ -238,6 +238,7 @@ def test_pools_of_processes_learn_what_one_process_learns(method: str) -> None:
         assert pool.map(learn, tasks) == expected
     print(f"{method}: {len(tasks)} shards learned in other processes, the same bits")
 
+
 N_ROUNDS = 400 if NIGHTLY else 12
 
 
