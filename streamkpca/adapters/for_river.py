@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.rows import RowParts, Rows
+from streamkpca._core.validation import as_rows
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.stream.parameters import PARAMETERS
@@ -191,24 +192,28 @@ class _Learner:
             return np.inf
 
     def _rows(self, frame: Any, features: list[Any], method: str) -> Rows:
-        """Return the rows of a mini-batch; many are converted where they are used."""
-        shape = len(frame), len(features)
-        if shape[0] * shape[1] <= _CONVERTED_WHOLE:
-            return self._converted(frame, features, method)
-        # This refuses columns that do not hold numbers.
-        self._converted(frame[:1], features, method)
-        return RowParts(shape, lambda start, stop: self._converted(frame[start:stop], features, method))
-
-    def _converted(self, frame: Any, features: list[Any], method: str) -> Array:
-        rows = np.zeros((len(frame), len(features)))
+        """Return the rows of a mini-batch, missing features as 0; many rows are converted where they are used."""
         column_of = {name: j for j, name in enumerate(frame.columns)}
-        for i, name in enumerate(features):
-            if name in column_of:
-                column = frame[:, [column_of[name]]]
-                if not _is_numeric(column):
-                    raise self._refusal(method, name, f"a column of {column.schema.dtypes()[0]}")
-                rows[:, i] = dataframe.to_numpy(column)[:, 0]
-        return rows
+        present = [i for i, name in enumerate(features) if name in column_of]
+        for i in present:
+            column = frame[:0, [column_of[features[i]]]]
+            if not _is_numeric(column):
+                raise self._refusal(method, features[i], f"a column of {column.schema.dtypes()[0]}")
+        shape = len(frame), len(features)
+        chosen = frame[:, [column_of[features[i]] for i in present]] if present else None
+        where = f"{type(self).__name__}.{method}"
+
+        def converted(start: int, stop: int) -> Array:
+            if chosen is None:
+                return np.zeros((stop - start, shape[1]))
+            values = as_rows(chosen[start:stop].to_native(), where=where, finite=False)
+            if len(present) == shape[1]:
+                return values
+            rows = np.zeros((stop - start, shape[1]))
+            rows[:, present] = values
+            return rows
+
+        return converted(0, shape[0]) if shape[0] * shape[1] <= _CONVERTED_WHOLE else RowParts(shape, converted)
 
     def _refusal(self, method: str, feature: Any, got: str) -> TypeError:
         return TypeError(

@@ -36,9 +36,9 @@ _WORTH_A_THREAD = 8_000_000
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
 _ROWS_TO_SETTLE = 4096
 
-# `fit` settles the scale on so many numbers (16 MiB) of the rows, or on so many rows if that is more. They are taken in
+# `fit` settles the scale on so many numbers (8 MiB) of the rows, or on so many rows if that is more. They are taken in
 # runs of neighbours: evenly spaced rows could all have the same time of day.
-_NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**21, 2048, 64
+_NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**20, 2048, 64
 
 
 class Provisional(NamedTuple):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamkpca._core import rows as rows_module
 from streamkpca.components import snapshot as snapshot_module
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
@@ -146,7 +147,7 @@ def test_chunks_change_no_answer(monkeypatch, n):
     rows, atoms = drawn(0, 20, 4)
     snapshot = published(rows, atoms)
     whole = snapshot.transform(rows[:n]), snapshot.reconstruction_error(rows[:n], 2)
-    monkeypatch.setattr(snapshot_module, "_CHUNK", 8)
+    monkeypatch.setattr(rows_module, "_MOST_ROWS", 8)
     np.testing.assert_allclose(snapshot.transform(rows[:n]), whole[0], atol=1e-12)
     np.testing.assert_allclose(snapshot.reconstruction_error(rows[:n], 2), whole[1], atol=1e-12)
     assert whole[0].shape == (n, 3)
@@ -174,7 +175,7 @@ def test_rows_whose_kernel_values_overflow_are_named(monkeypatch, query):
     rows = np.ones((9, 3))
     rows[7:] = 1e300
     # In another chunk than the first.
-    monkeypatch.setattr(snapshot_module, "_CHUNK", 4)
+    monkeypatch.setattr(rows_module, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match=r"^kernel: row 7 is so far away that its values overflow; leave such rows"):
         getattr(snapshot, query)(rows)
 
@@ -190,5 +191,5 @@ def test_only_rows_that_overflow_are_refused():
 def test_in_chunks_fills_out_row_by_row(n, width):
     rows = np.arange(float(n * width)).reshape(n, width)
     out = np.empty((n, width))
-    assert snapshot_module.in_chunks(lambda chunk: 2.0 * chunk, rows, out) is out
+    assert snapshot_module.in_chunks(lambda chunk: 2.0 * chunk, rows, out, 1) is out
     np.testing.assert_array_equal(out, 2.0 * rows)

@@ -1,0 +1,199 @@
+"""Long runs: memory, threads, open files and caches stay as they are after a warm start.
+
+HYPOTHESIS_PROFILE=nightly makes 10^6 calls and 10^3 merges, copies, files and refits.
+"""
+
+import copy
+import functools
+import gc
+import itertools
+import os
+import pickle
+import threading
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+import streamkpca
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, kernels
+from streamkpca._core import concurrency
+from streamkpca.adapters.for_river import KernelPCADetector
+from streamkpca.monitoring import Monitor
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.filterwarnings("ignore::streamkpca.errors.LocalKernelWarning"),
+]
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+N_CALLS = 1_000_000 if NIGHTLY else 2000
+N_COPIES = 1000 if NIGHTLY else 8
+ROWS = np.random.default_rng(8).normal(size=(6000, 3))
+SMALL: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "refit_every": 512}
+# What one of these calls keeps would be at least an object of Python, 16 bytes; numba and pytest take some, once.
+MOST_A_CALL = 8
+MOST_ONCE = 100_000
+
+
+def new_model(**settings: Any) -> StreamingKernelPCA:
+    return StreamingKernelPCA(2, **{"kernel": kernels.RBF(0.3), **SMALL, **settings})
+
+
+def one_by_one() -> Iterator[np.ndarray]:
+    """Give the rows in turn, for ever; `itertools.cycle` would keep the views."""
+    while True:
+        for start in range(len(ROWS)):
+            yield ROWS[start : start + 1]
+
+
+def n_cached() -> int:
+    """Count what caches of functions hold, and the machine code that loops have been compiled to."""
+    found = 0
+    for thing in gc.get_objects():
+        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.startswith("streamkpca"):
+            found += thing.cache_info().currsize
+        elif isinstance(thing, numba.core.dispatcher.Dispatcher) and thing.__module__.startswith("streamkpca"):
+            found += len(thing.overloads)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def traced() -> Iterator[None]:
+    """Trace memory from before a model is made, as what it replaces later would not be missed otherwise."""
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+class Held:
+    """What the process holds right now."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.memory = tracemalloc.get_traced_memory()[0]
+        self.threads = threading.active_count()
+        self.descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        self.locks = len(concurrency._LOCKS)
+        self.cached = n_cached()
+
+
+def held_after(act: Callable[[], Any], n_calls: int, n_warm: int) -> str:
+    """Call a function many times after a warm start, and check that nothing grows; return what grew."""
+    for _ in range(n_warm):
+        act()
+    before = Held()
+    for _ in range(n_calls):
+        act()
+    after = Held()
+    grown = after.memory - before.memory
+    assert grown < MOST_ONCE + MOST_A_CALL * n_calls, f"{grown} bytes in {n_calls} calls"
+    assert after.threads == before.threads
+    assert after.descriptors == before.descriptors
+    assert after.locks == before.locks
+    assert after.cached == before.cached
+    return f"{n_calls} calls, {grown:+} bytes"
+
+
+FITTED = {
+    "streaming": lambda: new_model().partial_fit(ROWS[:2000]),
+    "exact": lambda: KernelPCA(2, kernel=kernels.RBF(0.3)).fit(ROWS[:40]),
+    "sparse": lambda: SparseKernelPCA(2, kernel=kernels.RBF(0.3)).fit(ROWS[:40]),
+    "approximate": lambda: ApproximateKernelPCA(2, max_atoms=8, kernel=kernels.RBF(0.3)).fit(ROWS[:40]),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_queries_of_single_rows_keep_nothing(name: str) -> None:
+    model, rows = FITTED[name](), one_by_one()
+    queries = {
+        "transform": model.transform,
+        "novelty": model.novelty,
+        "reconstruction_error": model.reconstruction_error,
+        "contributions": model.contributions,
+        "inverse_transform": lambda row: model.inverse_transform(row[:, :2]),
+        "hotelling_t2": model.hotelling_t2,
+    }
+    for query, ask in queries.items():
+        n_calls = N_CALLS if name == "streaming" and query in ("transform", "novelty") else N_CALLS // 100
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            print(f"{name} {query}: {held_after(lambda ask=ask: ask(next(rows)), n_calls, 10)}")  # type: ignore[misc]
+
+
+def test_learning_single_rows_keeps_nothing() -> None:
+    rows = one_by_one()
+    # From here on the samples are full, and the scale is final.
+    model = new_model(kernel="rbf").partial_fit(ROWS)
+    print(f"partial_fit: {held_after(lambda: model.partial_fit(next(rows)), N_CALLS, 600)}")
+    forgetting = new_model(half_life=500.0, dtype="float32", on_bad_rows="skip").partial_fit(ROWS)
+    bad = itertools.cycle([ROWS[:1], np.full((1, 3), np.nan)])
+    print(f"skipping: {held_after(lambda: forgetting.partial_fit(next(bad)), N_CALLS // 10, 600)}")
+
+
+def test_refused_calls_keep_nothing() -> None:
+    model, bad = new_model().partial_fit(ROWS[:100]), np.full((1, 3), np.nan)
+
+    def refused() -> None:
+        for act in (model.partial_fit, model.transform, model.novelty):
+            with pytest.raises(ValueError, match="NaN"):
+                act(bad)
+
+    print(f"refused: {held_after(refused, N_CALLS // 20, 20)}")
+
+
+def test_a_monitor_keeps_nothing() -> None:
+    monitor, rows = Monitor(new_model(), lags=2, smoothing=0.5), one_by_one()
+    # The scores that thresholds come from fill up with 1,000 alarms and rows.
+    monitor.update(ROWS)
+    print(f"monitor: {held_after(lambda: monitor.update(next(rows)), N_CALLS // 5, 200)}")
+
+
+def test_a_river_model_keeps_nothing() -> None:
+    detector = KernelPCADetector(kernel=kernels.RBF(0.3), **SMALL)
+    given = itertools.cycle([dict(enumerate(row)) for row in ROWS[:1000].tolist()])
+
+    def act() -> None:
+        detector.learn_one(next(given))
+        detector.score_one(next(given))
+
+    for _ in range(2000):
+        act()
+    print(f"river: {held_after(act, N_CALLS // 5, 200)}")
+
+
+def test_copies_files_merges_and_refits_keep_nothing(tmp_path: Path) -> None:
+    model, other = new_model().partial_fit(ROWS[:2000]), new_model().partial_fit(ROWS[2000:4000])
+    path = tmp_path / "model.npz"
+
+    def saved() -> None:
+        model.save(path)
+        streamkpca.load(path).transform(ROWS[:1])
+
+    acts: dict[str, Callable[[], Any]] = {
+        "deepcopy": lambda: copy.deepcopy(model).transform(ROWS[:1]),
+        "pickle": lambda: pickle.loads(pickle.dumps(model)).partial_fit(ROWS[:40]),
+        "bytes": lambda: StreamingKernelPCA.from_bytes(model.to_bytes()),
+        "files": saved,
+        "merge": lambda: streamkpca.merge(model, other),
+        "refit": lambda: model.refit().transform(ROWS[:1]),
+        "fit": lambda: new_model().fit(ROWS[:200]).novelty_threshold(),
+        "other kernels": lambda: new_model(kernel=kernels.RBF(np.random.default_rng().uniform(0.1, 1.0))).fit(
+            ROWS[:40]
+        ),
+        "set_params": lambda: model.set_params(n_components=2, kernel=kernels.RBF(0.3)).get_params(),
+        "bulk": lambda: model.partial_fit(ROWS[:200]),
+    }
+    for name, act in acts.items():
+        print(f"{name}: {held_after(act, N_COPIES, 2)}")
+
+
+def test_merging_into_one_model_keeps_its_size() -> None:
+    whole, part = new_model().partial_fit(ROWS), new_model().partial_fit(ROWS[:100])
+    print(f"merged: {held_after(lambda: whole.merge(part), N_COPIES, 4)}")
+    assert whole.n_atoms_ <= 8
