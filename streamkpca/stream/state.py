@@ -229,6 +229,16 @@ class Stream:
             stream.published = stream._snapshot_of_all(settings)
         return stream
 
+    def without_rows(self, settings: StreamSettings) -> "Stream":
+        """Return a stream of no rows, whose kernel is settled, that begins with the atoms of this one."""
+        stream = Stream(
+            replace(settings, kernel=self.settled_kernel(), random_state=self.seed), self.n_features, self.names
+        )
+        if self.summary is not None:
+            with one_blas_thread():
+                stream.summary = self.completed(settings).without_rows()
+        return stream
+
     def forgotten(self, factor: float) -> "Stream":
         """Return the stream with the weights of all rows multiplied by `factor`."""
         stream = copy.copy(self)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
 from streamkpca._core.linalg import solve_transposed
+from streamkpca._core.positions import are_outside
 from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import LARGEST_WEIGHT
 from streamkpca.components.snapshot import Snapshot
@@ -132,10 +133,18 @@ def require_not_negative(name: str, numbers: Array) -> None:
     require(bool(np.all(numbers >= 0.0)), f"{name}: a number is negative")
 
 
-def require_positions(name: str, positions: Positions, n_rows: int, *, may_move: bool) -> None:
-    """Check that positions of rows are distinct, and all within the stream, also those of atoms that have moved."""
+def require_positions(
+    name: str, positions: Positions, n_rows: int, *, may_move: bool, may_be_outside: bool = True
+) -> None:
+    """Check that positions of rows are distinct, and all within the stream, also those of atoms that have moved.
+
+    Rows of a template `may_be_outside` the stream.
+    """
     least = -n_rows if may_move else 0
-    inside = len(positions) == 0 or (positions.min() >= least and positions.max() < n_rows)
+    counted = positions[~are_outside(positions)] if may_be_outside else positions
+    moved_outside = positions[are_outside(positions) & (positions < 0)]
+    inside = len(counted) == 0 or (counted.min() >= least and counted.max() < n_rows)
+    inside = inside and (may_move or not len(moved_outside))
     require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
     # A row may become an atom again once the atom that it was has moved.
     rows = positions[positions >= 0]
@@ -229,7 +238,8 @@ def _check_weights(summary: Summary) -> None:
     total = (1.0 + _ROUNDING) * summary.total_weight
     stats = summary.atom_stats
     kept = {"atoms": stats.weights} | {
-        name: sample.sorted_draws.weights for name, sample in samples_of(summary).items()
+        name: sample.sorted_draws.weights[~are_outside(sample.sorted_draws.positions)]
+        for name, sample in samples_of(summary).items()
     }
     for name, weights in kept.items():
         require(
@@ -252,12 +262,13 @@ def _check_samples(summary: Summary) -> None:
         )
     if not summary.selection_sample.is_full:
         for name, positions in (("atoms", summary.atom_stats.origins), ("reservoir", reservoir.positions)):
-            known = bool(np.isin(positions, sampled.positions).all())
+            known = bool(np.isin(positions[~are_outside(positions)], sampled.positions).all())
             require(known, f"jury: it was never full, but lacks rows that {name} holds")
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
     # Atoms that have moved may be longer than any row.
-    atoms = summary.basis.energy[summary.atom_stats.positions >= 0]
+    positions = summary.atom_stats.positions
+    atoms = summary.basis.energy[(positions >= 0) & ~are_outside(positions)]
     energies = summary.basis.kernel.program.diagonal(kept_rows), atoms
     highest = max(float(energy.max(initial=0.0)) for energy in energies)
     require(
@@ -354,7 +365,9 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     drawn, kernel = sample.sorted_draws, summary.basis.kernel
     require(len(drawn.keys) <= sample.size, f"{name}: it holds {len(drawn.keys)} rows but has room for {sample.size}")
     require_rows(name, drawn.rows, kernel)
-    require_positions(name, drawn.positions, summary.n_rows, may_move=False)
+    # Certificates are of the rows of the stream alone.
+    judges = sample is summary.selection_sample
+    require_positions(name, drawn.positions, summary.n_rows, may_move=False, may_be_outside=judges)
     require_not_negative(f"{name}.weights", drawn.weights)
     require_finite(f"{name}.keys", drawn.keys)
     require(bool(np.all(np.diff(drawn.keys) >= 0.0)), f"{name}.keys are not in the order of the draws")
