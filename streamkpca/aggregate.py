@@ -82,7 +82,7 @@ class Aggregate:
                 "with the parameters of the model to come"
             )
         settings, stream = template._settings(where), template._stream
-        kernel = settings.kernel if stream is None else stream.settled_kernel()
+        kernel: Kernel = settings.kernel if stream is None else stream.settled_kernel()
         if not kernel.is_settled:
             raise ValueError(
                 f"{where} expected a kernel whose scale is settled but got {kernel!r}; let the template learn some "
@@ -107,6 +107,21 @@ class Aggregate:
         """
         stream = self._model._stream
         return 0 if stream is None else stream.n_rows
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, its scale settled; the same in all states that can be merged.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> from streamkpca.kernels import RBF
+        >>> Aggregate(StreamingKernelPCA(1, kernel=RBF("scale")).partial_fit([[1.0], [3.0]])).kernel_
+        RBF(gamma=1.0)
+        """
+        kernel: Kernel = self._parameters["kernel"]
+        return kernel
 
     def zero(self) -> Self:
         """Return an empty state: it begins with the present atoms of this one, but counts none of its rows.
