@@ -1,5 +1,6 @@
 """Positions of rows in a stream: of rows that moved as atoms, and of rows from outside the stream."""
 
+from collections import Counter
 from hashlib import blake2b
 from typing import Final
 
@@ -10,13 +11,18 @@ Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Positions from here on are of rows that a stream knows but has not counted: those of the template that it began with.
-# They follow from the contents of the rows, so that streams of one template agree on them.
+# They follow from the contents of the rows and the number of equal ones before, so that streams of one template agree.
 _OUTSIDE: Final = 2**62
 
 
 def positions_outside(rows: Array) -> Positions:
-    """Return the positions that rows (n, d) of no stream have; the same for equal rows."""
-    digests = [blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(rows, dtype="<f8")]
+    """Return distinct positions for rows (n, d) of no stream, which the rows and their order determine."""
+    n_equal: Counter[bytes] = Counter()
+    digests = []
+    for row in np.ascontiguousarray(rows, dtype="<f8"):
+        content = row.tobytes()
+        digests.append(blake2b(content + n_equal[content].to_bytes(8, "little"), digest_size=8).digest())
+        n_equal[content] += 1
     contents = np.frombuffer(b"".join(digests), dtype="<u8") % _OUTSIDE
     return contents.astype(np.int64) + _OUTSIDE
 

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.positions import are_outside, positions_outside, shifted
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -125,13 +124,6 @@ class Reservoir:
         """Return a reservoir of the same size, width and precision without rows."""
         return self.empty(self.size, self.sorted_draws.rows.shape[1], self.sorted_draws.rows.dtype.name)
 
-    def from_outside(self) -> Self:
-        """Return the same sample for a stream that has no rows yet."""
-        drawn = self._drawn
-        return replace(
-            self, sorted_draws=replace(drawn, positions=positions_outside(drawn.double_rows)), unsorted_draws=()
-        )
-
     def __len__(self) -> int:
         """Return the number k of rows kept."""
         return min(self.size, len(self.sorted_draws.keys) + self._n_unsorted)
@@ -199,10 +191,7 @@ class Reservoir:
 
         The result is as large as the smaller of the two: the stream with the smaller sample offers no more rows.
         """
-        theirs = replace(other._drawn, positions=shifted(other.positions, start))
-        if are_outside(theirs.positions).any():
-            # Streams that began with one template both have its rows.
-            theirs = theirs.at(~(are_outside(theirs.positions) & np.isin(theirs.positions, self.positions)))
+        theirs = replace(other._drawn, positions=start + other.positions)
         return replace(self, size=min(self.size, other.size), unsorted_draws=(*self.unsorted_draws, theirs)).sorted()
 
     def sorted(self) -> Self:
@@ -217,7 +206,7 @@ class Reservoir:
 
     def since(self, start: int) -> Draws:
         """Return the rows from position `start` of the stream on, in the order of the draws."""
-        return self._drawn.at((self.positions >= start) & ~are_outside(self.positions))
+        return self._drawn.at(self.positions >= start)
 
     def in_stream_order(self) -> tuple[Array, Array, Positions]:
         """Return the rows, `inclusion_weights` and positions in the order of the stream."""

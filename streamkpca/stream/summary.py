@@ -338,20 +338,18 @@ class Summary:
         self.moments_base = Moments.zero(self.basis.size)
 
     def without_rows(self) -> Self:
-        """Return the summary of no rows that begins with these atoms, and with their schedule if that is settled.
+        """Return the summary of no rows that begins with these atoms.
 
-        The sample that judges atoms stays if it is full; one that holds all rows must not hold others.
+        Once they are settled, only rows that are explained worse than usual make it search. It then judges atoms by
+        rows of its own: with the sample of this one, rows of another kind were left 14% more unexplained.
         """
         started = self.copy()
         started.pending_sums, started.n_rows, started.last_drift = None, 0, None
         started.moments_base = Moments.zero(self.basis.size)
         started.atom_stats = self.atom_stats.from_outside(self.basis.atoms)
-        started.reservoir, started.trend = self.reservoir.emptied(), PageCusum()
-        if self.selection_sample.is_full:
-            started.selection_sample = self.selection_sample.from_outside()
-            started.schedule = replace(self.schedule, n_rows_searched=0)
-        else:
-            started.selection_sample, started.schedule = self.selection_sample.emptied(), SearchSchedule()
+        started.reservoir, started.selection_sample = self.reservoir.emptied(), self.selection_sample.emptied()
+        started.schedule = replace(self.schedule, n_blocks=min(self.schedule.n_blocks, 1), n_rows_searched=0)
+        started.trend = PageCusum()
         return started
 
     def recount(self) -> None:

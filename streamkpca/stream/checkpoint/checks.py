@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
 from streamkpca._core.linalg import solve_transposed
-from streamkpca._core.positions import are_outside
+from streamkpca._core.positions import are_outside, origins_of
 from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import LARGEST_WEIGHT
 from streamkpca.components.snapshot import Snapshot
@@ -133,18 +133,10 @@ def require_not_negative(name: str, numbers: Array) -> None:
     require(bool(np.all(numbers >= 0.0)), f"{name}: a number is negative")
 
 
-def require_positions(
-    name: str, positions: Positions, n_rows: int, *, may_move: bool, may_be_outside: bool = True
-) -> None:
-    """Check that positions of rows are distinct, and all within the stream, also those of atoms that have moved.
-
-    Rows of a template `may_be_outside` the stream.
-    """
-    least = -n_rows if may_move else 0
-    counted = positions[~are_outside(positions)] if may_be_outside else positions
-    moved_outside = positions[are_outside(positions) & (positions < 0)]
-    inside = len(counted) == 0 or (counted.min() >= least and counted.max() < n_rows)
-    inside = inside and (may_move or not len(moved_outside))
+def require_positions(name: str, positions: Positions, n_rows: int, *, of_atoms: bool) -> None:
+    """Check that positions of rows are distinct and within the stream; atoms may have moved, or come from outside."""
+    within = origins_of(positions[~are_outside(positions)]) if of_atoms else positions
+    inside = len(within) == 0 or (within.min() >= 0 and within.max() < n_rows)
     require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
     # A row may become an atom again once the atom that it was has moved.
     rows = positions[positions >= 0]
@@ -238,8 +230,7 @@ def _check_weights(summary: Summary) -> None:
     total = (1.0 + _ROUNDING) * summary.total_weight
     stats = summary.atom_stats
     kept = {"atoms": stats.weights} | {
-        name: sample.sorted_draws.weights[~are_outside(sample.sorted_draws.positions)]
-        for name, sample in samples_of(summary).items()
+        name: sample.sorted_draws.weights for name, sample in samples_of(summary).items()
     }
     for name, weights in kept.items():
         require(
@@ -283,7 +274,7 @@ def _check_summary(summary: Summary) -> None:
     require_rows("atoms", basis.atoms, basis.kernel)
     require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
     require_close("atoms.energy", basis.energy, basis.kernel.program.diagonal(basis.atoms), basis.energy)
-    require_positions("atoms", stats.positions, summary.n_rows, may_move=True)
+    require_positions("atoms", stats.positions, summary.n_rows, of_atoms=True)
     require_not_negative("atoms.weights", stats.weights)
     require_not_negative("atoms.exposure", stats.weight_since_admission)
     _check_moments(moments)
@@ -365,9 +356,7 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     drawn, kernel = sample.sorted_draws, summary.basis.kernel
     require(len(drawn.keys) <= sample.size, f"{name}: it holds {len(drawn.keys)} rows but has room for {sample.size}")
     require_rows(name, drawn.rows, kernel)
-    # Certificates are of the rows of the stream alone.
-    judges = sample is summary.selection_sample
-    require_positions(name, drawn.positions, summary.n_rows, may_move=False, may_be_outside=judges)
+    require_positions(name, drawn.positions, summary.n_rows, of_atoms=False)
     require_not_negative(f"{name}.weights", drawn.weights)
     require_finite(f"{name}.keys", drawn.keys)
     require(bool(np.all(np.diff(drawn.keys) >= 0.0)), f"{name}.keys are not in the order of the draws")
@@ -382,7 +371,7 @@ def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
     require(kernel == known, f"{name}: the kernel is not that of the stream")
     require_rows(f"{name}.atoms", snapshot.atoms, kernel)
     require_rows(f"{name}.sample", snapshot.sample, kernel)
-    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows, may_move=True)
+    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows, of_atoms=True)
     require_not_negative(f"{name}.weights", snapshot.weights)
     require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)
     if summary is None or not _same_span(snapshot, summary):
