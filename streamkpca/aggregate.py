@@ -13,7 +13,6 @@ import numpy as np
 from streamkpca.errors import CheckpointError
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
 from streamkpca.kernels import Kernel
-from streamkpca.stream.state import Stream
 
 __all__ = ["Aggregate"]
 
@@ -81,18 +80,19 @@ class Aggregate:
                 f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one "
                 "with the parameters of the model to come"
             )
-        settings, stream = template._settings(where), template._stream
-        kernel: Kernel = settings.kernel if stream is None else stream.settled_kernel()
+        template._settings(where)
+        begun = template._without_rows()
+        kernel = begun._settings(where).kernel
         if not kernel.is_settled:
             raise ValueError(
                 f"{where} expected a kernel whose scale is settled but got {kernel!r}; let the template learn some "
                 "rows first, or give the scale as a number, as workers would each settle it on rows of their own"
             )
-        seed = stream.seed if stream is not None else settings.random_state
+        seed = begun.random_state if begun._stream is None else begun._stream.seed
         seed = secrets.randbits(63) if seed is None else seed
-        self._parameters = template.get_params(deep=False) | {"kernel": kernel, "random_state": seed}
+        self._parameters = begun.get_params(deep=False) | {"kernel": kernel, "random_state": seed}
         self._model = StreamingKernelPCA(**(self._parameters | _NO_AXES))
-        self._begin_with(stream)
+        self._model._stream = begun._stream
 
     @property
     def n_rows_(self) -> int:
@@ -148,8 +148,7 @@ class Aggregate:
         (2000, 1000, 3000)
         """
         empty = copy.copy(self)
-        empty._model = StreamingKernelPCA(**self._model.get_params(deep=False))
-        empty._begin_with(self._model._stream)
+        empty._model = self._model._without_rows()
         return empty
 
     def add(self, X: Any, sample_weight: Any = None) -> Self:
@@ -340,10 +339,6 @@ class Aggregate:
         state._parameters, state._model = template.get_params(deep=False), model
         model.extra_ = None
         return state
-
-    def _begin_with(self, stream: Stream | None) -> None:
-        if stream is not None:
-            self._model._stream = stream.without_rows(self._model._settings("Aggregate"))
 
 
 def _decayed(models: list[StreamingKernelPCA], half_life: float) -> list[StreamingKernelPCA]:
