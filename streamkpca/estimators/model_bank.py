@@ -174,6 +174,7 @@ class ModelBank:
         keys : sequence of n strings or integers
             The key of each row; new ones begin a model.
         X : array-like of shape (n, d)
+            There may be no rows.
         sample_weight : array-like of shape (n,), float or None
             Weight of each row; 1 by default.
 
@@ -206,6 +207,9 @@ class ModelBank:
         """
         where = "ModelBank.learn"
         with self._lock:
+            if not len(X):
+                _groups(keys, 0, where)
+                return self
             skips = self._template.on_bad_rows == "skip"
             rows = checked_rows(X, where, *self._width(), finite=not skips)
             weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
@@ -250,8 +254,10 @@ class ModelBank:
         """
         where = "ModelBank.score"
         with self._lock:
+            groups = _groups(keys, len(X), where)
+            if not groups:
+                return np.empty(0)
             rows = checked_rows(X, where, *self._width())
-            groups = _groups(keys, len(rows), where)
             for key, _ in groups:
                 self._require(key, where)
             scores = np.empty(len(rows))
