@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.aggregate import Aggregate
+from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.stream.state import ROWS_TO_SETTLE, kernel_settled_by
@@ -34,7 +35,7 @@ class NamedRows:
     --------
     >>> import numpy as np
     >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.adapters.partitions import NamedRows
+    >>> from streamkpca.adapters.runs import NamedRows
     >>> StreamingKernelPCA(1).partial_fit(NamedRows(["load", "heat"], np.eye(2))).feature_names_in_
     array(['load', 'heat'], dtype=object)
     """
@@ -57,7 +58,7 @@ class NamedRows:
         Examples
         --------
         >>> import numpy as np
-        >>> from streamkpca.adapters.partitions import NamedRows
+        >>> from streamkpca.adapters.runs import NamedRows
         >>> NamedRows(["load", "heat"], np.eye(2)).to_numpy()
         array([[1., 0.],
                [0., 1.]])
@@ -88,7 +89,7 @@ def runs_of(n_parts: int, n_streams: int) -> list[range]:
 
     Examples
     --------
-    >>> from streamkpca.adapters.partitions import runs_of
+    >>> from streamkpca.adapters.runs import runs_of
     >>> runs_of(8, 3)
     [range(0, 3), range(3, 6), range(6, 8)]
     """
@@ -119,7 +120,7 @@ def rows_of_records(records: Iterable[Any], names: Sequence[str] | None = None) 
 
     Examples
     --------
-    >>> from streamkpca.adapters.partitions import rows_of_records
+    >>> from streamkpca.adapters.runs import rows_of_records
     >>> rows = rows_of_records([{"load": 0.5, "heat": 20.0}, {"heat": 21.0}])
     >>> rows.columns, rows.to_numpy()
     (['load', 'heat'], array([[ 0.5, 20. ],
@@ -143,6 +144,12 @@ def rows_of_records(records: Iterable[Any], names: Sequence[str] | None = None) 
 def rows_that_settle(model: StreamingKernelPCA) -> int:
     """Return how many rows of positive weight settle the scale of a model's kernel for good."""
     return -(-ROWS_TO_SETTLE // model.block_size) * model.block_size
+
+
+def rows_to_begin_with(model: StreamingKernelPCA) -> int:
+    """Return how many rows a template learns, whole blocks: they settle the scale, and atoms are chosen from them."""
+    n_sampled = -(-selection_sample_size(model.max_atoms) // model.block_size) * model.block_size
+    return max(rows_that_settle(model), n_sampled)
 
 
 def usable_rows(rows: Any, weights: Any, model: StreamingKernelPCA, count: int, where: str) -> tuple[Array, Array]:
