@@ -47,9 +47,10 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     Notes
     -----
     The kernel's scale is settled once, on the first rows of the first partitions. The partitions are grouped into
-    `n_streams` runs of neighbours. Within a run, one stream learns partition after partition and passes its summary (a
-    few megabytes) on to the next task; the summaries of all runs are then merged in a tree. The runs depend only on the
-    number of partitions and on `n_streams`, not on the workers. So the result is a function of the rows and their
+    `n_streams` runs of neighbours. The first partition is learned first, and all runs begin with its atoms. Within a
+    run, one stream learns partition after partition and passes its state (a few megabytes) on to the next task; the
+    states of all runs are then merged in a tree. The runs depend only on the number of partitions and on `n_streams`,
+    not on the workers. So the result is a function of the rows and their
     partitions: the same bytes with any scheduler, any number of workers, and whichever of them die. The order of the
     stream is the order of the partitions, for a `half_life` too.
 
@@ -84,10 +85,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         sample_weight : dask collection of n numbers, array-like of shape (n,), float or None
             Weight of each row, partitioned like X; 1 by default.
         n_streams : int, default=8
-            Number of streams that learn a collection side by side, each with its own search for atoms. Choose at least
-            as many as the workers have cores.
+            Number of streams that learn a collection side by side. Choose at least as many as the workers have cores.
         split_every : int, default=8
-            Number of summaries merged in one task.
+            Number of states merged in one task.
 
         Returns
         -------
@@ -105,10 +105,10 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         There is no second pass over the rows.
 
         `n_streams` changes the result, by no more than sampling does. Its default is therefore fixed and does not
-        follow the number of workers. A stream searches for atoms mostly at its beginning: with 128 atoms and 32
-        features, its first 100,000 rows took 4.1 s and later ones 0.14 s. More streams than cores repeat that search
-        needlessly; fewer leave cores idle. If one process can read all rows, its `partial_fit` may be as fast. When a
-        worker dies, the runs whose latest summary it held are learned again.
+        follow the number of workers. Fewer streams than cores leave cores idle. The first partition, which finds the
+        atoms, is learned while the others wait: with 128 atoms and 32 features, the first 100,000 rows of a stream took
+        4.1 s and later ones 0.14 s. So it should be a small part of the rows. When a worker dies, the runs whose latest
+        state it held are learned again.
 
         On Linux, dask makes its workers return freed memory to the system at once. Learning then took 1.3 times the
         processor time. To avoid that, start workers with
