@@ -1,27 +1,29 @@
-"""Claim: a fit over a dask Array on two processes takes little more than half the time of a fit on one.
+"""Claim: a fit over a dask Array on two processes takes at most .6 of the time of one stream in memory.
 
 Rows lie on a curved sheet; the workers make and keep them before the clock starts. The same fit, and the same
-reconstruction errors by blocks, run in turns on a cluster of one process and on one of two; each worker has one thread,
-and BLAS has one.
+reconstruction errors by blocks, run in turns on a cluster of one process and on one of two, and the same rows go through
+`partial_fit` in this process. Each worker has one thread, and BLAS has one everywhere. The fit must give the same bytes
+on both clusters, and on dask's schedulers of threads and of one thread.
 
 * **seconds**: wall clock, the shortest of the rounds: other work on the machine only adds to it.
 * **busiest**: processor time of the worker that took most, in that round. It does not count waiting, for the other
   worker or for a core that others use.
-* **in memory**: the same rows through `partial_fit` in this process, for comparison: one stream, no merges.
-* **bytes**: the size of what a worker sends, one summary a partition.
+* **in memory**: the same rows through `partial_fit` in this process: one stream, no merges.
+* **bytes**: the size of what a worker sends, one state a partition.
 
-Each stream searches for its own atoms, which is most of the work if partitions are few.
+All streams begin with the atoms of the first partition, which is learned alone: it should be a small part of the rows.
 
 Run, on two cores or more (needs the extra ``dask``)::
 
     python benchmarks/dask_uses_both_cores.py
     python benchmarks/dask_uses_both_cores.py --tiny
 
-The exit code is 0 if the fit on two processes is at least 1.7 times as fast as on one, with the same bytes, and 1
-otherwise.
+The exit code is 0 if the fit on two processes takes at most .6 of the time in memory, with the same bytes on every
+scheduler, and 1 otherwise.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -29,16 +31,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+# Before anything imports numpy; the workers inherit it.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import dask
 import dask.array as da
 import numpy as np
 from common import Sheet, surroundings, write_figures
 from dask.distributed import Client, LocalCluster, wait
 
 from streamkpca.adapters.for_dask import StreamingKernelPCA
-from streamkpca.adapters.partitions import summarise, template_of
+from streamkpca.aggregate import Aggregate
 from streamkpca.kernels import RBF
 
-LEAST_SPEEDUP = 1.7
+MOST_OF_ONE_STREAM = 0.6
 
 
 def sheet_rows(n_rows: int, n_features: int, part: int) -> np.ndarray:
@@ -81,6 +87,8 @@ def main() -> int:
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6)
     found: dict[str, dict[str, list[float]]] = {}
     same_bytes: set[bytes] = set()
+    batches = [sheet_rows(n_rows, d, part) for part in range(n_parts)]
+    in_memory: list[float] = []
 
     with ExitStack() as stack:
         clients: dict[str, tuple[Client, Any]] = {}
@@ -97,6 +105,11 @@ def main() -> int:
                 StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6).fit(rows.rechunk((2000, d))[: 2000 * 8])
             clients[name] = client, rows
         for _ in range(n_rounds):
+            alone = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6)
+            start = time.perf_counter()
+            for batch in batches:
+                alone.partial_fit(batch)
+            in_memory.append(time.perf_counter() - start)
             for name, (client, rows) in clients.items():
                 with client.as_current():
                     seconds, busiest, fitted = timed(client, lambda rows=rows: model.fit(rows, n_streams=n_streams))
@@ -106,13 +119,11 @@ def main() -> int:
                 for column, value in (("seconds", seconds), ("busiest", busiest), ("asking", asked)):
                     line[column].append(value)
 
-    alone = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6)
-    batches = [sheet_rows(n_rows, d, part) for part in range(n_parts)]
-    start = time.perf_counter()
-    for batch in batches:
-        alone.partial_fit(batch)
-    in_memory = time.perf_counter() - start
-    summary_bytes = len(summarise(template_of(model), [(batches[0], None)]))
+    for scheduler in ("threads", "sync"):
+        with dask.config.set(scheduler=scheduler):
+            local = da.concatenate([da.from_array(batch, chunks=(n_rows, d)) for batch in batches])
+            same_bytes.add(model.fit(local, n_streams=n_streams).to_bytes())
+    state_bytes = len(Aggregate(model).add(batches[0]).to_bytes())
 
     table = {name: {column: min(values) for column, values in line.items()} for name, line in found.items()}
     one, two = table["one process"], table["two processes"]
@@ -125,18 +136,21 @@ def main() -> int:
     print(
         f"{'times as fast':>14} {speedup['seconds']:9.2f} {'':>10} {speedup['busiest']:9.2f} {speedup['asking']:9.2f}"
     )
-    print(f"{'in memory':>14} {in_memory:9.2f} {n_parts * n_rows / in_memory:10,.0f}")
-    print(f"a summary has {summary_bytes:,} bytes; a partition {8 * n_rows * d:,}")
+    one_stream = min(in_memory)
+    print(f"{'in memory':>14} {one_stream:9.2f} {n_parts * n_rows / one_stream:10,.0f}")
+    print(f"a state has {state_bytes:,} bytes; a partition {8 * n_rows * d:,}")
     print("all fits gave the same bytes" if len(same_bytes) == 1 else f"fits gave {len(same_bytes)} different results")
-    holds = speedup["seconds"] >= LEAST_SPEEDUP and len(same_bytes) == 1
+    share = two["seconds"] / one_stream
+    holds = share <= MOST_OF_ONE_STREAM and len(same_bytes) == 1
     verdict = "TINY" if arguments.tiny else "HOLDS" if holds else "FAILS"
-    print(f"{verdict}: two processes fit {speedup['seconds']:.2f} times as fast as one (at least {LEAST_SPEEDUP:g})")
+    print(f"{verdict}: two processes took {share:.2f} of the time of one stream (at most {MOST_OF_ONE_STREAM:g})")
     record = {
         **table,
         "streams": n_streams,
         "times_as_fast": speedup,
-        "in_memory": in_memory,
-        "summary_bytes": summary_bytes,
+        "in_memory": one_stream,
+        "share_of_one_stream": share,
+        "state_bytes": state_bytes,
     }
     write_figures(arguments.json, where, {**record, "same_bytes": len(same_bytes) == 1})
     return 0 if arguments.tiny or holds else 1

@@ -12,11 +12,13 @@ Functions
 merge : one model of many that have learned from different rows.
 load : a model from a checkpoint, which `StreamingKernelPCA.save` wrote.
 Checkpointer : checkpoints at intervals of rows or seconds, and the newest readable one after a crash.
+ModelBank : one small model for each key, the least recently used of them on the disk.
 warmup : all loops compiled ahead of time, for images.
 
 Modules
 -------
 kernels : kernel values and their algebra.
+aggregate : a fit in the four verbs of engines that split work.
 """
 
 from importlib import import_module
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from streamkpca.estimators.approximate import ApproximateKernelPCA
     from streamkpca.estimators.checkpointer import Checkpointer, load
     from streamkpca.estimators.exact import KernelPCA
+    from streamkpca.estimators.model_bank import ModelBank
     from streamkpca.estimators.sparse import SparseKernelPCA
     from streamkpca.estimators.streaming import StreamingKernelPCA, merge
     from streamkpca.estimators.warmup import warmup
@@ -52,6 +55,7 @@ __all__ = [
     "IndefiniteKernelWarning",
     "KernelPCA",
     "LocalKernelWarning",
+    "ModelBank",
     "NotFittedError",
     "SparseKernelPCA",
     "SparsityError",
@@ -74,6 +78,7 @@ _HOMES = {
     "IndefiniteKernelWarning": "errors",
     "KernelPCA": "estimators.exact",
     "LocalKernelWarning": "errors",
+    "ModelBank": "estimators.model_bank",
     "NotFittedError": "errors",
     "SparseKernelPCA": "estimators.sparse",
     "SparsityError": "errors",

@@ -26,6 +26,8 @@ OPTIONAL = {
     "dask",
     "distributed",
     "onnx",
+    "pyspark",
+    "ray",
 }
 # Modules that are only imported by those who want these libraries.
 LOADED_AT_ONCE = {

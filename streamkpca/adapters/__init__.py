@@ -2,6 +2,8 @@
 
 for_river : a transformer and an anomaly detector for River's pipelines.
 for_dask : `StreamingKernelPCA` that learns and answers over dask Arrays, DataFrames and Bags.
-for_spark : the recipe for Spark, with partitions as Arrow batches.
-partitions : the pure functions behind the last two, for any other framework.
+for_spark : fits, answers, and one model a key on structured streams, for Spark's DataFrames.
+for_ray : fits and answers for Ray's Datasets.
+
+All but the first stand on `streamkpca.aggregate.Aggregate`, which serves other engines too.
 """

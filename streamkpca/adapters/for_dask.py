@@ -9,17 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca._core.validation import as_rows, as_sample_weight
-from streamkpca.adapters.partitions import (
+from streamkpca.adapters.runs import (
     NamedRows,
-    finish,
-    merge_summaries,
+    added,
+    emptied,
+    merged,
     rows_of_records,
+    rows_that_settle,
     runs_of,
-    summarise,
     template_of,
+    usable_rows,
 )
+from streamkpca.aggregate import Aggregate
 from streamkpca.estimators.streaming import StreamingKernelPCA as _StreamingKernelPCA
+from streamkpca.kernels import Kernel
 
 try:
     from dask.base import is_dask_collection
@@ -34,8 +37,6 @@ Array = npt.NDArray[np.float64]
 _Kind = Literal["array", "frame", "bag"]
 _Method = Callable[[_StreamingKernelPCA, Any], Array]
 
-_NO_ROWS = np.empty((0, 0)), np.empty(0)
-
 
 class StreamingKernelPCA(_StreamingKernelPCA):
     """`streamkpca.StreamingKernelPCA` that takes dask collections too.
@@ -46,9 +47,10 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     Notes
     -----
     The kernel's scale is settled once, on the first rows of the first partitions. The partitions are grouped into
-    `n_streams` runs of neighbours. Within a run, one stream learns partition after partition and passes its summary (a
-    few megabytes) on to the next task; the summaries of all runs are then merged in a tree. The runs depend only on the
-    number of partitions and on `n_streams`, not on the workers. So the result is a function of the rows and their
+    `n_streams` runs of neighbours. The first partition is learned first, and all runs begin with its atoms. Within a
+    run, one stream learns partition after partition and passes its state (a few megabytes) on to the next task; the
+    states of all runs are then merged in a tree. The runs depend only on the number of partitions and on `n_streams`,
+    not on the workers. So the result is a function of the rows and their
     partitions: the same bytes with any scheduler, any number of workers, and whichever of them die. The order of the
     stream is the order of the partitions, for a `half_life` too.
 
@@ -83,10 +85,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         sample_weight : dask collection of n numbers, array-like of shape (n,), float or None
             Weight of each row, partitioned like X; 1 by default.
         n_streams : int, default=8
-            Number of streams that learn a collection side by side, each with its own search for atoms. Choose at least
-            as many as the workers have cores.
+            Number of streams that learn a collection side by side. Choose at least as many as the workers have cores.
         split_every : int, default=8
-            Number of summaries merged in one task.
+            Number of states merged in one task.
 
         Returns
         -------
@@ -104,10 +105,10 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         There is no second pass over the rows.
 
         `n_streams` changes the result, by no more than sampling does. Its default is therefore fixed and does not
-        follow the number of workers. A stream searches for atoms mostly at its beginning: with 128 atoms and 32
-        features, its first 100,000 rows took 4.1 s and later ones 0.14 s. More streams than cores repeat that search
-        needlessly; fewer leave cores idle. If one process can read all rows, its `partial_fit` may be as fast. When a
-        worker dies, the runs whose latest summary it held are learned again.
+        follow the number of workers. Fewer streams than cores leave cores idle. The first partition, which finds the
+        atoms, is learned while the others wait: with 128 atoms and 32 features, the first 100,000 rows of a stream took
+        4.1 s and later ones 0.14 s. So it should be a small part of the rows. When a worker dies, the runs whose latest
+        state it held are learned again.
 
         On Linux, dask makes its workers return freed memory to the system at once. Learning then took 1.3 times the
         processor time. To avoid that, start workers with
@@ -136,19 +137,23 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         kind = _kind_of(X, where)
         parts = _partitions(X, kind)
         weights = _partition_weights(sample_weight, X, kind, len(parts), where)
-        names, rows, counts = None, None, None
+        names: list[str] | None = None
+        found: list[tuple[Array, Array]] = []
         if not settings.kernel.is_settled or kind == "bag":
-            names, rows, counts = _first_rows(parts, weights, settings.block_size, settings.skips_bad_rows)
-            if not len(rows):
-                raise ValueError(
-                    f"{where}: found 0 rows to learn from in {len(parts)} partitions; pass at least 1 finite row of "
-                    "positive weight"
-                )
-        template = template_of(self, rows, counts)
-        summary = _summary_of(template, parts, weights, names, n_streams=n_streams, split_every=split_every)
-        whole = finish(self, template, summary.compute())
+            names, found = _first_rows(self, parts, weights)
+        empty = Aggregate(template_of(self, found, where))
+        state = _state_of(empty, parts, weights, names, n_streams=n_streams, split_every=split_every)
+        whole = Aggregate.from_bytes(state.compute(), kernel=empty.kernel_)
+        if not whole.n_rows_:
+            raise ValueError(
+                f"{where}: found 0 rows to learn from in all partitions; pass at least 1 finite row of positive weight"
+            )
+        stream = whole.finish()._stream
+        assert stream is not None
+        # The parameter stays as the caller gave it, and the stream continues with the settled scale.
+        stream.kernel = settings.kernel
         with self._cell.write_lock.held:
-            self._cell.stream = whole._stream
+            self._cell.stream = stream
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -535,34 +540,27 @@ def _partition_weights(sample_weight: Any, X: Any, kind: _Kind, n_parts: int, wh
 
 
 def _first_rows(
-    parts: Sequence[Any], weights: Sequence[Any], count: int, skip_bad: bool
-) -> tuple[list[str] | None, Array, Array]:
-    """Load partitions until `count` finite rows of positive weight are found; return feature names, rows, weights."""
-    names, missing, found = None, count, []
+    model: _StreamingKernelPCA, parts: Sequence[Any], weights: Sequence[Any]
+) -> tuple[list[str] | None, list[tuple[Array, Array]]]:
+    """Load partitions until there are enough rows to settle the scale; return feature names, rows and weights."""
+    names, missing, found = None, rows_that_settle(model), []
+    settings = _StreamingKernelPCA(on_bad_rows=model.on_bad_rows)
     for part, weight in zip(parts, weights, strict=True):
-        names, rows, counts = delayed(_head)(part, weight, names, missing, skip_bad).compute()
-        found += [(rows, counts)] if len(rows) else []
+        names, rows, counts = delayed(_head)(part, weight, names, settings, missing).compute()
+        found.append((rows, counts))
         missing -= len(rows)
         if missing <= 0:
             break
-    if not found:
-        return names, *_NO_ROWS
-    return names, np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
+    return names, found
 
 
 def _head(
-    part: Any, weight: Any, names: list[str] | None, count: int, skip_bad: bool
+    part: Any, weight: Any, names: list[str] | None, model: _StreamingKernelPCA, count: int
 ) -> tuple[list[str] | None, Array, Array]:
     rows = _as_rows(part, names)
     if isinstance(rows, NamedRows):
         names = rows.columns
-    if not len(rows):
-        return names, *_NO_ROWS
-    where = "StreamingKernelPCA.fit"
-    values = as_rows(rows, where=where, finite=not skip_bad)
-    weights = as_sample_weight(_as_weights(weight), len(values), where=where, all_zero=True)
-    usable = np.flatnonzero((weights > 0.0) & np.isfinite(values).all(axis=1))[:count]
-    return names, values[usable], weights[usable]
+    return names, *usable_rows(rows, _as_weights(weight), model, count, "StreamingKernelPCA.fit")
 
 
 def _as_rows(part: Any, names: list[str] | None) -> Any:
@@ -575,8 +573,8 @@ def _as_weights(weight: Any) -> Any:
     return weight if weight is None or np.isscalar(weight) else np.asarray(list(weight))
 
 
-def _summary_of(
-    template: _StreamingKernelPCA,
+def _state_of(
+    empty: Aggregate,
     parts: Sequence[Any],
     weights: Sequence[Any],
     names: list[str] | None,
@@ -584,36 +582,36 @@ def _summary_of(
     n_streams: int,
     split_every: int,
 ) -> Any:
-    """Build the task graph from p delayed partitions and their weights to one summary, a Delayed of bytes.
+    """Build the task graph from p delayed partitions and their weights to one state, a Delayed of bytes.
 
     Notes
     -----
-    Each step of a run is a pure function of the summary before it and of its partition, so a lost one can be computed
-    again. The steps depend on p, `n_streams` and `split_every` alone. For r runs, the longest path has p / r steps and
-    log r merges.
+    Each step of a run is a pure function of the state before it and of its partition, so a lost one can be computed
+    again. The steps depend on p, `n_streams` and `split_every` alone. The first partition is learned first: all runs
+    begin with its atoms. For r runs, the longest path has p / r + 1 steps and log r merges.
 
     A partition is loaded in the task that learns it. Otherwise schedulers, which run first what is ready, would load
     all partitions while the first ones are learned.
     """
-    shared = delayed(template)
-    level, steps = [], set()
+    begun, kernel = delayed(empty.to_bytes()), delayed(empty.kernel_)
+    level, steps, start = [], set(), None
     for run in runs_of(len(parts), n_streams):
-        summary = None
+        state = begun if start is None else start
         for number in run:
-            summary = delayed(_summarise_partition)(shared, parts[number], weights[number], names, summary)
-            steps.add(summary.key)
-        level.append(summary)
+            state = delayed(_add_partition)(state, parts[number], weights[number], names, kernel)
+            steps.add(state.key)
+            if start is None:
+                start = delayed(emptied)(state, kernel)
+        level.append(state)
     while len(level) > 1:
-        groups = [level[start : start + split_every] for start in range(0, len(level), split_every)]
-        level = [delayed(merge_summaries)(shared, group) if len(group) > 1 else group[0] for group in groups]
+        groups = [level[first : first + split_every] for first in range(0, len(level), split_every)]
+        level = [delayed(merged)(group, kernel) if len(group) > 1 else group[0] for group in groups]
     (whole,) = level
     return _with_loads_fused(whole, steps)
 
 
-def _summarise_partition(
-    template: _StreamingKernelPCA, part: Any, weight: Any, names: list[str] | None, before: bytes | None
-) -> bytes:
-    return summarise(template, [(_as_rows(part, names), _as_weights(weight))], before=before)
+def _add_partition(state: bytes, part: Any, weight: Any, names: list[str] | None, kernel: Kernel) -> bytes:
+    return added(state, _as_rows(part, names), _as_weights(weight), kernel)
 
 
 def _with_loads_fused(whole: Any, steps: set[Hashable]) -> Any:

@@ -17,6 +17,7 @@ from streamkpca._core.parameters import (
     check_noise_variance,
     is_real,
 )
+from streamkpca._core.positions import origins_of
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
@@ -40,7 +41,6 @@ from streamkpca.components.weights import (
     second_moment_within,
     sparsity_path,
 )
-from streamkpca.dictionary.basis import origins_of
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel

@@ -19,6 +19,7 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
+from streamkpca._core.positions import origins_of, positions_outside
 from streamkpca.dictionary._loops import gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
@@ -67,7 +68,7 @@ class AtomStats:
     ----------
     positions : ndarray of shape (m,) of int64
         Positions in the stream of the rows that the atoms are. The complement ``~position`` of an atom that has moved
-        tells the row that it began as.
+        tells the row that it began as; those of rows from outside the stream are given by `positions_outside`.
     weights : ndarray of shape (m,)
         Present weights of the atoms' rows.
     weight_since_admission : ndarray of shape (m,)
@@ -87,6 +88,11 @@ class AtomStats:
     def origins(self) -> Positions:
         """Positions of the rows that the atoms are, or began as; shape (m,)."""
         return origins_of(self.positions)
+
+    def from_outside(self, atoms: Array) -> "AtomStats":
+        """Return the stats of the same atoms (m, d) in a stream that has no rows yet."""
+        positions, zeros = positions_outside(atoms), np.zeros(len(atoms))
+        return AtomStats(np.where(self.positions < 0, ~positions, positions), zeros, zeros)
 
     def moved(self, kept: Positions, has_moved: npt.NDArray[np.bool_]) -> "AtomStats":
         """Keep the atoms at some positions of the basis, and note which of them, (k,), are no rows any more."""
@@ -117,16 +123,6 @@ class AtomStats:
     def advanced(self, weight: float) -> "AtomStats":
         """Add the weight of new rows, which all atoms have seen."""
         return AtomStats(self.positions, self.weights, self.weight_since_admission + weight)
-
-
-def origins_of(positions: Positions) -> Positions:
-    """Return the positions of the rows that atoms began as, given those of `AtomStats`."""
-    return np.where(positions < 0, ~positions, positions)
-
-
-def shifted(positions: Positions, count: int) -> Positions:
-    """Return the `positions` of `AtomStats` in a stream that has `count` more rows at its beginning."""
-    return np.where(positions < 0, positions - count, positions + count)
 
 
 class Basis:

@@ -107,6 +107,12 @@ class ProjectionLoss:
             self.rounding * factor,
         )
 
+    def joined(self, other: Self) -> Self:
+        """Add the losses of other rows beside the same span."""
+        total = {name: value + getattr(other, name) for name, value in vars(self).items()}
+        # Lengths of other rows add up by Pythagoras.
+        return type(self)(**total | {"other_length": math.hypot(self.other_length, other.other_length)})
+
     def merged(self, other: Self) -> Self:
         """Add the losses of other rows; the common span may be larger than the span of either."""
         own, others = self.span_grown(), other.span_grown()
@@ -293,6 +299,10 @@ class Moments(RowSums):
     def decayed(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
         return replace(super().decayed(factor), losses=self.losses.decayed(factor))
+
+    def joined(self, other: Self) -> Self:
+        """Add the moments of other rows, recorded in the same basis, O(m^2)."""
+        return replace(self.plus(other), losses=self.losses.joined(other.losses))
 
     def merged(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Add the moments of other rows, recorded in another basis of m2 vectors, O(m^2 m2).

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.positions import are_outside, origins_of
 from streamkpca._core.validation import Names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.refit import Candidates, residual_spectrum, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.weights import Optimiser, SparsityPath
-from streamkpca.dictionary.basis import origins_of
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._base import Estimator
@@ -93,7 +93,9 @@ class SnapshotEstimator(Estimator):
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
-        """Positions of the atoms in the stream, counted from 0; -1 for one that has moved and is no row; shape (m,).
+        """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,).
+
+        Atoms that have moved are no rows, and neither are those that an `Aggregate` took over from its template.
 
         Examples
         --------
@@ -102,13 +104,16 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
-        rows = np.maximum(self._fitted_snapshot("atom_rows_").atom_rows, -1)
+        positions = self._fitted_snapshot("atom_rows_").atom_rows
+        rows = np.where(are_outside(positions), -1, np.maximum(positions, -1))
         rows.flags.writeable = False
         return rows
 
     @property
     def atom_origins_(self) -> npt.NDArray[np.int64]:
         """Positions of the rows that the atoms are, or were before they moved, counted from 0; shape (m,).
+
+        -1 for atoms that were no rows of this stream.
 
         Examples
         --------
@@ -118,7 +123,8 @@ class SnapshotEstimator(Estimator):
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
         (array([2]), array([-1]), array([[0.5]]))
         """
-        rows = origins_of(self._fitted_snapshot("atom_origins_").atom_rows)
+        positions = self._fitted_snapshot("atom_origins_").atom_rows
+        rows = np.where(are_outside(positions), -1, origins_of(positions))
         rows.flags.writeable = False
         return rows
 

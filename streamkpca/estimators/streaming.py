@@ -843,14 +843,26 @@ class StreamingKernelPCA(SnapshotEstimator):
         parameters, stream = self.get_params(deep=False), self._stream
         return lambda file: write_checkpoint(file, parameters, stream, extra, where)
 
+    def _without_rows(self) -> Self:
+        """Return a model that begins with the kernel and the atoms of this one, but has learned no rows."""
+        stream, parameters = self._stream, self.get_params(deep=False)
+        if stream is None:
+            return type(self)(**parameters)
+        model = type(self)(**(parameters | {"kernel": stream.settled_kernel()}))
+        model._stream = stream.without_rows(model._settings(type(self).__name__))
+        return model
+
+    def _known_kernel(self) -> Kernel | None:
+        """Return the kernel that readers of a checkpoint must pass, as files lack functions of the caller."""
+        stream, kernel = self._stream, self.kernel
+        if stream is not None and not stream.kernel.is_compiled:
+            return stream.settled_kernel()
+        return kernel if isinstance(kernel, Kernel) else None
+
     def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
         """Replace a file by one that was loaded again, and whose model passes a further `check`."""
         write = self._writer("save", extra)
-        stream, kernel = self._stream, self.kernel
-        if stream is not None and not stream.kernel.is_compiled:
-            # The file lacks the functions of the caller, so a reader must pass the kernel.
-            kernel = stream.settled_kernel()
-        known = kernel if isinstance(kernel, Kernel) else None
+        known = self._known_kernel()
 
         def write_and_verify(file: IO[bytes]) -> None:
             write(file)

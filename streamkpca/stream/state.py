@@ -34,7 +34,7 @@ _WORTH_A_THREAD = 8_000_000
 
 # While a stream is shorter, the scale of the kernel is settled again whenever its rows have doubled. The first 512 rows
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
-_ROWS_TO_SETTLE = 4096
+ROWS_TO_SETTLE = 4096
 
 # `fit` settles the scale on so many numbers (8 MiB) of the rows, or on so many rows if that is more. They are taken in
 # runs of neighbours: evenly spaced rows could all have the same time of day.
@@ -228,6 +228,16 @@ class Stream:
             stream.published = stream._snapshot_of_all(settings)
         return stream
 
+    def without_rows(self, settings: StreamSettings) -> "Stream":
+        """Return a stream of no rows, whose kernel is settled, that begins with the atoms of this one."""
+        stream = Stream(
+            replace(settings, kernel=self.settled_kernel(), random_state=self.seed), self.n_features, self.names
+        )
+        if self.summary is not None:
+            with one_blas_thread():
+                stream.summary = self.completed(settings).without_rows()
+        return stream
+
     def forgotten(self, factor: float) -> "Stream":
         """Return the stream with the weights of all rows multiplied by `factor`."""
         stream = copy.copy(self)
@@ -253,7 +263,7 @@ class Stream:
         if self.settling is not None:
             first, kernel = self._settle(cutter)
             known = self.settling
-            if known.n_rows >= _ROWS_TO_SETTLE:
+            if known.n_rows >= ROWS_TO_SETTLE:
                 self.settling = None
             n_learned = 0 if self.summary is None else self.summary.n_rows - self.n_rows_before
             if self.summary is not None and kernel != self.summary.basis.kernel:
@@ -278,14 +288,14 @@ class Stream:
         kernel, known = self.summary.basis.kernel if self.summary else None, self.settling
         assert known is not None
         number = 0
-        while number < cutter.n_blocks and known.n_rows < _ROWS_TO_SETTLE:
+        while number < cutter.n_blocks and known.n_rows < ROWS_TO_SETTLE:
             rows, weights = cutter.block(number)
             number += 1
             if not known.n_rows and not weights.any():
                 self.n_rows_before += len(rows)
                 continue
-            known = known.joined(rows, weights, _ROWS_TO_SETTLE + self.block_size)
-            if known.n_rows >= _ROWS_TO_SETTLE or (known.n_rows // self.block_size).bit_count() == 1:
+            known = known.joined(rows, weights, ROWS_TO_SETTLE + self.block_size)
+            if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // self.block_size).bit_count() == 1:
                 settled = self.settled_on(known.rows, known.weights)
                 kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
         self.settling = known
@@ -587,6 +597,16 @@ def merged_streams(
         with one_blas_thread():
             merged._publish_now(settings)
     return merged
+
+
+def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> Kernel:
+    """Return the kernel with the scale that a stream of rows (n, d), weights (n,), settles."""
+    stream = Stream(settings, rows.shape[1], None)
+    if stream.kernel.is_settled:
+        return stream.kernel
+    cutter = BlockCutter(stream.pending, rows, weights, stream.block_size)
+    kernel = stream._settle(cutter)[1]
+    return kernel if kernel.is_settled else stream.settled_on(rows, weights)
 
 
 class StreamCell:

@@ -545,7 +545,8 @@ def test_dask_uses_both_cores(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "dask_uses_both_cores.py", "--tiny")
     assert output.splitlines()[-1].startswith("TINY: ")
     assert found["same_bytes"] is True
-    assert found["summary_bytes"] > 2**14
+    assert found["state_bytes"] > 2**14
+    assert found["share_of_one_stream"] > 0.0
     for name in ("one process", "two processes"):
         assert all(found[name][column] > 0.0 for column in ("seconds", "busiest", "asking"))
     refused = run(tmp_path, "dask_uses_both_cores.py", "--parts", "0")

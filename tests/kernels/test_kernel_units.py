@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.adapters.partitions import template_of
+from streamkpca.aggregate import Aggregate
 from streamkpca.components import preimages
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import (
@@ -227,7 +227,8 @@ def test_a_stream_settles_units_on_its_first_block_that_counts():
 def test_partitions_share_the_units_of_the_first_rows():
     X = rows_of(0)
     kernel = RBF("median").in_units("range")
-    assert template_of(StreamingKernelPCA(kernel=kernel), X[:64]).kernel == kernel.settled(X[:64])
+    empty = Aggregate(StreamingKernelPCA(kernel=kernel).partial_fit(X[:64]))
+    assert empty.zero().add(X[64:]).kernel_ == kernel.settled(X[:64])
 
 
 # What stays the same

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.adapters.partitions import template_of
+from streamkpca.aggregate import Aggregate
 from streamkpca.components import preimages
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import (
@@ -539,7 +539,8 @@ def test_a_matrix_is_not_that_of_the_caller():
 def test_partitions_share_the_matrix_of_the_first_rows():
     X = rows_of(0)
     kernel = RBF("median").in_units("whitened")
-    assert template_of(StreamingKernelPCA(kernel=kernel), X[:64]).kernel == kernel.settled(X[:64])
+    empty = Aggregate(StreamingKernelPCA(kernel=kernel).partial_fit(X[:64]))
+    assert empty.zero().add(X[64:]).kernel_ == kernel.settled(X[:64])
 
 
 def test_only_models_of_the_same_matrix_merge():

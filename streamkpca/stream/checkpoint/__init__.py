@@ -111,6 +111,11 @@ def read_checkpoint(
     return parameters, stream, header.value("extra")
 
 
+def checkpoint_header(file: IO[bytes]) -> dict[str, Any]:
+    """Return the parsed header of a seekable file, without its arrays; CheckpointError if it has none."""
+    return Archive(file).header
+
+
 def checkpoint_bytes(write: Callable[[IO[bytes]], None]) -> bytes:
     """Return the bytes that `write` writes."""
     buffer = io.BytesIO()

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
 from streamkpca._core.linalg import solve_transposed
+from streamkpca._core.positions import are_outside, origins_of
 from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import LARGEST_WEIGHT
 from streamkpca.components.snapshot import Snapshot
@@ -132,10 +133,10 @@ def require_not_negative(name: str, numbers: Array) -> None:
     require(bool(np.all(numbers >= 0.0)), f"{name}: a number is negative")
 
 
-def require_positions(name: str, positions: Positions, n_rows: int, *, may_move: bool) -> None:
-    """Check that positions of rows are distinct, and all within the stream, also those of atoms that have moved."""
-    least = -n_rows if may_move else 0
-    inside = len(positions) == 0 or (positions.min() >= least and positions.max() < n_rows)
+def require_positions(name: str, positions: Positions, n_rows: int, *, of_atoms: bool) -> None:
+    """Check that positions of rows are distinct and within the stream; atoms may have moved, or come from outside."""
+    within = origins_of(positions[~are_outside(positions)]) if of_atoms else positions
+    inside = len(within) == 0 or (within.min() >= 0 and within.max() < n_rows)
     require(bool(inside), f"{name}.positions: one is outside the {n_rows} rows of the stream")
     # A row may become an atom again once the atom that it was has moved.
     rows = positions[positions >= 0]
@@ -252,12 +253,13 @@ def _check_samples(summary: Summary) -> None:
         )
     if not summary.selection_sample.is_full:
         for name, positions in (("atoms", summary.atom_stats.origins), ("reservoir", reservoir.positions)):
-            known = bool(np.isin(positions, sampled.positions).all())
+            known = bool(np.isin(positions[~are_outside(positions)], sampled.positions).all())
             require(known, f"jury: it was never full, but lacks rows that {name} holds")
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
     # Atoms that have moved may be longer than any row.
-    atoms = summary.basis.energy[summary.atom_stats.positions >= 0]
+    positions = summary.atom_stats.positions
+    atoms = summary.basis.energy[(positions >= 0) & ~are_outside(positions)]
     energies = summary.basis.kernel.program.diagonal(kept_rows), atoms
     highest = max(float(energy.max(initial=0.0)) for energy in energies)
     require(
@@ -272,7 +274,7 @@ def _check_summary(summary: Summary) -> None:
     require_rows("atoms", basis.atoms, basis.kernel)
     require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
     require_close("atoms.energy", basis.energy, basis.kernel.program.diagonal(basis.atoms), basis.energy)
-    require_positions("atoms", stats.positions, summary.n_rows, may_move=True)
+    require_positions("atoms", stats.positions, summary.n_rows, of_atoms=True)
     require_not_negative("atoms.weights", stats.weights)
     require_not_negative("atoms.exposure", stats.weight_since_admission)
     _check_moments(moments)
@@ -354,7 +356,7 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     drawn, kernel = sample.sorted_draws, summary.basis.kernel
     require(len(drawn.keys) <= sample.size, f"{name}: it holds {len(drawn.keys)} rows but has room for {sample.size}")
     require_rows(name, drawn.rows, kernel)
-    require_positions(name, drawn.positions, summary.n_rows, may_move=False)
+    require_positions(name, drawn.positions, summary.n_rows, of_atoms=False)
     require_not_negative(f"{name}.weights", drawn.weights)
     require_finite(f"{name}.keys", drawn.keys)
     require(bool(np.all(np.diff(drawn.keys) >= 0.0)), f"{name}.keys are not in the order of the draws")
@@ -369,7 +371,7 @@ def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
     require(kernel == known, f"{name}: the kernel is not that of the stream")
     require_rows(f"{name}.atoms", snapshot.atoms, kernel)
     require_rows(f"{name}.sample", snapshot.sample, kernel)
-    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows, may_move=True)
+    require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows, of_atoms=True)
     require_not_negative(f"{name}.weights", snapshot.weights)
     require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)
     if summary is None or not _same_span(snapshot, summary):

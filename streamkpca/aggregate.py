@@ -1,0 +1,356 @@
+"""A fit in the four verbs of engines that split work: an empty state, add rows, merge states, finish.
+
+Spark's and Flink's aggregates, Beam's CombineFn and Ray's AggregateFnV2 have these verbs; the adapters and the manual
+connect them. Every function depends on its arguments alone, so a lost part can be computed again, to the byte.
+"""
+
+import copy
+import secrets
+from typing import Any, Final, Self
+
+import numpy as np
+
+from streamkpca.errors import CheckpointError
+from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+from streamkpca.kernels import Kernel
+
+__all__ = ["Aggregate"]
+
+# A state needs no axes, so it computes as few as possible, as rarely as possible.
+_NO_AXES: Final = {"n_components": 1, "noise_variance": None, "n_active": None, "axes": "ritz", "refit_every": 2**31}
+_KEY: Final = "aggregate"
+
+
+class Aggregate:
+    """The state of a fit that many workers share; rows are added to it, and states are merged.
+
+    Parameters
+    ----------
+    template : StreamingKernelPCA
+        Its parameters are those of the model to come. The scale of its kernel must be settled: by numbers, or by rows
+        that the template has learned. From a template that has learned rows, every state begins with its atoms, and
+        with its sample if that is full, but counts no rows: the search for atoms, which takes most of the time of a
+        young stream, is done once, not by every worker. The template is not changed.
+
+    Attributes
+    ----------
+    n_rows_ : int
+        Number of rows added, to this state and to those merged into it.
+
+    Raises
+    ------
+    TypeError
+        The template is no StreamingKernelPCA.
+    ValueError
+        A parameter is invalid, or the scale of the kernel is not settled.
+
+    Notes
+    -----
+    `merge` treats the rows of the other state as if they had come later. Empty states are neutral. States merge in
+    any order and grouping with the same result up to rounding as long as their atoms are the same; where workers found
+    atoms of their own, the result depends on the order within the error bounds that the model reports. Rows added in
+    one call or in many give the same bytes.
+
+    See Also
+    --------
+    streamkpca.merge : Merges models that were learned without a common template.
+
+    Examples
+    --------
+    Four workers learn a part each, beginning with the atoms of the first rows:
+
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.aggregate import Aggregate
+    >>> rows = np.random.default_rng(0).normal(size=(8000, 3))
+    >>> empty = Aggregate(StreamingKernelPCA(2, max_atoms=16).partial_fit(rows[:2000])).to_bytes()
+    >>> parts = [Aggregate.from_bytes(empty).add(part).to_bytes() for part in np.split(rows, 4)]
+    >>> whole = Aggregate.from_bytes(empty)
+    >>> for part in parts:
+    ...     whole = whole.merge(Aggregate.from_bytes(part))
+    >>> model = whole.finish()
+    >>> model.n_samples_seen_, model.transform(rows).shape
+    (8000, (8000, 2))
+    """
+
+    def __init__(self, template: StreamingKernelPCA) -> None:
+        where = "Aggregate"
+        if not isinstance(template, StreamingKernelPCA):
+            raise TypeError(
+                f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one "
+                "with the parameters of the model to come"
+            )
+        template._settings(where)
+        begun = template._without_rows()
+        kernel = begun._settings(where).kernel
+        if not kernel.is_settled:
+            raise ValueError(
+                f"{where} expected a kernel whose scale is settled but got {kernel!r}; let the template learn some "
+                "rows first, or give the scale as a number, as workers would each settle it on rows of their own"
+            )
+        seed = begun.random_state if begun._stream is None else begun._stream.seed
+        seed = secrets.randbits(63) if seed is None else seed
+        self._parameters = begun.get_params(deep=False) | {"kernel": kernel, "random_state": seed}
+        self._model = StreamingKernelPCA(**(self._parameters | _NO_AXES))
+        self._model._stream = begun._stream
+
+    @property
+    def n_rows_(self) -> int:
+        """Number of rows added.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).n_rows_
+        2
+        """
+        stream = self._model._stream
+        return 0 if stream is None else stream.n_rows
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, its scale settled; the same in all states that can be merged.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> from streamkpca.kernels import RBF
+        >>> Aggregate(StreamingKernelPCA(1, kernel=RBF("scale")).partial_fit([[1.0], [3.0]])).kernel_
+        RBF(gamma=1.0)
+        """
+        kernel: Kernel = self._parameters["kernel"]
+        return kernel
+
+    def zero(self) -> Self:
+        """Return an empty state: it begins with the present atoms of this one, but counts none of its rows.
+
+        Returns
+        -------
+        Aggregate
+            A new state; this one stays as it is.
+
+        Notes
+        -----
+        So one worker can learn the first rows, and others begin with the atoms that it has found.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> from streamkpca.kernels import RBF
+        >>> rows = np.random.default_rng(0).normal(size=(3000, 2))
+        >>> first = Aggregate(StreamingKernelPCA(2, kernel=RBF(0.1), max_atoms=16)).add(rows[:2000])
+        >>> later = first.zero().add(rows[2000:])
+        >>> first.n_rows_, later.n_rows_, first.merge(later).n_rows_
+        (2000, 1000, 3000)
+        """
+        empty = copy.copy(self)
+        empty._model = self._model._without_rows()
+        return empty
+
+    def add(self, X: Any, sample_weight: Any = None) -> Self:
+        """Add rows to this state.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            There may be none.
+        sample_weight : array-like of shape (n,), float or None
+            Weight of each row; 1 by default.
+
+        Returns
+        -------
+        Aggregate
+            This state.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `StreamingKernelPCA.partial_fit`; the state is as before the call.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]], [0.5, 1.0]).finish().total_weight_
+        1.5
+        """
+        if len(X):
+            self._model.partial_fit(X, sample_weight=sample_weight)
+        return self
+
+    def merge(self, *others: "Aggregate") -> Self:
+        """Add the rows of other states to this one, as if they had come later.
+
+        Parameters
+        ----------
+        *others : Aggregate
+            States of the same template, in the order of their rows; they stay as they are.
+
+        Returns
+        -------
+        Aggregate
+            This state.
+
+        Raises
+        ------
+        TypeError, ValueError
+            One is no `Aggregate`, or has other parameters, features or column names; then this state is as before.
+
+        Notes
+        -----
+        O(m^2) where both states have the same atoms, and O(m^3) otherwise. With a `half_life`, the weights of earlier
+        rows decay by the number of all later rows.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> empty = Aggregate(StreamingKernelPCA(1, kernel="linear"))
+        >>> first, second = empty.zero().add([[-2.0, 0.0], [2.0, 0.0]]), empty.zero().add([[0.0, -1.0], [0.0, 1.0]])
+        >>> first.merge(second, empty).finish().eigenvalues_.round(3)
+        array([2.667])
+        """
+        where = "Aggregate.merge"
+        for other in others:
+            if not isinstance(other, Aggregate):
+                raise TypeError(
+                    f"{where} expected an Aggregate but got {type(other).__name__}; add rows with add, and merge "
+                    "models with streamkpca.merge"
+                )
+            for name, value in self._parameters.items():
+                if other._parameters[name] != value:
+                    raise ValueError(
+                        f"{where} expected a state with {name}={value!r} but got {name}={other._parameters[name]!r}; "
+                        "make all states from one template, by zero or from its bytes"
+                    )
+        states: list[Aggregate] = [self, *others]
+        models = [state._model for state in states if state.n_rows_]
+        half_life = self._parameters["half_life"]
+        if half_life is not None:
+            models = _decayed(models, half_life)
+        if len(models) > 1:
+            self._model = merge(*models)
+        elif models:
+            # Merging a single one would take its pending rows for a whole block.
+            self._model = copy.copy(models[0])
+        return self
+
+    def finish(self) -> StreamingKernelPCA:
+        """Make the model of all rows, with the parameters of the template and the settled kernel.
+
+        Returns
+        -------
+        StreamingKernelPCA
+            A new model with its axes published; it can learn more rows. This state stays as it is.
+
+        Raises
+        ------
+        ValueError
+            There were no rows, or all of them had weight 0.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA, StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> rows = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
+        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add(rows).finish().eigenvalues_.round(3)
+        array([2.667])
+        >>> KernelPCA(1, kernel="linear").fit(rows).eigenvalues_.round(3)
+        array([2.667])
+        """
+        model, stream = StreamingKernelPCA(**self._parameters), self._model._stream
+        if stream is not None and self.n_rows_:
+            model._stream = stream.refitted(model._settings("Aggregate.finish"))
+        if not self.n_rows_ or not model.total_weight_:
+            raise ValueError(
+                "Aggregate.finish: found no rows to learn from; add at least 1 finite row of positive weight"
+            )
+        return model
+
+    def to_bytes(self) -> bytes:
+        """Return everything that determines the state; the same state gives the same bytes.
+
+        Returns
+        -------
+        bytes
+            A checkpoint, in the format of `StreamingKernelPCA.to_bytes`: megabytes, whatever the number of rows.
+
+        Examples
+        --------
+        However rows are cut, the bytes are the same:
+
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> from streamkpca.kernels import RBF
+        >>> rows = np.random.default_rng(0).normal(size=(2000, 3))
+        >>> empty = Aggregate(StreamingKernelPCA(kernel=RBF(0.1), max_atoms=32))
+        >>> empty.zero().add(rows[:700]).add(rows[700:]).to_bytes() == empty.zero().add(rows).to_bytes()
+        True
+        """
+        plain = {name: _plain(value) for name, value in self._parameters.items() if name != "kernel"}
+        return self._model.to_bytes({_KEY: plain})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
+        """Read a state that `to_bytes` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+        kernel : Kernel, optional
+            The settled kernel, needed only if it has functions of the caller, which are never stored.
+
+        Returns
+        -------
+        Aggregate
+
+        Raises
+        ------
+        CheckpointError
+            The bytes are damaged, or not those of an `Aggregate`.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.aggregate import Aggregate
+        >>> data = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).to_bytes()
+        >>> Aggregate.from_bytes(data).n_rows_
+        2
+        """
+        where = "Aggregate.from_bytes"
+        try:
+            model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
+            given = model.extra_.get(_KEY) if isinstance(model.extra_, dict) else None
+            if not isinstance(given, dict):
+                raise CheckpointError("they are a model's; read them with StreamingKernelPCA.from_bytes")
+            parameters = {**model.get_params(deep=False), **given, "kernel": model.kernel}
+            template = StreamingKernelPCA(**parameters)
+            template._settings(where)
+            if parameters | _NO_AXES != model.get_params(deep=False):
+                raise CheckpointError("their parameters contradict each other")
+        except (CheckpointError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{where}: the bytes are not those of an Aggregate: {error}") from None
+        state = cls.__new__(cls)
+        state._parameters, state._model = template.get_params(deep=False), model
+        model.extra_ = None
+        return state
+
+
+def _decayed(models: list[StreamingKernelPCA], half_life: float) -> list[StreamingKernelPCA]:
+    """Return copies of models in the order of their rows, whose weights decayed by the number of all later rows."""
+    n_later, decayed = 0, []
+    for model in reversed(models):
+        # The factor may underflow to 0, which `forget` refuses; the smallest normal number takes its place.
+        factor = max(0.5 ** (n_later / half_life), np.finfo(np.float64).tiny)
+        decayed.append(copy.copy(model).forget(factor))
+        n_later += model.n_samples_seen_
+    return decayed[::-1]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

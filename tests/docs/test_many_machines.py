@@ -1,0 +1,103 @@
+"""The code of docs/many-machines.md runs as written; that of an engine where the engine is installed."""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamkpca import ModelBank, StreamingKernelPCA
+
+PAGE = Path(__file__).parents[2] / "docs" / "many-machines.md"
+PARTS = np.array_split(np.random.default_rng(0).normal(size=(6000, 3)), 7)
+COLUMNS = ["load", "heat", "flow"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(heading: str, **names: Any) -> dict[str, Any]:
+    """Run the code under a heading, all blocks together."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    assert code
+    exec(code, names)
+    return names
+
+
+def test_every_block_is_run_here() -> None:
+    headings = set(re.findall(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert headings == {"Any processes", "Dask", "Spark", "Ray", "Beam", "A model for each key"}
+
+
+def test_any_processes() -> None:
+    model = run("Any processes", parts=PARTS)["model"]
+    assert (model.n_samples_seen_, len(model.eigenvalues_)) == (6000, 10)
+
+
+def test_dask() -> None:
+    dd = pytest.importorskip("dask.dataframe", reason="needs the extra dask")
+    pd = pytest.importorskip("pandas", reason="needs the extra dask")
+    frame = dd.from_pandas(pd.DataFrame(np.vstack(PARTS), columns=COLUMNS), npartitions=3)
+    assert (run("Dask", frame=frame)["novelty"].compute() >= 0.0).all()
+
+
+def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    sql = pytest.importorskip("pyspark.sql", reason="needs the extra spark")
+    pd = pytest.importorskip("pandas", reason="needs the extra spark")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java 17 or later")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    try:
+        table = pd.DataFrame(np.vstack(PARTS), columns=COLUMNS).assign(pump="A", time=range(6000))
+        table.head(300).to_csv(Path("source.csv"), index=False)
+        Path("source").mkdir()
+        Path("source.csv").rename("source/1.csv")
+        frame = spark.range(6000).selectExpr("id AS time", "sin(id) AS load", "cos(id) AS heat", "sin(3 * id) AS flow")
+        schema = "load double, heat double, flow double, pump string, time long"
+        stream = spark.readStream.schema(schema).option("header", True).csv(str(Path("source").absolute()))
+        names = run("Spark", frame=frame, stream=stream)
+        names["query"].processAllAvailable()
+        names["query"].stop()
+        assert spark.table("scores").count() == 300
+        assert names["model"].n_samples_seen_ == 6000
+    finally:
+        spark.stop()
+
+
+def test_ray() -> None:
+    ray = pytest.importorskip("ray", reason="needs the extra ray")
+    pd = pytest.importorskip("pandas", reason="needs the extra ray")
+    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=2**27)
+    try:
+        names = run("Ray", dataset=ray.data.from_pandas([pd.DataFrame(part, columns=COLUMNS) for part in PARTS]))
+        assert names["model"].n_samples_seen_ == names["scores"].count() == 6000
+    finally:
+        ray.shutdown()
+
+
+def test_beam() -> None:
+    pytest.importorskip("apache_beam", reason="Beam is in no extra; install apache-beam to run this")
+    run("Beam", first=PARTS[0], parts=PARTS)
+    assert StreamingKernelPCA.load("model.npz").n_samples_seen_ == 6000
+
+
+def test_a_model_for_each_key() -> None:
+    names = run("A model for each key", keys=["pump", "fan"] * 3000, rows=np.vstack(PARTS))
+    assert names["novelty"].shape == (6000,)
+    with ModelBank(names["template"], folder="models") as bank:
+        assert bank.model("fan").n_samples_seen_ == 3000
