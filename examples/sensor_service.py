@@ -26,7 +26,7 @@ The service compares a message's number with those of the same topic:
   0 or 1 again, and more than 1,000 numbers have followed it (``--every-messages`` if that is more). Or it is that far
   below all others. The message is learned, and a new series of numbers begins with it.
 * Jump: the number is more than a million above the highest. The message is learned. The numbers in between are learned
-  if they come, but are not reported as missing.
+  if they come, and are not reported as missing while they are a million or more.
 * All others are learned, late ones too. Numbers in between that have not come are reported as missing.
 
 This rule has limits:
@@ -45,7 +45,7 @@ This rule has limits:
 
 Run one process at a time: the client identifier, by which the broker knows the session, and the checkpoints are its
 own. A second process with the same checkpoints refuses to start. Two with the same identifier take the session from
-each other every ten seconds; no message is lost, but some are counted by both.
+each other again and again; no message is lost, but some are counted by both.
 
 A payload is a JSON list of numbers of comparable scale; null, NaN and infinity make rows that the model skips and
 counts. Any other payload is counted as malformed and acknowledged. The number must be one of decimal digits, below
@@ -76,6 +76,7 @@ its own; ``sudo systemctl disable --now mosquitto`` ends it.
        python examples/sensor_service.py --topic "plant/+" --n-features 3 --checkpoint model.npz
 
 5. Publish: ``mosquitto_pub -V 5 -q 1 -t plant/pump -D publish user-property number 1 -m "[0.1, 0.2, 0.3]"``
+   (the first message after the installation takes some seconds, as the library compiles its loops)
 6. Watch: ``curl http://127.0.0.1:9464/metrics`` and ``mosquitto_sub -t alarms``
 
 A remote broker needs TLS and a password. The password is the first line of a file, or the environment variable
@@ -134,7 +135,9 @@ Gap = tuple[int, int]
 FOR_EVER = 0xFFFFFFFF
 ROWS_BETWEEN_THRESHOLDS = 1000
 FEATURES_IN_ALARM = 3
-RETRY_SECONDS, TAKEN_OVER_SECONDS, NOTICE_SECONDS = 1.0, 10.0, 10.0
+RETRY_SECONDS, NOTICE_SECONDS = 1.0, 10.0
+# After so many connections that ended so soon, another process seems to want the session, too.
+SHORT_CONNECTIONS, SHORT_SECONDS = 3, 10.0
 # The checkpoint's header holds 4 MiB and 262,144 values. With these bounds the state takes at most half of either.
 MOST_LATEST = 65_536
 MOST_TOPICS = 10_000
@@ -143,7 +146,7 @@ MOST_ALARM_CHARACTERS = 300_000
 # More messages than publishers leave unconfirmed, and repeat after a pause.
 MOST_UNCONFIRMED = 1000
 LEAP = 1_000_000
-# Reading the properties of a packet takes paho time that grows with the square of its length.
+# A packet full of properties takes paho about as long as learning that many bytes of rows; a larger one, longer.
 PACKET_BYTES, PACKET_BYTES_A_FEATURE = 16_384, 64
 log = logging.getLogger("sensor_service")
 
@@ -167,8 +170,8 @@ def fingerprint(data: bytes) -> int:
 
 
 def n_missing(gaps: Iterable[Gap]) -> int:
-    """Count the numbers in gaps; a wider one is no loss, but a number that does not belong there."""
-    return sum(high - low + 1 for low, high in gaps if high - low < LEAP)
+    """Count the numbers in gaps, except those that a jump left."""
+    return sum(high - low + 1 for low, high in gaps if high - low + 1 < LEAP)
 
 
 class Verdict(Enum):
@@ -253,11 +256,13 @@ class Arrivals:
         given_up: dict[str, int] | None = None,
     ) -> None:
         self.window = window
-        marks = np.frombuffer(base64.b64decode(latest), dtype="<u8").tolist()
+        marks = np.frombuffer(base64.b64decode(latest, validate=True), dtype="<u8").tolist()
         self.latest: OrderedDict[int, None] = OrderedDict.fromkeys(marks)
         # By fingerprints, as names may be long; the topic that was silent for longest comes first.
         self.topics: OrderedDict[int, Numbers] = OrderedDict()
         for topic, first, highest, *ends in topics:
+            if [first, *ends, highest] != sorted([first, *ends, highest]):
+                raise ValueError(f"numbers {first}, {ends}, {highest} are not in order")
             self.topics[topic] = Numbers(first, highest, zip(ends[::2], ends[1::2], strict=True))
         self.n_gaps = sum(len(numbers.gaps) for numbers in self.topics.values())
         self.missing = sum(numbers.missing for numbers in self.topics.values())
@@ -387,6 +392,8 @@ class Service:
         alarms = self._restore(self.model.extra_)
         self.n_unsaved = 0
         self.next_save = self.next_connection = 0.0
+        self.connected_at: float | None = None
+        self.n_short = 0
         # Packet identifiers: of messages in this connection, and of alarms that are not confirmed yet.
         self.unacknowledged: list[int] = []
         self.unconfirmed: dict[int, str] = {}
@@ -433,7 +440,7 @@ class Service:
             self.arrivals = Arrivals(window, **past["arrivals"])
             self.counts = Counter[str](past["counts"])
             self.threshold: float | None = past["threshold"]
-            return json.loads(base64.b64decode(past["alarms"]) or b"[]")
+            return json.loads(base64.b64decode(past["alarms"], validate=True) or b"[]")
         except (LookupError, TypeError, ValueError):
             raise SystemExit(
                 f"sensor_service: the newest checkpoint of {self.options.checkpoint} is not from this service; pass "
@@ -574,6 +581,7 @@ class Service:
         if reason.is_failure:
             self.notices.say("the broker refuses the connection: %s", reason)
             return
+        self.connected_at = time.monotonic()
         log.info("connected: %s, session %s", reason, "resumed" if flags.session_present else "new")
         # Retained messages would come at every connection, as new ones.
         wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
@@ -581,10 +589,16 @@ class Service:
 
     def _on_disconnect(self, client: Client, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         log.info("disconnected: %s", reason)
-        if reason == "Session taken over":
-            self.counts["taken over"] += 1
-            self.notices.say("another process has the --client-id %s; choose another", self.options.client_id)
-            self.next_connection = time.monotonic() + TAKEN_OVER_SECONDS
+        if self.connected_at is None or self.stopping:
+            return
+        self.counts["connections lost"] += 1
+        is_short = time.monotonic() - self.connected_at < SHORT_SECONDS
+        self.connected_at, self.n_short = None, self.n_short + 1 if is_short else 0
+        if self.n_short >= SHORT_CONNECTIONS:
+            self.next_connection = time.monotonic() + SHORT_SECONDS
+            self.notices.say(
+                "connections end soon; is there another process with --client-id %s?", self.options.client_id
+            )
 
     def _on_subscribe(self, client: Client, userdata: Any, packet: int, reasons: Any, properties: Any) -> None:
         if reasons[0].is_failure:
@@ -622,7 +636,8 @@ class Service:
         forgotten.add_metric(["alarms"], counts["alarms given up"])
         yield forgotten
         yield CounterMetricFamily("streamkpca_failed_saves", "Checkpoints not written.", counts["failed saves"])
-        yield CounterMetricFamily("streamkpca_taken_over", "Sessions lost to another client.", counts["taken over"])
+        lost = counts["connections lost"]
+        yield CounterMetricFamily("streamkpca_connections_lost", "Times that the broker's connection ended.", lost)
         missing = self.arrivals.missing
         yield GaugeMetricFamily("streamkpca_missing", "Messages that numbers say were sent, and never came.", missing)
         yield GaugeMetricFamily("streamkpca_topics", "Topics whose numbers are known.", len(self.arrivals.topics))

@@ -169,7 +169,9 @@ class Peer:
         self.close()
 
 
-def serve(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+def serve(
+    arguments: list[str], log: Path, environment: dict[str, str], prepare: Callable[[ModuleType], None] | None
+) -> None:
     """Run the script in this process, which is a child of the fork server."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(descriptor, 1)
@@ -177,25 +179,30 @@ def serve(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     warnings.simplefilter("error")
     sys.argv = [str(SCRIPT), *arguments]
-    import_example().main()
+    example = import_example()
+    if prepare is not None:
+        prepare(example)
+    example.main()
 
 
 class Service:
-    """The example in a separate process, which may be killed and started again."""
+    """The example in a separate process, which may be killed and started again; `prepare` runs before it, there."""
 
-    def __init__(self, folder: Path, port: int, *arguments: str, name: str = "service") -> None:
+    def __init__(self, folder: Path, port: int, *arguments: str, name: str = "model") -> None:
         self.folder = folder
         self.log = folder / f"{name}.log"
-        self.checkpoint = folder / "model.npz"
+        self.checkpoint = folder / f"{name}.npz"
         self.arguments = ["--port", str(port), "--topic", "plant/+", "--n-features", "3", "--metrics-port", "0"]
         self.arguments += ["--checkpoint", str(self.checkpoint), *arguments]
         self.environment: dict[str, str] = {}
+        self.prepare: Callable[[ModuleType], None] | None = None
         self.process: Any = None
         self.url = ""
 
     def start(self) -> None:
         self.log.write_text("", encoding="utf-8")
-        self.process = _forks().Process(target=serve, args=(self.arguments, self.log, self.environment), daemon=True)
+        given = (self.arguments, self.log, self.environment, self.prepare)
+        self.process = _forks().Process(target=serve, args=given, daemon=True)
         self.process.start()
         wait_until(self._is_up, "the service is up")
 
@@ -245,8 +252,11 @@ class Service:
         rejected = sum(found[f"streamkpca_rejected_total/{reason}"] for reason in ("malformed", "bad number", "failed"))
         return found["streamkpca_rows_total"] + rejected
 
-    def wait_for_rows(self, n: int, *, seconds: float = 60.0) -> None:
+    def wait_for_messages(self, n: int, *, seconds: float = 60.0) -> None:
         wait_until(lambda: self.n_handled() >= n, f"{n} messages are handled", seconds=seconds)
+
+    def wait_for_metric(self, name: str, least: float) -> None:
+        wait_until(lambda: self.metrics()[name] >= least, f"{name} is {least}")
 
     def __enter__(self) -> Self:
         return self

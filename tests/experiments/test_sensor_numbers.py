@@ -106,7 +106,7 @@ class Naive:
     @property
     def missing(self) -> int:
         gaps = [gap for come in self.come.values() for gap in gaps_in(come)]
-        return sum(high - low + 1 for low, high in gaps if high - low < self.leap)
+        return sum(high - low + 1 for low, high in gaps if high - low + 1 < self.leap)
 
 
 MESSAGES = st.lists(

@@ -4,6 +4,12 @@ import base64
 import json
 import os
 import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,17 +19,21 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from sensor_services import (
+    GUIDE,
+    SCRIPT,
     Broker,
     Peer,
     Sent,
     Service,
     alarms_in,
+    free_port,
     import_example,
     needs_broker,
     numbers_in,
     wait_until,
 )
 
+import streamkpca
 from streamkpca import Checkpointer, StreamingKernelPCA, kernels
 
 pytestmark = pytest.mark.slow
@@ -313,6 +323,68 @@ def test_alarms_that_a_kill_left_unconfirmed_are_published_again(
     saved = service.saved()
     assert saved is not None
     assert alarms_in(saved) == []
+
+
+@needs_broker
+def test_the_guide_works_word_by_word(broker: Broker, tmp_path: Path) -> None:
+    """Run the commands of the docstring; only ports differ, which may be taken here, and the broker has begun."""
+    programs = [shutil.which(name) for name in ("mosquitto_pub", "mosquitto_sub", "curl")]
+    if not all(programs):
+        pytest.skip("needs mosquitto_pub, mosquitto_sub (Debian: mosquitto-clients) and curl")
+    metrics = str(free_port())
+    blocks = re.findall(r"^ +(python examples/.*|--host .*)$", GUIDE, re.MULTILINE)
+    publish, scrape, watch = (
+        found for step in re.findall(r"^[56]\. .*", GUIDE, re.MULTILINE) for found in quoted(step)
+    )
+    start, remote = blocks
+    (tmp_path / "examples").symlink_to(SCRIPT.parent)
+
+    def shell(command: str) -> subprocess.Popen[str]:
+        ports = {"mosquitto_pub": f"-p {broker.port}", "mosquitto_sub": f"-p {broker.port}"}
+        ports |= {"examples/sensor_service.py": f"--port {broker.port} --metrics-port {metrics}"}
+        for name, more in ports.items():
+            command = command.replace(name, f"{name} {more}")
+        command = command.replace("python ", f"exec {sys.executable} -W error ", 1).replace("9464", metrics)
+        paths = {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
+        return subprocess.Popen(
+            command, shell=True, cwd=tmp_path, env=os.environ | paths, stdout=subprocess.PIPE, text=True
+        )
+
+    with shell(start) as service, shell(f"exec {watch}") as watching:
+        try:
+
+            def scraped() -> str:
+                with shell(scrape.replace("curl", "curl -s")) as answer:
+                    return answer.communicate(timeout=30)[0]
+
+            wait_until(lambda: "streamkpca_connected 1.0" in scraped(), "the service is connected")
+            time.sleep(0.5)
+            with shell(publish) as done:
+                assert done.wait(30) == 0
+            wait_until(lambda: "streamkpca_rows_total 1.0" in scraped(), "the message is learned")
+            service.send_signal(signal.SIGINT)
+            assert service.wait(30) == 0
+            with shell('mosquitto_pub -t alarms -m "an alarm"') as done:
+                assert done.wait(30) == 0
+            assert watching.stdout is not None
+            assert watching.stdout.readline() == "an alarm\n"
+        finally:
+            service.kill()
+            watching.kill()
+    assert (tmp_path / "model-00000001.npz").exists()
+    # What the guide says about remote brokers.
+    (tmp_path / "password.txt").write_text("secret\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(import_example(), "tls_of", lambda options: options.ca_file)
+        patch.setattr("sys.argv", ["sensor_service.py", *shlex.split(start)[2:], *remote.split()])
+        options = import_example().checked_options()
+    assert (options.host, options.port, options.user, options.password) == ("broker.example", 8883, "plant", "secret")
+    assert options.tls == "ca.crt"
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall("``(.*?)``", text)
 
 
 def main(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
