@@ -23,7 +23,7 @@ import numpy.typing as npt
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
-from streamkpca.stream.checkpoint.archive import Archive, write_archive
+from streamkpca.stream.checkpoint.archive import Archive, check_data, write_archive
 from streamkpca.stream.checkpoint.checks import check_stream
 from streamkpca.stream.checkpoint.codec import (
     FORMAT,
@@ -67,6 +67,7 @@ def write_checkpoint(
         header["matrices"] = matrix_names
         arrays |= matrices
     try:
+        check_data(extra)
         write_archive(file, header, arrays)
     except (TypeError, ValueError) as error:
         raise type(error)(
