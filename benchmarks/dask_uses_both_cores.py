@@ -1,9 +1,9 @@
 """Claim: a fit over a dask Array on two processes takes at most .6 of the time of one stream in memory.
 
 Rows lie on a curved sheet; the workers make and keep them before the clock starts. The same fit, and the same
-reconstruction errors by blocks, run in turns on a cluster of one process and on one of two, and the same rows go through
-`partial_fit` in this process. Each worker has one thread, and BLAS has one everywhere. The fit must give the same bytes
-on both clusters, and on dask's schedulers of threads and of one thread.
+reconstruction errors by blocks, run in turns on a cluster of one process and on one of two, and the same rows go
+through `partial_fit` in this process. Each worker has one thread, and BLAS has one everywhere. The fit must give the
+same bytes on both clusters, and on dask's schedulers of threads and of one thread.
 
 * **seconds**: wall clock, the shortest of the rounds: other work on the machine only adds to it.
 * **busiest**: processor time of the worker that took most, in that round. It does not count waiting, for the other

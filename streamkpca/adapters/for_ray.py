@@ -44,7 +44,8 @@ def fit(model: StreamingKernelPCA, dataset: Any) -> StreamingKernelPCA:
     This process learns the first few thousand rows: they settle the kernel's scale, and every block begins with their
     atoms. The blocks are then learned and merged by an `AggregateFnV2`. Ray promises no order of blocks or merges. So
     the bytes may differ from run to run where blocks find atoms of their own, by no more than the error bounds that the
-    model reports, and `atom_rows_` counts rows in the order of the merges. A `half_life` needs the order, and is refused.
+    model reports, and `atom_rows_` counts rows in the order of the merges. A `half_life` needs the order, and is
+    refused.
 
     Examples
     --------

@@ -72,8 +72,9 @@ def fit(
 
     The order of the stream is the order of the partitions. Spark packs files into partitions by their sizes, and
     ``coalesce`` does not keep neighbours together. So a model with a `half_life` needs
-    ``frame.repartitionByRange(n, "time").sortWithinPartitions("time")``, with the time dropped afterwards. Spark samples
-    the bounds of such ranges anew in each run; write or persist the sorted frame where runs must agree to the byte.
+    ``frame.repartitionByRange(n, "time").sortWithinPartitions("time")``, with the time dropped afterwards. Spark
+    samples the bounds of such ranges anew in each run; write or persist the sorted frame where runs must agree to the
+    byte.
 
     Long partitions are best: a state costs about as much to send and merge as a few thousand rows to learn.
 
@@ -99,7 +100,7 @@ def fit(
     settings = template._settings(where)
     given = [] if weight_column is None else [weight_column]
     _require_columns(frame, given, where)
-    names = [name for name in frame.columns if name not in given]
+    names = _some([name for name in frame.columns if name not in given], where)
     rows = frame.select(_as_numbers([*names, *given], frame, functions, types, where))
 
     first, features = rows, rows.columns[: len(names)]
@@ -204,8 +205,8 @@ def answer_batches(model: Any, batches: Iterable["pa.RecordBatch"], *, n_kept: i
     Yields
     ------
     RecordBatch
-        One for each batch: the kept columns, ``novelty``, and a column for each axis. Where `on_bad_rows` is "skip", the
-        answers of rows with null, NaN or infinity are null.
+        One for each batch: the kept columns, ``novelty``, and a column for each axis. Where `on_bad_rows` is "skip",
+        the answers of rows with null, NaN or infinity are null.
 
     Raises
     ------
@@ -418,13 +419,19 @@ def _features_of(model: Any, frame: Any, others: Sequence[str], where: str) -> l
         names: list[str] = model.feature_names_in_.tolist()
         _require_columns(frame, names, where)
         return names
-    names = [name for name in frame.columns if name not in others]
+    names = _some([name for name in frame.columns if name not in others], where)
     expected = getattr(model, "n_features_in_", None)
     if expected is not None and len(names) != expected:
         raise ValueError(
             f"{where} expected {expected} features but got {len(names)} columns: {', '.join(names)}; select the "
             "features, and name the other columns"
         )
+    return names
+
+
+def _some(names: list[str], where: str) -> list[str]:
+    if not names:
+        raise ValueError(f"{where}: found no columns that are features; select at least 1 column of numbers")
     return names
 
 
@@ -437,8 +444,6 @@ def _require_columns(frame: Any, names: Sequence[str], where: str) -> None:
 
 def _as_numbers(names: Sequence[str], frame: Any, functions: Any, types: Any, where: str) -> list[Any]:
     """Return columns as doubles; TypeError if one is not numeric."""
-    if not names:
-        raise ValueError(f"{where}: found no columns that are features; select at least 1 column of numbers")
     for name in names:
         found = frame.schema[name].dataType
         if not isinstance(found, types.NumericType | types.BooleanType):

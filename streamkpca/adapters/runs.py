@@ -84,8 +84,8 @@ def runs_of(n_parts: int, n_streams: int) -> list[range]:
 
     Notes
     -----
-    A state is sent on after each partition and merged once a run. So runs should be long: no more of them than there are
-    cores.
+    A state is sent on after each partition and merged once a run. So runs should be long: no more of them than there
+    are cores.
 
     Examples
     --------

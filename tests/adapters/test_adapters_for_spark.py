@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow", reason="Spark passes Arrow batches; needs the extra arrow")
-pd = pytest.importorskip("pandas", reason="Spark's structured streams pass pandas tables; needs the extra pandas")
+pytest.importorskip("pandas", reason="Spark's structured streams pass pandas tables; needs the extra pandas")
 
+import pandas as pd
 import pyarrow
 
 from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA, kernels
@@ -326,7 +327,8 @@ def test_a_structured_stream_keeps_a_model_for_each_key(spark, tmp_path):
         .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     )  # fmt: skip
     assert query.awaitTermination(300)
-    found = spark.table("scores").toPandas().sort_values("ti.me")
+    rows = spark.table("scores").orderBy("`ti.me`").collect()
+    found = pd.DataFrame([row.asDict() for row in rows])
     assert list(found.columns) == ["pump", "ti.me", "novelty", "n_learned"]
     expected, n_learned = np.full(900, np.nan), np.zeros(900)
     for pump in range(3):
