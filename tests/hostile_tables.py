@@ -47,12 +47,15 @@ def npy(
 
 
 SHAPES = (
-    (3, 2), (-3, 2), (3, -2), (-3, -2), (0, 2), (3, 0), (0, 0), (), (6,), (3, 2, 1), (1, 6), (6, 1), (True, 2), (3.0, 2),
-    [3, 2], "3,2", None, ((3, 2),), (3, None), (2**20, 2), (2, 2**20), (1, 2**40), (2**40, 1), (2**62, 2**62), (1, 2**63),
+    (3, 2), (-3, 2), (3, -2), (-3, -2), (0, 2), (3, 0), (0, 0), (), (6,), (3, 2, 1), (1, 6), (6, 1), (True, 2),
+    (3.0, 2),
+    [3, 2], "3,2", None, ((3, 2),), (3, None), (2**20, 2), (2, 2**20), (1, 2**40), (2**40, 1), (2**62, 2**62),
+    (1, 2**63),
     (2**63, 1), (-(2**63), 2), (10**30, 1), (1, 10**30), (3,) * 40,
 )  # fmt: skip
 DESCRIPTIONS = (
-    "<f8", ">f8", "=f8", "<f4", "<f2", "<f16", "|b1", "|i1", "<i8", ">u2", "<u8", "|O", "O", "<U3", "|S5", "<M8[s]", "<M8",
+    "<f8", ">f8", "=f8", "<f4", "<f2", "<f16", "|b1", "|i1", "<i8", ">u2", "<u8", "|O", "O", "<U3", "|S5", "<M8[s]",
+    "<M8",
     "<m8[D]", "<c16", "|V8", "|V0", "<U0", "<U1000000000", "|V2147483647", "f", "d", "", "x", "<f9", "<f8,<f8", "3f8",
     "(2,)f8", None, 3, [], {}, [("a", "<f8")], [("a", "<f8"), ("a", "<f8")], [("", "|V0")], [("a", "<f8", (2,))],
     [(("t", "a"), "<f8")], ("<f8", (2,)), ("<f8", {}), "float", "int", "object", "bool", "__import__('os')", b"<f8",
@@ -171,7 +174,7 @@ def npz_files() -> Iterator[tuple[str, bytes]]:
     # Version, flags, method, checksum, sizes, lengths of names: the fields of both lists and of the end.
     for start, fields in (
         (local, {4: "<H", 6: "<H", 8: "<H", 14: "<I", 18: "<I", 22: "<I", 26: "<H", 28: "<H"}),
-        (central, {6: "<H", 8: "<H", 10: "<H", 16: "<I", 20: "<I", 24: "<I", 28: "<H", 30: "<H", 32: "<H", 34: "<H", 42: "<I"}),
+        (central, {6: "<H", 8: "<H", 10: "<H", 16: "<I", 20: "<I", 24: "<I", 28: "<H", 30: "<H", 32: "<H", 42: "<I"}),
         (end, {4: "<H", 6: "<H", 8: "<H", 10: "<H", 12: "<I", 16: "<I", 20: "<H"}),
     ):  # fmt: skip
         for (at, form), value in itertools.product(fields.items(), (*CLAIMS[:7], 8, 9, 12, 14, 97, 99)):
@@ -197,7 +200,8 @@ def columns() -> Iterator[tuple[str, pa.Array]]:
     yield "wide decimals", pa.array([Decimal("1.5"), None, Decimal("9" * 60)], pa.decimal256(76, 4))
     for name, made in {
         "date32": pa.date32(), "date64": pa.date64(), "time32": pa.time32("ms"), "time64": pa.time64("ns"),
-        "timestamps": pa.timestamp("ns"), "zoned": pa.timestamp("s", "Europe/Berlin"), "odd zone": pa.timestamp("us", "Mars/X"),
+        "timestamps": pa.timestamp("ns"), "zoned": pa.timestamp("s", "Europe/Berlin"),
+        "odd zone": pa.timestamp("us", "Mars/X"),
         "durations": pa.duration("ns"),
     }.items():  # fmt: skip
         yield name, pa.array([0, None, 86_400_000], made if name != "date32" else pa.int32()).cast(made)
@@ -387,18 +391,24 @@ def json_files() -> Iterator[tuple[str, bytes]]:
     """Yield JSON lines of every kind, each as the first line, the second, and between good ones."""
     good = b'{"a": 1, "b": 2}'
     values = (
-        "1", "-0", "1e400", "-1e400", "1e-400", "9" * 400, "9" * 5000, "0." + "9" * 5000, "1E+2", "01", "+1", ".5", "1.", "0x1F",
-        "1_0", "NaN", "Infinity", "-Infinity", "nan", "true", "false", "null", '""', '"1"', '"\\ud800"', '"\\u0000"', '"\x01"',
-        "[]", "[1]", "{}", '{"a": 1}', "[" * 2000 + "]" * 2000, "[" * 980 + "]" * 980, "[" * 200_000, '{"a":' * 3000 + "1" + "}" * 3000, "1 2", "1,",
+        "1", "-0", "1e400", "-1e400", "1e-400", "9" * 400, "9" * 5000, "0." + "9" * 5000, "1E+2", "01", "+1", ".5",
+        "1.", "0x1F",
+        "1_0", "NaN", "Infinity", "-Infinity", "nan", "true", "false", "null", '""', '"1"', '"\\ud800"', '"\\u0000"',
+        '"\x01"',
+        "[]", "[1]", "{}", '{"a": 1}', "[" * 2000 + "]" * 2000, "[" * 980 + "]" * 980, "[" * 200_000,
+        '{"a":' * 3000 + "1" + "}" * 3000, "1 2", "1,",
         "", "undefined", "'1'", "1 // note", "1 /* note */", "\u00bd", "\u0661", "1\u2028", "1\x0b", "1\xa0",
     )  # fmt: skip
     rows = [f'{{"a": {value}, "b": 2}}'.encode() for value in values] + [f"[{value}, 2]".encode() for value in values]
     rows += [
         b"{}", b"[]", b"[[]]", b"[1]", b"[1, 2, 3]", b'{"a": 1}', b'{"b": 2, "a": 1}', b'{"a": 1, "a": 2, "b": 3}',
         b'{"a": 1, "b": 2, "c": 3}', b'{"a": 1, "b": 2} {"a": 1, "b": 2}', b'{"a": 1, "b": 2},', b'[{"a": 1, "b": 2}]',
-        b"null", b"1", b'"a"', b"true", b"{", b"}", b"]", b"[", b"{\x00}", b"\x00", b"\xff\xfe", b'{"a\xe9": 1, "b": 2}',
-        b'{"\\ud800": 1, "b": 2}', b'{"": 1, " ": 2}', b'{"a": 1, "b": 2', b'{"a" 1}', b"{'a': 1, 'b': 2}", b'{"a": 1, "b": 2}\r',
-        b'{"a": 1, "b": 2}' + b" " * 100_000, b" " * 70_000 + b'{"a": 1, "b": 2}', b'{"a": 1, "b": 2, "c": "' + b"x" * 3_000_000 + b'"}',
+        b"null", b"1", b'"a"', b"true", b"{", b"}", b"]", b"[", b"{\x00}", b"\x00", b"\xff\xfe",
+        b'{"a\xe9": 1, "b": 2}',
+        b'{"\\ud800": 1, "b": 2}', b'{"": 1, " ": 2}', b'{"a": 1, "b": 2', b'{"a" 1}', b"{'a': 1, 'b': 2}",
+        b'{"a": 1, "b": 2}\r',
+        b'{"a": 1, "b": 2}' + b" " * 100_000, b" " * 70_000 + b'{"a": 1, "b": 2}',
+        b'{"a": 1, "b": 2, "c": "' + b"x" * 3_000_000 + b'"}',
         b"{" + b", ".join(b'"%d": 1' % i for i in range(20_000)) + b"}", b"[" + b",".join([b"1"] * 100_000) + b"]",
         b'{"a": 1, "b": {"a": 1, "a": 2}}', b'{"a": {"b": 1}, "b": [[1]]}',
     ]  # fmt: skip
@@ -416,11 +426,16 @@ def csv_files() -> Iterator[tuple[str, bytes]]:
     """Yield text of every kind between delimiters."""
     good = b"1,2\n3,4\n"
     fields = (
-        "", " ", '"', '""', '"""', '"1"', '"1', '1"', '"1"2', '1"2"', '"a\nb"', '"a""b"', '"a,b"', "'1'", "1_000", "1'000", "1.5.2",
-        "0x1F", "1e5", "1e", "e5", "1e400", "-1e-400", "+-1", "--1", "1-", "+", "-", ".", "1.", ".5", "inf", "-Infinity", "nan",
-        "NaN(1)", "1,5", "50%", "$5", "\u0661", "\uff11", "\u00bd", "\u221e", "1\u00a0000", "\ufeff1", "1\u200b", "true", "False",
-        "2024-05-01", "10:00", "=1+1", "9" * 400, "9" * 5000, "0" * 100_000 + "1", "\x00", "1\x00", "\x1a", "\x1b[31m", "\x7f",
-        "#N/A", "null", "?", "a" * 300_000, "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), "\u2028", "\x85",
+        "", " ", '"', '""', '"""', '"1"', '"1', '1"', '"1"2', '1"2"', '"a\nb"', '"a""b"', '"a,b"', "'1'", "1_000",
+        "1'000", "1.5.2",
+        "0x1F", "1e5", "1e", "e5", "1e400", "-1e-400", "+-1", "--1", "1-", "+", "-", ".", "1.", ".5", "inf",
+        "-Infinity", "nan",
+        "NaN(1)", "1,5", "50%", "$5", "\u0661", "\uff11", "\u00bd", "\u221e", "1\u00a0000", "\ufeff1", "1\u200b",
+        "true", "False",
+        "2024-05-01", "10:00", "=1+1", "9" * 400, "9" * 5000, "0" * 100_000 + "1", "\x00", "1\x00", "\x1a",
+        "\x1b[31m", "\x7f",
+        "#N/A", "null", "?", "a" * 300_000, "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+        "\u2028", "\x85",
         "\x0b1", "1\x0c", "1j", "1L", "0b1", "\\N", "\\", "a\\,b", "1\t", "\t1",
     )  # fmt: skip
     for field in fields:
@@ -500,13 +515,20 @@ def csv_files() -> Iterator[tuple[str, bytes]]:
     yield "CSV, zeros", bytes(100_000)
     yield "CSV, zeros after a row", b"a,b\n1,2\n" + bytes(100_000)
     for beginning in (
-        b"", b"\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\xef\xbb\xbf\xef\xbb\xbfa,b\n1,2\n", b"\xfe\xff", b"\xff\xfe\x00\x00", b"#",
-        b"# a b\n1 2\n", b"sep=;\na;b\n1;2\n", b"\x1a", b"\x00", b"%PDF-1.7\n1,2\n", b"<!DOCTYPE html>\n<html>\n", b"<?xml version='1.0'?>\n<a/>\n",
-        b"\x89PNG\r\n\x1a\n" + bytes(50), b"GIF89a" + bytes(50), b"\xff\xd8\xff\xe0" + bytes(50), b"SQLite format 3\x00" + bytes(50),
-        b"\x80\x04\x95" + bytes(50), b"\x80\x02}q\x00.", b"MATLAB 5.0 MAT-file, Platform" + bytes(100), b"\x7fELF" + bytes(50),
-        b"7z\xbc\xaf\x27\x1c" + bytes(50), b"Rar!\x1a\x07" + bytes(50), b"OggS" + bytes(50), b"RIFF\x00\x00\x00\x00WAVE" + bytes(50),
-        b"ORC" + bytes(50), b"Obj\x01" + bytes(50), b"FEA1" + bytes(50), b"CDF\x01" + bytes(50), b"RDX3\nX\n" + bytes(50), b"BM" + bytes(50),
-        b"a.csv".ljust(257, b"\x00") + b"ustar\x0000" + bytes(300), b"II*\x00" + bytes(50), b"{\\rtf1 a}", b"From: a@b\n\n1,2\n", b"@relation x\n1,2\n",
+        b"", b"\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\xef\xbb\xbf\xef\xbb\xbfa,b\n1,2\n", b"\xfe\xff",
+        b"\xff\xfe\x00\x00", b"#",
+        b"# a b\n1 2\n", b"sep=;\na;b\n1;2\n", b"\x1a", b"\x00", b"%PDF-1.7\n1,2\n", b"<!DOCTYPE html>\n<html>\n",
+        b"<?xml version='1.0'?>\n<a/>\n",
+        b"\x89PNG\r\n\x1a\n" + bytes(50), b"GIF89a" + bytes(50), b"\xff\xd8\xff\xe0" + bytes(50),
+        b"SQLite format 3\x00" + bytes(50),
+        b"\x80\x04\x95" + bytes(50), b"\x80\x02}q\x00.", b"MATLAB 5.0 MAT-file, Platform" + bytes(100),
+        b"\x7fELF" + bytes(50),
+        b"7z\xbc\xaf\x27\x1c" + bytes(50), b"Rar!\x1a\x07" + bytes(50), b"OggS" + bytes(50),
+        b"RIFF\x00\x00\x00\x00WAVE" + bytes(50),
+        b"ORC" + bytes(50), b"Obj\x01" + bytes(50), b"FEA1" + bytes(50), b"CDF\x01" + bytes(50),
+        b"RDX3\nX\n" + bytes(50), b"BM" + bytes(50),
+        b"a.csv".ljust(257, b"\x00") + b"ustar\x0000" + bytes(300), b"II*\x00" + bytes(50), b"{\\rtf1 a}",
+        b"From: a@b\n\n1,2\n", b"@relation x\n1,2\n",
     ):  # fmt: skip
         yield f"begins with {beginning[:25]!r}", beginning
         yield f"begins with {beginning[:25]!r}, then rows", beginning + b"a,b\n1,2\n"

@@ -16,7 +16,7 @@ from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, refit
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.basis import check_energy
+from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
@@ -147,7 +147,10 @@ class Stream:
         if is_bounded:
             return
         with one_blas_thread(), np.errstate(over="ignore"):
-            check_energy(kernel.program.diagonal(counting) if kernel.is_settled else squared_norms(counting))
+            if kernel.is_settled:
+                check_energy(kernel.program.diagonal(counting))
+            else:
+                check_squared_lengths(squared_norms(counting))
 
     # The next stream
 

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
 
+from streamkpca.cli.wording import Worded
+
 _SHOWN_NAMES = 8
 _SHOWN_LETTERS = 60
 _MOST_COMPARED = 1000
@@ -17,7 +19,7 @@ _POSITION = re.compile(r"[+-]?[0-9]{1,9}")
 _MOST_COLUMNS = 2**20
 
 
-class TableError(ValueError):
+class TableError(Worded):
     """Raised when a file cannot be read as rows of numbers.
 
     The message is one line, even where column names hold line ends: where, what is wrong, and what to do about it.
@@ -35,7 +37,8 @@ def reading_errors(source: str) -> Iterator[None]:
     """
     try:
         yield
-    except TableError:
+    except Worded:
+        # Also from a handler of signals, which may save a model while rows are awaited.
         raise
     except Exception as error:
         raise TableError(
@@ -155,8 +158,9 @@ def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: 
         missing = next((name for name in choice.learned if name not in finder.positions), None)
         if missing is not None:
             raise TableError(
-                f"{source}: expected the columns that were learned but there is no {short(missing)!r}; it has {len(names)}: "
-                f"{list_names(names)}; name the {len(choice.learned)} to read, in the learned order, with --columns"
+                f"{source}: expected the columns that were learned but there is no {short(missing)!r}; it has "
+                f"{len(names)}: {list_names(names)}; name the {len(choice.learned)} to read, in the learned order, with "
+                "--columns"
             )
         chosen = [finder.find(wanted) for wanted in choice.learned]
     else:

@@ -175,7 +175,8 @@ class NpzTable(ArrayTable):
             if shape not in {(self.total,), (self.total, 1)} or dtype.kind not in kinds:
                 raise TableError(
                     f"{source.name}[{name}]: expected one value for each of the {self.total} rows of {array} "
-                    f"but got shape {_written(shape)} of type {_written(dtype)}; name another array or a column with {option}"
+                    f"but got shape {_written(shape)} of type {_written(dtype)}; name another array or a column with "
+                    f"{option}"
                 )
         if self._labels is not None:
             self.columns = replace(

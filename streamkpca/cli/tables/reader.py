@@ -265,6 +265,8 @@ class BinaryTable(Table):
 
     def _check_offset(self, offset: Mapping[str, Any]) -> None:
         """Refuse a row number beyond this file's rows, or of a file with another format or other columns."""
+        if int(offset["row"]) < 0:
+            raise ValueError(offset)
         if offset["format"] != self._format or list(offset["names"]) != list(self.columns.names):
             raise TableError(
                 f"{self.source}: expected the file that was read earlier, {offset['format']} with columns "

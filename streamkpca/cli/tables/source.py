@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -109,9 +108,9 @@ class FollowedFile(ByteStream):
     Notes
     -----
     When the name has passed to another file, the old one is read as long as newer ones are empty: its writer may learn
-    of the change late. A file that has the name for less than `poll_seconds` may go unnoticed; it is told if its rotated
-    copy is found. A file that was emptied and rewritten is recognised by the last bytes read, even if it is longer than
-    before.
+    of the change late. A file that has the name for less than `poll_seconds` may go unnoticed; it is told if it is
+    found under another name. A file that was emptied and rewritten is recognised by the last bytes read, even if it is
+    longer than before.
     """
 
     poll_seconds = 0.2
@@ -236,8 +235,8 @@ class FollowedFile(ByteStream):
             if (now := os.fstat(file.fileno()).st_size) > size:
                 self._older[i] = file, now
                 self._tell(
-                    f"{self._path}: {now - size:,} bytes were written to an earlier file of that name after a newer one "
-                    "had begun; they are not read"
+                    f"{self._path}: {now - size:,} bytes were written to an earlier file of that name after a newer "
+                    "one had begun; they are not read"
                 )
 
     def _tell_missed(self) -> None:

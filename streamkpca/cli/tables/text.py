@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkpca.cli.tables.columns import TableError
-from streamkpca.cli.tables.reader import Array, Block, Counts, Flags, SUMMED_BYTES, Offsets, Table, Time, remedy_for_row
+from streamkpca.cli.tables.reader import SUMMED_BYTES, Array, Block, Counts, Flags, Offsets, Table, Time, remedy_for_row
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source, read_fully
 
 BOM = b"\xef\xbb\xbf"
@@ -232,6 +232,10 @@ class TextTable(Table):
     def _check_offset(self, offset: Mapping[str, Any]) -> None:
         head, crc = offset["head"]
         at, line = int(offset["byte"]), int(offset["line"])
+        # Offsets of earlier releases have no tail.
+        summed, tail_crc = offset.get("tail", (0, 0))
+        if not (0 <= head <= SUMMED_BYTES and 0 <= summed <= SUMMED_BYTES and summed <= at and line >= 1):
+            raise ValueError(offset)
         where = f"{self.source}: expected the file that was read up to byte {at} but"
         remedy = "name that file, or begin anew"
         if offset["format"] != self._format:
@@ -239,19 +243,17 @@ class TextTable(Table):
         size = self._source.size
         if size is not None and size < at:
             raise TableError(f"{where} it has only {size} bytes; {remedy}")
-        beginning = self._source.beginning(max(head, SUMMED_BYTES))
+        beginning = self._source.beginning(SUMMED_BYTES)
         if zlib.crc32(beginning[:head]) != crc:
             raise TableError(f"{where} it begins with other text; {remedy}")
         self._beginning = beginning[: min(at, SUMMED_BYTES)]
-        # Offsets of earlier releases have none.
-        summed, crc = offset.get("tail", (0, 0))
         begin = max(at - max(summed, 1), 0)
         with self._source.opened(begin, wait=False) as stream:
             found = read_fully(stream, at - begin + 1)
         before, after = found[: at - begin], found[at - begin :]
         if len(before) < at - begin:
             raise TableError(f"{where} it is shorter; {remedy}")
-        if summed and zlib.crc32(before) != crc:
+        if summed and zlib.crc32(before) != tail_crc:
             raise TableError(f"{where} other text stands there; {remedy}")
         if before[-1:] != b"\n" and after not in {b"", b"\r", b"\n"}:
             raise TableError(

@@ -111,7 +111,7 @@ class Archive:
 
     def _parsed_header(self) -> dict[str, Any]:
         if HEADER not in self._members:
-            raise CheckpointError(f"it is no checkpoint: {HEADER!r} is missing")
+            raise CheckpointError(f"this is not a checkpoint: {HEADER!r} is missing")
         size = self._members[HEADER].file_size
         if size > _LARGEST_HEADER:
             raise CheckpointError(f"its header has {size} bytes; at most {_LARGEST_HEADER} are read")
@@ -231,11 +231,11 @@ def _check_directory(file: IO[bytes], length: int) -> None:
     """Refuse a file whose list of members is not at its very end, or is too long to be that of a checkpoint."""
     end, zip64, locator = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
     if length < end.size:
-        raise CheckpointError(f"it is no checkpoint: it has only {length} bytes")
+        raise CheckpointError(f"this is not a checkpoint: it has only {length} bytes")
     file.seek(length - end.size)
     signature, *_, size, _, comment = end.unpack(file.read(end.size))
     if signature != b"PK\x05\x06" or comment:
-        raise CheckpointError("it is no checkpoint, or incomplete: the end of a zip archive is missing")
+        raise CheckpointError("this is not a checkpoint, or not a complete one: the end of a zip archive is missing")
     before = end.size + locator.size
     if length >= before + zip64.size:
         offset = length - before - zip64.size
