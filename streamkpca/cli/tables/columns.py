@@ -159,8 +159,8 @@ def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: 
         if missing is not None:
             raise TableError(
                 f"{source}: expected the columns that were learned but there is no {short(missing)!r}; it has "
-                f"{len(names)}: {list_names(names)}; name the {len(choice.learned)} to read, in the learned order, with "
-                "--columns"
+                f"{len(names)}: {list_names(names)}; name the {len(choice.learned)} to read, in the learned order, "
+                "with --columns"
             )
         chosen = [finder.find(wanted) for wanted in choice.learned]
     else:

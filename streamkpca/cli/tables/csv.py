@@ -271,7 +271,9 @@ class CsvTable(TextTable):
         if not self._header:
             return 0
         first = self._fields(records.one(0))
-        if first != self._first and not (len(first) == len(self._first) and all(map(is_number, first))):
+        # Any other first line is a row, or the rest of one that was torn when the file was emptied.
+        is_named = not any(map(is_number, first)) and (len(first) > 1 or len(self._first) == 1)
+        if first != self._first and is_named:
             raise TableError(
                 f"{self.source}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but got "
                 f"{records.one(0)[:80]!r}; read files of other columns separately"

@@ -187,6 +187,10 @@ class FollowedFile(ByteStream):
             # The size is read after the name: what was written before the file lost its name must come first.
             at, size = self._file.tell(), os.fstat(self._file.fileno()).st_size
             if size < at or self._was_rewritten(at):
+                self._tell(
+                    f"{self._path}: was emptied after byte {at:,} had been read; what was written in the "
+                    f"{self.poll_seconds:g} s before that may be lost"
+                )
                 self._file.seek(0)
                 self._tail = b""
                 return AtEnd.TRUNCATED
