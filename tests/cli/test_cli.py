@@ -613,7 +613,10 @@ def test_models_merge_with_the_kernel_that_a_refused_merge_names(files, X):
         (["info", "x.parquet"], ["x.parquet: expected a model saved by streamkpca but this is a table of rows"]),
         (["score", "x.npy", "--model", "empty.npz"], ["this model has not learned any rows yet"]),
         (["merge", "plant.npz", "plant.npz", "--out", "o.npz"], ["plant.npz: the model is given twice", "count twice"]),
-        (["merge", "plant.npz", "x.npz", "--out", "o.npz"], ["x.npz: expected a model", "this is an npz file of arrays ("]),
+        (
+            ["merge", "plant.npz", "x.npz", "--out", "o.npz"],
+            ["x.npz: expected a model", "this is an npz file of arrays ("],
+        ),
         (["merge", "plant.npz"], ["--out"]),
         (["export", "plant.npz", "plant.txt"], [".onnx or .c"]),
         (["export", "plant.npz", "o.c", "--name", "not a name"], ["not a name"]),

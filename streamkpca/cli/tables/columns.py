@@ -50,7 +50,7 @@ def reading_errors(source: str) -> Iterator[None]:
 def reason_of(error: Exception) -> str:
     """Return the first line of what a library says of a file."""
     if isinstance(error, MemoryError):
-        return "it needs more memory than there is"
+        return "it claims to need more memory than there is"
     reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0]
     if not reason or isinstance(error, LookupError | TypeError | AssertionError | AttributeError | RecursionError):
         # A library stumbled over what it did not expect.
