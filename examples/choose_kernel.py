@@ -11,6 +11,7 @@ Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 """
 
 import argparse
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,13 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
 
-    rows = read_rows(arguments.file)
+    try:
+        rows = read_rows(arguments.file)
+    except (OSError, ValueError, TypeError, StopIteration, zipfile.BadZipFile) as error:
+        # A folder, a picture, an array of objects, ...
+        raise SystemExit(
+            f"choose_kernel: {arguments.file} cannot be read as an npz file ({type(error).__name__}); pass one with an array of rows and columns"
+        ) from None
     default = RBF().settled(rows).gamma
     assert isinstance(default, float)
     search = GridSearchCV(

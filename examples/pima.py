@@ -158,7 +158,14 @@ def main() -> None:
     parser.add_argument("--active", type=int, default=40, help="number of active kernels (default 40)")
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the picture (default: this one)")
     arguments = parser.parse_args()
-    (raw, diabetic), (raw_test, truth) = load_table(arguments.train), load_table(arguments.test)
+    try:
+        (raw, diabetic), (raw_test, truth) = load_table(arguments.train), load_table(arguments.test)
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        # A folder, a picture, a row without numbers, ...
+        raise SystemExit(
+            f"pima: {arguments.train} or {arguments.test} cannot be read as CSV ({type(error).__name__}); pass "
+            "Pima.tr.csv and Pima.te.csv"
+        ) from None
     mean, deviation = raw.mean(axis=0), raw.std(axis=0)
     rows, test = (raw - mean) / deviation, (raw_test - mean) / deviation
 

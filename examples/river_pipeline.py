@@ -18,6 +18,7 @@ Run it in any folder (needs the extras ``river``, ``plots`` and ``sklearn``)::
 
 import argparse
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the picture (default: this one)")
     arguments = parser.parse_args()
     name = arguments.path.stem if arguments.path else "made"
-    rows, is_fault, n_learned = load_rows(arguments.path) if arguments.path else make_rows()
+    try:
+        rows, is_fault, n_learned = load_rows(arguments.path) if arguments.path else make_rows()
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        # A folder, a picture, an array of objects, ...
+        raise SystemExit(
+            f"river_pipeline: {arguments.path} cannot be read as an npz file ({type(error).__name__}); pass a machine of the Server Machine Dataset"
+        ) from None
 
     pipeline, watch = make_pipeline(arguments.atoms, arguments.quantile), drift.ADWIN(clock=8)
     judge = pipeline["QuantileFilter"]

@@ -27,6 +27,7 @@ Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
 import argparse
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +106,13 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the picture (default: this one)")
     arguments = parser.parse_args()
-    train, test, anomalous = load_machine(arguments.path)
+    try:
+        train, test, anomalous = load_machine(arguments.path)
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        # A folder, a picture, an array of objects, ...
+        raise SystemExit(
+            f"server_monitoring: {arguments.path} cannot be read as an npz file ({type(error).__name__}); pass a machine of the Server Machine Dataset"
+        ) from None
     train, test = standardise(train, test)
 
     model = StreamingKernelPCA(kernel=parse_kernel(arguments.kernel), max_atoms=arguments.atoms)

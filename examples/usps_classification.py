@@ -36,6 +36,7 @@ in any folder (needs the extras ``plots`` and ``sklearn``; minutes, or less with
 
 import argparse
 import time
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -240,7 +241,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the picture (default: this one)")
     arguments = parser.parse_args()
     degrees, components = sorted(set(arguments.degrees)), sorted(set(arguments.components))
-    split = read_split(arguments.path, arguments.split, arguments.train, arguments.test, arguments.seed)
+    try:
+        split = read_split(arguments.path, arguments.split, arguments.train, arguments.test, arguments.seed)
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        # A folder, a picture, an array of objects, ...
+        raise SystemExit(
+            f"usps_classification: {arguments.path} cannot be read as an npz file ({type(error).__name__}); pass one with X_train, y_train, X_test, y_test"
+        ) from None
 
     print(
         f"split {arguments.split}: kernel PCA of {len(split.basis):,} digits, classifiers learn from "

@@ -71,7 +71,7 @@ class CheckpointError(ValueError):
     >>> StreamingKernelPCA.from_bytes(b"a letter")
     Traceback (most recent call last):
         ...
-    streamkpca.errors.CheckpointError: from_bytes: it is no checkpoint: it has only 8 bytes
+    streamkpca.errors.CheckpointError: from_bytes: this is not a checkpoint: it has only 8 bytes
     """
 
 

@@ -11,6 +11,7 @@ reports : what a model has learned and how rows scored, for people and as JSON
 pictures : figures of rows and models
 demo : a simulated plant, and how well its faults are found
 console : standard output and error, progress, errors of one line
-signals : Ctrl-C and SIGTERM
+signals : Ctrl-C, SIGTERM and SIGHUP
+wording : the library's errors in the language of the command
 tables : files of rows, read in chunks
 """

@@ -12,6 +12,8 @@ from streamkpca.cli.options import (
     RESULTS,
     FileName,
     SaveInterval,
+    Share,
+    WholeNumber,
     command,
     follow_option,
     format_option,
@@ -21,22 +23,30 @@ from streamkpca.cli.options import (
     monitor_options,
     option,
     save_option,
+    shown,
     table_options,
 )
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+# A save takes some hundredths of a second; and no timer of the system counts for ever.
+_SHORTEST, _LONGEST = 0.1, 1e9
 
 
 def _interval(context: click.Context, parameter: click.Parameter, value: str | None) -> SaveInterval:
     if value is None:
         return SaveInterval()
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value.strip())
-    number = float(found[1]) if found else 0.0
+    number = min(float(found[1]), _LONGEST) if found else 0.0
     if not found or number <= 0.0 or (not found[2] and number != int(number)):
         raise click.BadParameter(
-            f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", context, parameter
+            f"{shown(value)} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", context, parameter
         )
-    return SaveInterval(seconds=number * _SECONDS[found[2]]) if found[2] else SaveInterval(rows=int(number))
+    if not found[2]:
+        return SaveInterval(rows=int(number))
+    seconds = number * _SECONDS[found[2]]
+    if seconds < _SHORTEST:
+        raise click.BadParameter(f"{value!r} is too short; save at most every {_SHORTEST:g}s.", context, parameter)
+    return SaveInterval(seconds=seconds)
 
 
 @command(
@@ -50,8 +60,8 @@ def _interval(context: click.Context, parameter: click.Parameter, value: str | N
     opening="simulating {rows:,} rows of a plant with 24 sensors; the first run also compiles loops, about ten seconds",
     progress="what is simulated, and progress, on terminals as a bar and elsewhere as a line every five seconds",
 )
-@option("--rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows to simulate.")
-@option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Another seed, another plant.")
+@option("--rows", default=200_000, show_default=True, type=WholeNumber(1), help="Rows to simulate.")
+@option("--seed", default=0, show_default=True, type=WholeNumber(0), help="Another seed, another plant.")
 @option(
     "--out",
     default="streamkpca-demo",
@@ -170,7 +180,7 @@ def fit() -> None:
     default=10,
     show_default=True,
     metavar="N",
-    type=click.IntRange(min=0),
+    type=WholeNumber(0),
     section=RESULTS,
     help="Events and most novel rows to show.",
 )
@@ -275,14 +285,13 @@ def merge() -> None:
 @option("--double", is_flag=True, section=RESULTS, help="Write numbers in double precision.  [default: single]")
 @option(
     "--name",
-    default="streamkpca",
-    show_default=True,
+    metavar="PREFIX",
     section=RESULTS,
-    help="C: prefix of the functions' names.",
+    help="C: prefix of the functions' names.  [default: streamkpca]",
 )
 @option(
     "--quantile",
-    type=float,
+    type=Share(with_one=False),
     section=RESULTS,
     help="C: add NAME_is_novel, true for rows more novel than this share of rows like those learned.",
 )

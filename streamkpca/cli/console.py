@@ -1,15 +1,18 @@
 """Standard output and standard error of the command: tables, JSON, progress, and errors of one line."""
 
 import errno
+import io
 import json
 import math
 import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
@@ -18,6 +21,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from streamkpca.cli.wording import Worded, in_options
 
 WRONG_USE = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -29,7 +34,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 Report = Callable[[int, int, int], None]
 
 
-class BadInput(click.ClickException):
+class BadInput(click.ClickException, Worded):
     """An error in what the user gave; its message names the place and the remedy."""
 
     exit_code = WRONG_USE
@@ -37,7 +42,10 @@ class BadInput(click.ClickException):
 
 @contextmanager
 def one_line(path: str = "") -> Iterator[None]:
-    """Turn a ValueError, a missing library and the system's errors, which may lack the `path`, into `BadInput`."""
+    """Turn a ValueError, a missing library and the system's errors, which may lack the `path`, into `BadInput`.
+
+    What the library says of its parameters is said of options.
+    """
     try:
         yield
     except OSError as error:
@@ -45,43 +53,82 @@ def one_line(path: str = "") -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and error.filename is None:
             raise
         raise BadInput(_refusal(error, path)) from None
-    except (ImportError, ValueError) as error:
+    except (ImportError, Worded) as error:
         raise BadInput(str(error)) from None
+    except ValueError as error:
+        raise BadInput(in_options(str(error))) from None
+
+
+@contextmanager
+def placed(where: str, reword: Callable[[str], str] = lambda text: text) -> Iterator[None]:
+    """Begin what the library says of a file with its name, after rewording it."""
+    try:
+        yield
+    except Worded:
+        raise
+    except ValueError as error:
+        raise Worded(f"{where}: {reword(in_options(str(error)))}") from None
 
 
 class Ordered(click.Group):
-    """A group that lists its commands in the order in which they were added."""
+    """A group that lists its commands in the order in which they were added, and suggests one for a mistyped name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands' names."""
         del ctx
         return list(self.commands)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named; of one that there is not, say which was meant."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and name[:1] != "-":
+            similar = get_close_matches(name, self.commands, 1, 0.5)
+            meant = f"Did you mean {similar[0]!r}?" if similar else f"There are: {', '.join(self.commands)}."
+            ctx.fail(f"No such command {name[:60]!r}. {meant}")
+        return super().resolve_command(ctx, args)
+
 
 class OneLineErrors(Ordered):
     """A group of commands whose every failure is one line on standard error and an exit code.
 
-    0 done, 2 wrong use or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 the reader of standard output has left.
+    0 done, 2 wrong use or bad input, 129 the terminal was closed, 130 stopped by Ctrl-C, 143 by SIGTERM, 141 the reader
+    of standard output has left.
     """
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run the command and exit."""
         extra["standalone_mode"] = False
+        # Names in files, and file names themselves, may hold letters that the terminal's encoding lacks.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message(), err=True)
+            _say(error.format_message())
+            code = WRONG_USE
+        except click.NoSuchOption as error:
+            say(_unknown_option(error))
             code = WRONG_USE
         except click.ClickException as error:
             remedy = "" if isinstance(error, BadInput) else " Try --help."
-            click.echo(f"streamkpca: {_printable(' '.join(error.format_message().split()))}{remedy}", err=True)
+            say(f"{error.format_message()}{remedy}")
             code = WRONG_USE
         except (click.Abort, KeyboardInterrupt):
-            click.echo("streamkpca: interrupted", err=True)
+            say("interrupted")
             code = INTERRUPTED
         except OSError as error:
             _forget_output()
-            click.echo(f"streamkpca: {_refusal(error, 'standard output')}", err=True)
+            say(_refusal(error, "standard output"))
+            code = WRONG_USE
+        except MemoryError:
+            say("there is not enough memory for this; ask for fewer --max-atoms, or for fewer --chunk-rows at a time")
+            code = WRONG_USE
+        except Exception as error:
+            # Any file and any option should have been refused before, and in better words.
+            say(_own_error(error))
             code = WRONG_USE
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -140,15 +187,20 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False, lines: b
         if lines and not has_bar and not quiet and now - last_line >= _SECONDS_BETWEEN_LINES:
             last_line = now
             share = [] if total is None else [f"{position / total:.0%}"]
-            click.echo(f"streamkpca: {what}: {', '.join(share + facts)}", err=True)
+            say(f"{what}: {', '.join(share + facts)}")
 
     with bar:
         yield report
 
 
+def say(message: str) -> None:
+    """Print one line about the work on standard error."""
+    _say(f"streamkpca: {_printable(' '.join(message.split()))}")
+
+
 def print_warning(message: str) -> None:
     """Print a warning as one line on standard error."""
-    click.echo(f"streamkpca: warning: {_printable(' '.join(message.split()))}", err=True)
+    say(f"warning: {message}")
 
 
 def print_json(found: dict[str, Any]) -> None:
@@ -196,9 +248,54 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _say(text: str) -> None:
+    # Where nothing can be said, the work and the exit code still count.
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """Say which option was meant, or which commands have the one that was given."""
+    name, context = error.option_name, error.ctx
+    if context is None:
+        return f"No such option {name!r}. Try --help."
+
+    def options(command: click.Command) -> list[str]:
+        made = command.get_params(context)
+        return [option for one in made for option in (*one.opts, *one.secondary_opts) if option[:2] == "--"]
+
+    def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+        for inner, command in group.commands.items():
+            yield f"{path}{inner}", command
+            if isinstance(command, click.Group):
+                yield from commands(command, f"{path}{inner} ")
+
+    root = context.find_root().command
+    having = [path for path, one in commands(root) if name in options(one)] if isinstance(root, click.Group) else []
+    similar = get_close_matches(name, options(context.command), 1)
+    if having:
+        meant = f"These commands have it: {', '.join(having)}. "
+    else:
+        meant = f"Did you mean {similar[0]}? " if similar else ""
+    return f"No such option {name[:60]!r}. {meant}Try --help."
+
+
+def _own_error(error: Exception) -> str:
+    """Say what is wrong with the command itself; with STREAMKPCA_TRACEBACK, show where."""
+    if os.environ.get("STREAMKPCA_TRACEBACK"):
+        traceback.print_exception(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"stopped by a mistake of its own ({type(error).__name__} in {os.path.basename(last.filename)}, line "
+        f"{last.lineno}: {str(error)[:200]}); please report it together with the command line and the file"
+    )
+
+
 def _forget_output() -> None:
     """Redirect standard output to nowhere: otherwise Python complains at exit about what it cannot write."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # There is none if it was closed, and none of the system's in tests.
+    with suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _printable(text: str) -> str:
@@ -221,6 +318,6 @@ def _warning_printer() -> Callable[..., None]:
         del where, more
         if str(message) not in printed:
             printed.add(str(message))
-            print_warning(str(message))
+            print_warning(in_options(str(message)))
 
     return show

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.watch import written_shares
+from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.base import InUnits
 
@@ -19,6 +20,8 @@ _MOST_CHANGES = 5
 # As the units "auto" decide: with variances v of d columns, (sum v)^2 / sum v^2 - 1 < .13 (d - 1).
 _FEW_COUNT = 0.13
 _NEARLY_ALL = 0.9
+# Variances below this share of the largest are rounding.
+_ROUNDING = 1e-12
 
 
 class Spread:
@@ -84,6 +87,28 @@ def column_hints(spread: Spread, kernel: Kernel, names: list[str], source: str) 
         what = "makes" if n == 1 else "make"
         hints.append(f"{source}: {n} of {len(names)} columns {what} up {share:.0%} of all distances; try --units range")
     return hints
+
+
+def component_hints(model: StreamingKernelPCA) -> list[str]:
+    """Say why a model has no components, or fewer than were asked for."""
+    n, n_rows = n_components(model), model.n_samples_seen_
+    if n_rows == 1:
+        return ["only 1 row was learned, too few for any component; learn more rows"]
+    if not n:
+        return [f"the {n_rows:,} rows that were learned do not vary, so there are no components"]
+    wanted = model.n_components
+    if isinstance(wanted, int) and n < wanted and n_rows <= wanted:
+        return [
+            f"only {n_rows:,} rows were learned, too few for {wanted} components; learn more rows, or ask for fewer "
+            "(--components)"
+        ]
+    return []
+
+
+def n_components(model: StreamingKernelPCA) -> int:
+    """Count the components along which the learned rows vary, beyond rounding."""
+    variances = np.asarray(model.eigenvalues_)
+    return int(np.count_nonzero(variances > _ROUNDING * variances.max(initial=0.0)))
 
 
 def counts_as_given(kernel: Kernel) -> bool:

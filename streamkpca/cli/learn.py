@@ -9,14 +9,14 @@ import click
 
 from streamkpca._core.files import check_target
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
-from streamkpca.cli.hints import Spread, column_hints
+from streamkpca.cli.hints import Spread, column_hints, component_hints
 from streamkpca.cli.models import (
     Autosave,
+    ModelFile,
     check_columns,
     check_writable,
     learned_columns,
     n_learned,
-    read_model,
     saved_beside,
 )
 from streamkpca.cli.options import MODEL_PARAMETERS, SaveInterval, given_options
@@ -99,7 +99,7 @@ def fit(
 ) -> None:
     """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input)."""
     form = results_form(save, form, as_json=as_json)
-    learner, signals = _learner(model, resume, files, options), SignalGuard()
+    (learner, file), signals = _learner(model, resume, files, options), SignalGuard()
     learned = learned_columns(learner) if n_learned(learner) else None
     tables = open_tables(files, reading_options(options) | {"follow": follow}, learned=learned)
     replay = not follow and all(table.rereadable for table in tables)
@@ -113,7 +113,7 @@ def fit(
         interval = SaveInterval(seconds=_FOLLOW_SECONDS)
     # What a monitor knew does not agree with the model any more.
     learner.extra_ = saved_beside(learner.extra_)
-    autosave, projected, before = Autosave(model, interval, learner.extra_), True, n_learned(learner)
+    autosave, projected, before = Autosave(model, interval, learner.extra_, file), True, n_learned(learner)
     if not from_start:
         _seek_ends(tables, autosave, follow=follow)
     writer: ResultWriter | None = None
@@ -137,7 +137,8 @@ def fit(
             projected = project(learner, tables, chunk_rows, signals, writer=writer)
     tell_skipped(tables)
     if n_learned(learner):
-        for hint in column_hints(spread, learner.kernel_, list(tables[0].columns.feature_names), files[0]):
+        hints = column_hints(spread, learner.kernel_, list(tables[0].columns.feature_names), files[0])
+        for hint in hints + component_hints(learner):
             print_warning(hint)
     has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
     if as_json and not quiet:
@@ -168,15 +169,18 @@ def _seek_ends(tables: Sequence[Table], autosave: Autosave, *, follow: bool) -> 
             print_warning(f"{error}; learning it from its beginning")
 
 
-def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]) -> StreamingKernelPCA:
-    """Make a model, or read the saved one to continue."""
+def _learner(
+    path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]
+) -> tuple[StreamingKernelPCA, ModelFile | None]:
+    """Make a model, or read the saved one to continue; also return its file."""
     if resume and path is None:
         raise BadInput("fit: --resume continues a saved model; name it with --model FILE")
     if path is None:
-        return make_model(options)
+        return make_model(options), None
     check_writable(path, files)
+    file = ModelFile(path)
     if not (resume and Path(path).exists()):
-        return make_model(options)
+        return make_model(options), file
     if not Path(path).is_file():
         raise BadInput(f"{path}: is no regular file, so no model can be read from it; leave --resume out")
     named = given_options({"units", *MODEL_PARAMETERS})
@@ -185,4 +189,4 @@ def _learner(path: str | None, resume: bool, files: Sequence[str], options: dict
             f"fit: the model in {path} keeps the parameters that it began with; leave out {', '.join(named)}, or "
             "start a new model without --resume"
         )
-    return read_model(path)
+    return file.read(), file

@@ -28,8 +28,8 @@ Each command has its own --help, with examples, and --json for machines.
 
 Environment: NUMBA_CACHE_DIR, the folder of compiled loops; OPENBLAS_NUM_THREADS, the number of threads; NO_COLOR.
 
-Exit codes: 0 done; 2 usage error or bad input (one line says what is wrong); 130 stopped by Ctrl-C, 143 by SIGTERM; 141
-the reader of standard output closed the pipe.
+Exit codes: 0 done; 2 usage error or bad input (one line says what is wrong); 130 stopped by Ctrl-C, 143 by SIGTERM, 129
+by SIGHUP; 141 the reader of standard output closed the pipe.
 """
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json
-from streamkpca.cli.models import check_writable, export_model, merge_models, read_fitted, read_model
+from streamkpca.cli.models import DEFAULT_NAME, check_writable, export_model, merge_models, read_fitted, read_model
 from streamkpca.cli.reports import model_facts, parameter_facts, show_model
 from streamkpca.estimators.warmup import cache_folder, warmup
 
@@ -38,10 +38,10 @@ def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
         click.echo(f"Model: {out}")
 
 
-def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:
+def export(model: str, out: str, double: bool, name: str | None, quantile: float | None, as_json: bool) -> None:
     """Write a saved MODEL as a graph for ONNX runtimes, or as a C99 file without heap for microcontrollers."""
     check_writable(out, [model], what="the export")
-    n_bytes = export_model(read_fitted(model), out, double=double, name=name, quantile=quantile)
+    n_bytes = export_model(read_fitted(model), out, double=double, name=name or DEFAULT_NAME, quantile=quantile)
     if as_json:
         print_json({"written": out, "bytes": n_bytes})
     else:

@@ -2,17 +2,29 @@
 
 import json
 import os
+import re
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from streamkpca._core.files import SHARED, check_target, remove_leftovers, write_durably
 from streamkpca.cli.console import BadInput, one_line, print_warning
-from streamkpca.cli.options import SaveInterval
+from streamkpca.cli.options import SaveInterval, given_options, shown
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
 from streamkpca.cli.tables import Chunk, Table
+from streamkpca.cli.tables.columns import list_names
+from streamkpca.cli.tables.signatures import contents_of, contents_of_zip
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+from streamkpca.stream.checkpoint.archive import HEADER
+
+_HEAD_BYTES = 512
+_CONTROLS = set(range(32)) - set(b"\t\n\r\f")
+_LONGEST_LOCK = 30.0
+# Functions in exported C files begin with it.
+DEFAULT_NAME: Final = "streamkpca"
 
 
 def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
@@ -41,8 +53,42 @@ def read_model(path: str) -> StreamingKernelPCA:
         with one_line(path):
             return StreamingKernelPCA.load(path)
     except BadInput as error:
-        # The user of a command has not called load.
-        raise BadInput(error.message.removeprefix("load: ")) from None
+        # The user of a command has not called load, and may have named another kind of file.
+        reason = error.message.removeprefix("load: ").removeprefix(f"{path}: ")
+        what = _what_else(path)
+        if what is None:
+            raise BadInput(f"{path}: {reason}") from None
+        raise BadInput(
+            f"{path}: expected a model saved by streamkpca but {what}; learn one with streamkpca fit FILE --model MODEL"
+        ) from None
+
+
+def _what_else(path: str) -> str | None:
+    """Tell what a file is that is no model; None if it is a damaged one, or cannot be read at all."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return None
+    if not head:
+        return "the file is empty"
+    if found := contents_of(head):
+        return f"this is {found.what}"
+    if head.startswith((b"PAR1", b"ARROW1", b"\x93NUMPY")):
+        return "this is a table of rows"
+    if not head.startswith(b"PK"):
+        is_text = not set(head) & _CONTROLS
+        return "this is text" if is_text else "its beginning is not that of one"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except Exception:
+        return None
+    if HEADER in names:
+        return None
+    if found := contents_of_zip(names):
+        return f"this is {found.what}"
+    return f"this is an npz file of arrays ({list_names([name.removesuffix('.npy') for name in names])})"
 
 
 def read_fitted(path: str) -> StreamingKernelPCA:
@@ -53,39 +99,105 @@ def read_fitted(path: str) -> StreamingKernelPCA:
     return model
 
 
+# Device, inode, time of the last change, and size.
+_State = tuple[int, int, int, int]
+
+
+class ModelFile:
+    """The file of a model, which is not replaced if another process has saved a model there meanwhile.
+
+    What this process knows is the file as it was when the object was made, or last read or written through it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._known = self._state()
+
+    def read(self) -> StreamingKernelPCA:
+        """Read the model."""
+        # Looked up before the file is read: one that replaces it meanwhile is another.
+        self._known = self._state()
+        return read_model(self.path)
+
+    def newer(self) -> bool:
+        """Tell whether another process has replaced the file since it was known, and know it from now on."""
+        found = self._state()
+        if found is None or found == self._known:
+            return False
+        self._known = found
+        return True
+
+    def replace(self, write: Callable[[str], object]) -> None:
+        """Let `write` replace the file, unless another process has; then write a new one beside it, and say so."""
+        target = Path(os.path.realpath(self.path))
+        with only_writer(target.parent):
+            if (found := self._state()) is None or found == self._known:
+                with one_line(self.path):
+                    write(self.path)
+                self._known = self._state()
+                return
+        kept = target.with_name(f"{target.stem}-{os.getpid()}{target.suffix}")
+        with one_line(str(kept)):
+            write(str(kept))
+        raise BadInput(
+            f"{self.path}: another process has saved a model there since this one began; to lose neither, this one's "
+            f"model was saved as {kept}; let one process at a time learn into a file"
+        )
+
+    def _state(self) -> _State | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Let one process at a time replace models in a folder, where the system can lock folders."""
+    descriptor = None
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        deadline = time.monotonic() + _LONGEST_LOCK
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # A stopped process must not stop all others for ever.
+                time.sleep(0.02)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 class WatchedModel:
     """A saved model that is read again whenever a process that learns replaces its file."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        # Looked up before the file is read: a file that replaces it meanwhile is read again rather than never.
-        self._seen = self._file_state()
+        self.file = ModelFile(path)
         self.model = read_fitted(path)
 
     def newer(self) -> StreamingKernelPCA | None:
         """Return the model if its file was replaced; warn and return None if it is of no use."""
-        seen = self._file_state()
-        if seen is None or seen == self._seen:
+        if not self.file.newer():
             return None
-        self._seen = seen
+        path = self.file.path
         try:
-            model = read_fitted(self._path)
+            model = read_fitted(path)
         except BadInput as error:
             print_warning(f"{error.message}; keeping the model as it was")
             return None
         before, after = ((one.n_features_in_, learned_columns(one)) for one in (self.model, model))
         if before != after:
-            print_warning(f"{self._path}: has other columns now; keeping the model as it was")
+            print_warning(f"{path}: has other columns now; keeping the model as it was")
             return None
         self.model = model
         return model
-
-    def _file_state(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
 
 
 def check_writable(path: str, inputs: Sequence[str], *, what: str = "the model") -> None:
@@ -157,17 +269,29 @@ def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: st
     from streamkpca.export import to_c, to_onnx
 
     suffix = Path(path).suffix.lower()
+    if suffix == ".c":
+        _check_c_name(name)
+    elif suffix != ".onnx":
+        raise BadInput(f"{path}: expected a name that ends in .onnx or .c")
+    elif given := given_options({"name", "quantile"}):
+        raise BadInput(f"{path}: {' and '.join(given)} concern C files only; leave them out, or export to a .c file")
     with one_line(path):
         if suffix == ".onnx":
             graph = to_onnx(model, dtype="float64" if double else "float32")
             contents = graph.SerializeToString(deterministic=True)
-        elif suffix == ".c":
+        else:
             threshold = None if quantile is None else model.novelty_threshold(quantile)
             contents = to_c(model, name=name, dtype="double" if double else "float", threshold=threshold).encode()
-        else:
-            raise BadInput(f"{path}: expected a name that ends in .onnx or .c")
         write_durably(path, lambda file: file.write(contents), mode=SHARED)
     return len(contents)
+
+
+def _check_c_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9]){0,30}", name):
+        raise BadInput(
+            f"--name {shown(name)}: expected the beginning of names in C, such as pump: up to 31 ASCII letters, digits "
+            "and single underscores, with a letter first and no underscore last"
+        )
 
 
 # Key of the command's own notes in a model's `extra_`.
@@ -180,10 +304,13 @@ class Autosave:
     """A model's file while the model learns: when to write it, and what to note beside it.
 
     The next whole file replaces the last one at once, so readers always find a model. A `path` of
-    None saves nothing. `before` is the `extra_` of a model that continues; it is kept, and must be a dictionary.
+    None saves nothing. `before` is the `extra_` of a model that continues; it is kept, and must be a dictionary. `file`
+    is the one that it was read from.
     """
 
-    def __init__(self, path: str | None, interval: SaveInterval, before: Any = None) -> None:
+    def __init__(
+        self, path: str | None, interval: SaveInterval, before: Any = None, file: ModelFile | None = None
+    ) -> None:
         if not isinstance(before, dict | None):
             raise BadInput(
                 f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes can be "
@@ -191,6 +318,7 @@ class Autosave:
             )
         self.path = path
         self.interval = interval
+        self._file = file or (None if path is None else ModelFile(path))
         self._extra: dict[str, Any] = dict(before or {})
         self._notes: dict[str, Any] = dict(own_notes(before))
         self._saved_rows, self._saved_at = 0, time.monotonic()
@@ -217,9 +345,8 @@ class Autosave:
         """Save the model in place of its last file, which stays if writing fails, with the notes in its `extra_`."""
         self._forget_old_offsets()
         model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
-        if self.path is not None:
-            with one_line(self.path):
-                model.save(self.path, model.extra_)
+        if self._file is not None:
+            self._file.replace(lambda path: model.save(path, model.extra_))
         self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
 
     def _forget_old_offsets(self) -> None:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from streamkpca.cli.console import one_line
+from streamkpca.cli.console import one_line, say
 from streamkpca.cli.results import FORMATS
+from streamkpca.cli.wording import option_of
 from streamkpca.stream.parameters import PARAMETERS, Parameter
 
 Decorated = Callable[..., Any]
@@ -23,16 +24,51 @@ INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER = (
     "Input", "Model", "Learning", "Alarms", "Picture", "Results", "Other",
 )  # fmt: skip
 
-# What a monitor keeps for ever, by the names of its arguments.
-MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
-
+_SHOWN_LETTERS = 60
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER)
 _EXIT_CODES = (
     ("0", "Done."),
     ("2", "Wrong use or bad input: one line on standard error tells where, what, and what to do."),
-    ("130, 143", "Stopped by Ctrl-C or SIGTERM at the end of a chunk; a second one stops at once."),
+    ("130, 143, 129", "Stopped by Ctrl-C, SIGTERM or SIGHUP at the end of a chunk; a second one stops at once."),
     ("141", "The reader of standard output closed the pipe."),
 )
+
+
+class WholeNumber(click.IntRange):
+    """A whole number of at least `least`, and small enough for an array."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(min=least, max=2**31 - 1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected a whole number from {self.min} to {self.max:,} but got {shown(value)}.", param, ctx)
+
+
+class Share(click.FloatRange):
+    """A number above 0, and below 1 or at most 1."""
+
+    def __init__(self, *, with_one: bool) -> None:
+        super().__init__(0.0, 1.0, min_open=True, max_open=not with_one)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the number, which may be no NaN."""
+        try:
+            number = super().convert(value, param, ctx)
+            if number == number:
+                return number
+        except click.BadParameter:
+            pass
+        most = "at most" if not self.max_open else "below"
+        self.fail(f"expected a number above 0 and {most} 1 but got {shown(value)}.", param, ctx)
+
+
+def shown(value: Any) -> str:
+    """Quote what the user has given, or the beginning of it."""
+    return repr(value) if len(str(value)) <= _SHOWN_LETTERS else f"{str(value)[:_SHOWN_LETTERS]!r}..."
 
 
 # The first is the default.
@@ -103,7 +139,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> None:
         """Do the work with the options given."""
         if self.opening:
-            click.echo(f"streamkpca: {self.opening.format(**ctx.params)}", err=True)
+            say(self.opening.format(**ctx.params))
         self.function(**ctx.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -178,7 +214,7 @@ def _reader(parameter: Parameter) -> Callable[..., Any]:
                 number = kind(text)
                 break
         else:
-            raise click.BadParameter(f"expected {expected} but got {text!r}.", context, option)
+            raise click.BadParameter(f"expected {expected} but got {shown(text)}.", context, option)
         with one_line():
             return parameter.checked(number, where=str(context.info_name))
 
@@ -191,7 +227,7 @@ def _written_words(parameter: Parameter) -> list[str]:
 
 def _parameter_option(parameter: Parameter) -> Callable[[Decorated], Decorated]:
     """Make the option of a model's parameter from its line in the table."""
-    name = "components" if parameter.name == "n_components" else parameter.name.replace("_", "-")
+    name = option_of(parameter.name).removeprefix("--")
     make = partial(option, section=LEARNING, show_default=True, help=parameter.help)
     if isinstance(parameter.default, bool):
         return make(f"--{name}/--no-{name}", parameter.name, default=parameter.default)
@@ -225,7 +261,7 @@ model_options = grouped(
 monitor_options = grouped(
     option(
         "--quantile",
-        type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+        type=Share(with_one=False),
         metavar="SHARE",
         default=0.99,
         show_default=True,
@@ -234,7 +270,7 @@ monitor_options = grouped(
     ),
     option(
         "--lags",
-        type=click.IntRange(min=1),
+        type=WholeNumber(1),
         metavar="N",
         default=1,
         show_default=True,
@@ -243,7 +279,7 @@ monitor_options = grouped(
     ),
     option(
         "--smoothing",
-        type=click.FloatRange(0.0, 1.0, min_open=True),
+        type=Share(with_one=True),
         metavar="SHARE",
         section=ALARMS,
         help="Weight of the newest score in the running mean that raises alarms; for rows in time order, where 0.3 is "
@@ -259,7 +295,7 @@ monitor_options = grouped(
     ),
     option(
         "--accept-after",
-        type=click.IntRange(min=32),
+        type=WholeNumber(32),
         metavar="ROWS",
         default=1000,
         show_default=True,
@@ -340,7 +376,7 @@ table_options = grouped(
         default=4096,
         show_default=True,
         metavar="ROWS",
-        type=click.IntRange(min=1),
+        type=WholeNumber(1),
         section=INPUT,
         help="Most rows read at a time.",
     ),

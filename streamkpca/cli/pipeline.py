@@ -1,11 +1,13 @@
 """From options to results: opening tables, making the model, learning rows, projecting them."""
 
+import re
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from types import FrameType
 from typing import Any
 
@@ -13,23 +15,29 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.console import BadInput, one_line, print_warning, show_progress
+from streamkpca.cli.console import BadInput, one_line, placed, print_warning, show_progress
 from streamkpca.cli.hints import Spread
 from streamkpca.cli.models import Autosave, check_columns, learned_columns, n_learned
-from streamkpca.cli.options import MODEL_PARAMETERS, MONITOR_PARAMETERS, given_options
+from streamkpca.cli.options import MODEL_PARAMETERS, given_options, shown
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk, Table, check_same_columns, open_table, regroup
+from streamkpca.cli.tables.columns import short
 from streamkpca.cli.watch import Found, Watcher, stacked_after
+from streamkpca.cli.wording import MONITOR_PARAMETERS, in_options
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.registry import parse_kernel
+from streamkpca.kernels.registry import KERNELS, parse_kernel
 from streamkpca.monitoring import Monitor
 from streamkpca.stream.settings import StreamSettings
 
 Array = npt.NDArray[np.float64]
 
 STDIN = "-"
+# As the library speaks of rows that it was given, and of their columns.
+_ROW = re.compile(r"\brow (\d+)\b(?: of these)?")
+_FEATURE = re.compile(r"\bfeature (\d+)(?: of these rows)?")
+_TOLD = "streamkpca.notes that were printed"
 # Rows that a monitor scores one by one before it learns them, from which thresholds come.
 _MOST_WATCHED, _LEAST_WATCHED, _MOST_NUMBERS = 8192, 1024, 4_000_000
 _ROWS_AT_ONCE = 512
@@ -57,8 +65,14 @@ def open_tables(files: Sequence[str], reading: dict[str, Any], *, learned: Seque
     with one_line():
         for file in files:
             options = reading | {"array": None} if file == STDIN and len(files) > 1 else reading
-            tables.append(_open(file, options | {"learned": learned or ()}))
+            tables.append(_open(file, options | {"learned": learned or (), "tell": print_warning}))
             check_same_columns(tables[0], tables[-1])
+    told = click.get_current_context().meta.setdefault(_TOLD, set())
+    for note in dict.fromkeys(note for table in tables for note in table.notes):
+        # A file may be opened twice.
+        if note not in told:
+            told.add(note)
+            print_warning(note)
     return tables
 
 
@@ -133,11 +147,25 @@ def make_model(options: dict[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe, with all parameters checked."""
     parameters = {name: options[name] for name in MODEL_PARAMETERS}
     with one_line():
-        kernel = _in_units(parse_kernel(options["kernel"]), options["units"])
+        kernel = _in_units(_kernel(options["kernel"]), options["units"])
         model = StreamingKernelPCA(**parameters | {"kernel": kernel})
         # All are checked before a file is opened, not by the first rows.
         StreamSettings.checked(**model.get_params(deep=False), where=str(click.get_current_context().info_name))
     return model
+
+
+def _kernel(text: str) -> Kernel:
+    """Read the kernel that an option names or describes."""
+    name = text.strip()
+    kinds = sorted({*KERNELS, *(kind.__name__ for kind in KERNELS.values())})
+    if name.isidentifier() and name not in kinds:
+        similar = get_close_matches(name, kinds, 1) or [one for one in kinds if one.lower() == name.lower()]
+        meant = f"did you mean {similar[0]}? " if similar else ""
+        raise BadInput(f"--kernel: there is no kernel {shown(name)}; {meant}there are {', '.join(sorted(KERNELS))}")
+    try:
+        return parse_kernel(text)
+    except ValueError as error:
+        raise BadInput(f"--kernel: {in_options(str(error))}") from None
 
 
 def _in_units(kernel: Kernel, units: str) -> Kernel:
@@ -164,7 +192,7 @@ def monitor_of(model: StreamingKernelPCA, path: str, options: Mapping[str, Any])
         return make_monitor(model, options)
     if named := given_options(MONITOR_PARAMETERS):
         raise BadInput(f"{path} was saved with thresholds and events of its own; leave out {', '.join(named)}")
-    with one_line():
+    with one_line(), placed(path):
         return Monitor.from_bytes(model.to_bytes(model.extra_))
 
 
@@ -228,7 +256,8 @@ def learn(
         with _saving(model, autosave, signals), bar as report:
             for table, chunk in _all_chunks(tables, n_rows, exact=exact):
                 with signals.deferred():
-                    model.partial_fit(chunk.rows)
+                    with _placed(table, chunk):
+                        model.partial_fit(chunk.rows)
                     if spread is not None:
                         spread.add(chunk.rows)
                     if writer is not None:
@@ -269,10 +298,11 @@ def project(
     done = 0
     try:
         with show_progress("projecting", _total_of(tables), quiet=quiet or _is_shown(writer)) as report:
-            for _, chunk in _all_chunks(tables, n_rows):
+            for table, chunk in _all_chunks(tables, n_rows):
                 with signals.deferred():
                     model = (newer and newer()) or model
-                    novelty = model.novelty(chunk.rows)
+                    with _placed(table, chunk):
+                        novelty = model.novelty(chunk.rows)
                     if writer is not None:
                         writer.write(novelty, model.transform(chunk.rows), times=chunk.times, labels=chunk.labels)
                     for take in callbacks:
@@ -303,11 +333,11 @@ def learn_as_normal(
                 # Scoring row by row takes ten times as long, and older scores hardly count.
                 if _ROWS_AT_ONCE * len(last) > n_watched:
                     stacked, before = stacked_after(monitor, before, last.popleft())
-                    with signals.deferred():
+                    with signals.deferred(), _placed(table, chunk):
                         model.partial_fit(stacked)
                 report(chunk.position, spread.n_rows, getattr(model, "n_atoms_", 0))
             for rows in last:
-                with signals.deferred():
+                with signals.deferred(), placed(table.source):
                     _learn_watched(monitor, rows, is_short=spread.n_rows < _SHORT)
     except KeyboardInterrupt:
         finished = False
@@ -346,11 +376,12 @@ def watch(
     """
     try:
         with show_progress("scoring", _total_of(tables), quiet=quiet or _is_shown(writer)) as report:
-            for _, chunk in _all_chunks(tables, n_rows):
+            for table, chunk in _all_chunks(tables, n_rows):
                 with signals.deferred():
                     if before is not None:
                         before()
-                    found = watcher.take(chunk)
+                    with _placed(table, chunk):
+                        found = watcher.take(chunk)
                     if writer is not None:
                         _write_found(watcher, chunk, found, writer)
                     for take in callbacks:
@@ -383,6 +414,26 @@ def _saving(model: StreamingKernelPCA, autosave: Autosave | None, signals: Signa
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _placed(table: Table, chunk: Chunk) -> Iterator[None]:
+    """Name the file, the line and the column in what the library says of the rows of a chunk."""
+
+    def row(found: re.Match[str]) -> str:
+        counted = {} if chunk.offsets is None else chunk.offsets.counted
+        i = int(found[1])
+        if i >= len(chunk.rows):
+            return found[0]
+        # Offsets are those after a row.
+        return f"line {counted['line'][i] - 1:,}" if "line" in counted else f"row {i} of the last {len(chunk.rows):,}"
+
+    def column(found: re.Match[str]) -> str:
+        names = table.columns.feature_names
+        return f"column {short(names[int(found[1]) % len(names)])!r}"
+
+    with placed(table.source, lambda text: _FEATURE.sub(column, _ROW.sub(row, text))):
+        yield
 
 
 def _is_shown(writer: ResultWriter | None) -> bool:

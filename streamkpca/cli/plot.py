@@ -137,6 +137,8 @@ def contours(
     learner = _read_model(model, save, file)
     names = learned_columns(learner) or [f"feature {i}" for i in range(learner.n_features_in_)]
     i, j = (column_position(names, name, path=model) for name in over)
+    if i == j:
+        raise BadInput(f"--over {','.join(over)}: these are one column; choose two")
     if component is not None:
         _check_component(learner, model, component)
     rows = _collect(learner, model, file, options | {"labels": None}, Collected(learner, keep_rows=True))
@@ -197,6 +199,11 @@ def atoms(
 ) -> None:
     """Draw the atoms, the rows that a model keeps: as lines over the columns, or as images."""
     learner = _read_model(model, save)
+    if shape and shape[0] * shape[1] != learner.n_features_in_:
+        raise BadInput(
+            f"--shape {shape[0]}x{shape[1]}: expected rows of {shape[0] * shape[1]} columns but {model} has learned "
+            f"{learner.n_features_in_}; leave --shape out, or give another"
+        )
     figure, axes = make_axes(size)
     names = None if shape else learned_columns(learner)
     with one_line():

@@ -13,12 +13,14 @@ from streamkpca.cli.options import (
     PICTURE,
     RESULTS,
     Decorated,
+    WholeNumber,
     command,
     grouped,
     json_option,
     model_option,
     monitor_options,
     option,
+    shown,
     table_options,
 )
 
@@ -38,7 +40,7 @@ def _pair_of(
             if least is not None and not (least <= first <= most and least <= second <= most):
                 raise ValueError(value)
         except ValueError:
-            raise click.BadParameter(f"{value!r} is not {what}.", context, parameter) from None
+            raise click.BadParameter(f"{shown(value)} is not {what}.", context, parameter) from None
         return first, second
 
     return read
@@ -124,7 +126,7 @@ def spectrum() -> None:
     default=40,
     show_default=True,
     metavar="N",
-    type=click.IntRange(min=1),
+    type=WholeNumber(1),
     section=PICTURE,
     help="Most atoms to draw; those of largest weight come first.",
 )
@@ -229,7 +231,7 @@ def projections() -> None:
 )
 @option(
     "--component",
-    type=click.IntRange(min=0),
+    type=WholeNumber(0),
     metavar="N",
     section=PICTURE,
     help="Draw this component.  [default: the reconstruction error]",

@@ -1,5 +1,6 @@
 """The work of the commands that apply a model to rows: score, transform."""
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -10,6 +11,7 @@ from streamkpca.cli.console import BadInput, one_line, print_json, print_warning
 from streamkpca.cli.hints import Spread, change_hint, column_hints, score_hints
 from streamkpca.cli.models import (
     NOTES,
+    ModelFile,
     WatchedModel,
     check_columns,
     check_writable,
@@ -64,8 +66,10 @@ def score(
         raise BadInput("score: give either --train FILE to learn first, or --model FILE learned before (see --help)")
     form, signals = results_form(save, form, as_json=as_json), SignalGuard()
     reading, watched = reading_options(options) | {"follow": follow}, None
+    saved: ModelFile | None = None
     if save_model is not None:
         check_writable(save_model, [file, *([train] if train else [])])
+        saved = ModelFile(save_model)
     if train is not None:
         target, source = open_pair(file, train, labels, train_array, reading)
         monitor, n_before = make_monitor(make_model(options), options), 0
@@ -76,6 +80,8 @@ def score(
                 f"score: {model} has its parameters already; leave out {', '.join(named)}, or learn with --train"
             )
         watched = WatchedModel(str(model))
+        if save_model is not None and os.path.realpath(save_model) == os.path.realpath(str(model)):
+            saved = watched.file
         monitor = monitor_of(watched.model, str(model), options)
         target = open_for(watched.model, str(model), file, reading | {"labels": labels}, lags=monitor.lags)
         n_before = n_learned(watched.model)
@@ -108,9 +114,8 @@ def score(
                 quiet=shows_alarms,
             )
             monitor = scores.watcher.monitor
-            if save_model is not None:
-                with one_line(save_model):
-                    monitor.save(save_model, _notes(monitor, target))
+            if saved is not None:
+                saved.replace(lambda path: monitor.save(path, _notes(monitor, target)))
     learner = monitor.model
     tell_skipped([target])
     if n_learned(learner) and train is not None:
@@ -126,8 +131,8 @@ def score(
     if not (writer and writer.is_output):
         if as_json:
             answer = {"scores": scores.facts() | skipped_facts([target]) if scores else None}
-            saved = {} if save_model is None else {"saved_model": save_model}
-            print_json(answer | {"model": model_facts(learner) if n_learned(learner) else None} | saved)
+            where = {} if save_model is None else {"saved_model": save_model}
+            print_json(answer | {"model": model_facts(learner) if n_learned(learner) else None} | where)
         else:
             if scores and scores.n_rows:
                 scores.show(file)

@@ -1,20 +1,21 @@
 """What the commands report: what a model has learned, how novel rows are, and how well novelty finds anomalies."""
 
 import json
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.console import print_facts, print_table
+from streamkpca.cli.hints import n_components
 from streamkpca.cli.models import NOTES, learned_columns, n_lags, n_passed, own_notes, saved_beside
-from streamkpca.cli.options import MONITOR_PARAMETERS
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.watch import Found, Watcher, written_shares
+from streamkpca.cli.wording import MONITOR_PARAMETERS
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.base import InUnits
+from streamkpca.kernels.views import UnitMatrix
 
 Array = npt.NDArray[np.float64]
 
@@ -262,7 +263,7 @@ def show_model(
             + (f", {facts['moved_atoms']} of them moved from their rows" if facts["moved_atoms"] else ""),
         ),
         ("active atoms", f"{facts['active_atoms']}"),
-        ("variance explained", f"{sum(shares):.1%} by {len(shares)} components"),
+        ("variance explained", _written_variance(shares, n_components(model))),
     ]
     if facts["monitor"] is not None:
         shown.append(("monitor", _written_parameters(facts["monitor"])))
@@ -285,9 +286,17 @@ def show_model(
     cells = [
         (f"{i}", f"{value:.4g}", f"{share:.2%}", f"{total:.2%}")
         for i, (value, share, total) in enumerate(zip(facts["eigenvalues"], shares, np.cumsum(shares), strict=True))
-        if not math.isclose(value, 0.0, abs_tol=1e-300)
+        if i < n_components(model)
     ]
-    print_table("Components", ("component", "variance", "explained", "cumulative"), cells)
+    if cells:
+        print_table("Components", ("component", "variance", "explained", "cumulative"), cells)
+
+
+def _written_variance(shares: list[float], n: int) -> str:
+    """Write the share of the variance that the components hold which there are."""
+    if not n:
+        return "none, as the rows do not vary"
+    return f"{sum(shares[:n]):.1%} by {n} component" + ("" if n == 1 else "s")
 
 
 def model_facts(model: StreamingKernelPCA) -> dict[str, Any]:
@@ -336,6 +345,8 @@ def _written_parameters(parameters: dict[str, Any]) -> str:
 
 def _written_kernel(kernel: Kernel) -> str:
     """Write a kernel in a line that people can read: thousands of units say less than a few."""
+    if isinstance(kernel, InUnits) and isinstance(kernel.units, UnitMatrix):
+        return f"{kernel.kernel!r}, columns made uncorrelated"
     if isinstance(kernel, InUnits) and isinstance(kernel.units, tuple):
         if set(kernel.units) == {1.0}:
             return f"{kernel.kernel!r}, columns as they are"

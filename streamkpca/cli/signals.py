@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: they stop a command at a moment when its model is whole."""
+"""Ctrl-C, SIGTERM and SIGHUP: they stop a command at a moment when its model is whole."""
 
 import signal
 from collections.abc import Iterator
@@ -8,18 +8,24 @@ from typing import NoReturn
 
 import click
 
-from streamkpca.cli.console import INTERRUPTED
+from streamkpca.cli.console import INTERRUPTED, say
 
 # The signals that stop a command, and Python's default handlers of them.
-_STOPS = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+_STOPS: list[tuple[signal.Signals, object]] = [
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+]
+if hasattr(signal, "SIGHUP"):
+    # The terminal was closed.
+    _STOPS.append((signal.SIGHUP, signal.SIG_DFL))
 
 
 class SignalGuard:
-    """A handler of Ctrl-C and SIGTERM that waits while a model changes, and stops at once while rows are awaited.
+    """A handler of Ctrl-C, SIGTERM and SIGHUP that waits while a model changes, and stops at once otherwise.
 
     A model half-way through a block cannot tell what it has learned. Inside `deferred` the first signal is remembered
     and raised at the end; a second one aborts at once, and results are lost. `exit_code` is that of the stopped
-    command: 130 after Ctrl-C, 143 after SIGTERM.
+    command: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
 
     def __init__(self) -> None:
@@ -34,7 +40,7 @@ class SignalGuard:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle Ctrl-C and SIGTERM inside, and restore the handlers from before at the end."""
+        """Handle these signals inside, and restore the handlers from before at the end."""
         replaced = []
         try:
             for signum, default in _STOPS:
@@ -70,5 +76,5 @@ class SignalGuard:
 
     def leave(self, how_far: str) -> NoReturn:
         """Tell on standard error how far the stopped command got, and exit with its code."""
-        click.echo(f"streamkpca: {how_far}", err=True)
+        say(how_far)
         click.get_current_context().exit(self.exit_code)

@@ -335,3 +335,14 @@ def check_energy(energy: Array) -> None:
             f"kernel: k(x, x) is {energy[row]:.3g} for row {row} of these, but the limit is {_LARGEST_ENERGY:g}; "
             "scale the features down, or choose a bounded kernel such as RBF"
         )
+
+
+def check_squared_lengths(squared_lengths: Array) -> None:
+    """Refuse rows of squared lengths (B,) so large that no rule can find the width or the units of a kernel."""
+    too_large = ~(squared_lengths <= _LARGEST_ENERGY)
+    if too_large.any():
+        row = int(np.flatnonzero(too_large)[0])
+        raise ValueError(
+            f"kernel: the squared length is {squared_lengths[row]:.3g} for row {row} of these, but the limit is "
+            f"{_LARGEST_ENERGY:g}; scale the features down, or give the kernel's parameters as numbers"
+        )

@@ -28,6 +28,8 @@ from streamkpca.export.rounding import Rounding, measure_rounding
 # How exact answers are unless atoms nearly depend on each other. The header never states less than this, which is 32
 # roundings of single precision: smaller measurements are luck.
 _TOLERANCE = 1e-12
+# Energies that are not explained, 1e-13 of k(x, x), are normal numbers still.
+_LEAST_LEVEL = 1e-290
 _SINGLE_TOLERANCE = 4e-6
 
 
@@ -104,6 +106,12 @@ def to_c(
     if threshold is not None:
         threshold = check_real("threshold", threshold, where=where, least=0.0)
     formula = formula_of(model, where=where, language="C")
+    level = float(np.abs(formula.kernel.diagonal(formula.rows)).max())
+    if level < _LEAST_LEVEL:
+        raise ValueError(
+            f"{where}: expected values k(x, x) of at least {_LEAST_LEVEL:g}, below which numbers lose their digits, but "
+            f"those of the atoms are at most {level:.3g}; multiply the kernel by a larger number, and learn anew"
+        )
     source = Source(name, dtype)
     kernel = write_kernel(source, formula)
     heads = [
@@ -335,8 +343,9 @@ def _rounded_up(value: float) -> float:
 
 
 def _comment_safe(names: list[str]) -> str:
-    r"""Spell names so that nothing ends the comment: ASCII, and \/ for the slash, as JSON allows."""
-    return json.dumps(names)[1:-1].replace("/", "\\/")
+    r"""Spell names in ASCII so that none begins or ends a comment, or is a trigraph: \/ for the slash, as JSON allows."""
+    text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps(names)[1:-1])
+    return text.replace("/", "\\/").replace("??", "?\\u003f")
 
 
 def _check_name(name: Any) -> None:

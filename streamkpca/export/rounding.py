@@ -88,10 +88,11 @@ def _error_of_novelty(formula: Formula, rows: Array, bases: list[Singles], error
 
 
 def _coordinates(formula: Formula, values: Singles) -> Singles:
-    """Solve for the coordinates (s, n) of rows with kernel values (n, m)."""
-    found: Singles = solve_triangular(
-        formula.factor.astype(np.float32), values[:, : formula.n_span].T, lower=True, check_finite=False
-    )
+    """Solve for the coordinates (s, n) of rows with kernel values (n, m); NaN if single precision has no factor."""
+    factor, known = formula.factor.astype(np.float32), values[:, : formula.n_span].T
+    if not factor.diagonal().all():
+        return np.full_like(known, np.nan)
+    found: Singles = solve_triangular(factor, known, lower=True, check_finite=False)
     return found
 
 

@@ -7,6 +7,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from itertools import islice
 from keyword import kwlist
@@ -70,9 +71,7 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
             raise ValueError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
         return KERNELS[value]()
     if isinstance(value, type) and issubclass(value, Kernel):
-        raise TypeError(
-            f"{where}: kernel must be a value, got the class {value.__name__}; make one: {value.__name__}()"
-        )
+        raise TypeError(f"{where}: expected a kernel but got the class {value.__name__}; make one: {value.__name__}()")
     if callable(value):
         raise TypeError(f"{where}: kernel must be a Kernel, got the function {value!r}; wrap it: kernels.Custom(f)")
     raise TypeError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
@@ -278,6 +277,11 @@ def _construct(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> 
         if keyword.arg is None:
             raise ValueError(f"cannot read ** in {name}(...); {_help()}")
         named[keyword.arg] = _literal(keyword.value)
+    known = [one.name for one in fields(_CLASSES[name])]  # type: ignore[arg-type]
+    if unknown := [given for given in named if given not in known]:
+        raise ValueError(f"{name} has no parameter {_shown(unknown[0])}; it has {', '.join(known) or 'none'}")
+    if len(values) > len(known) or set(named) & set(known[: len(values)]):
+        raise ValueError(f"{name} has the parameters {', '.join(known) or 'none'}, but more were given, or one twice")
     return _CLASSES[name](*values, **named)
 
 

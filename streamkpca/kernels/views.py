@@ -357,7 +357,7 @@ def check_can_whiten(d: int, where: str) -> None:
 
 def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:
     return tuple(
-        check_real(f"unit {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
+        check_real(f"the unit of feature {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
         for position, unit in enumerate(listed)
     )
 

@@ -17,7 +17,7 @@ from streamkpca._core.rows import Rows, parts_of
 from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, refit
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.basis import check_energy
+from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
@@ -540,7 +540,10 @@ def _check_range(kernel: Kernel, rows: Rows, weights: Array | float) -> None:
         kernel.check_range(counting, "kernel")
         if not is_bounded:
             with one_blas_thread(), np.errstate(over="ignore"):
-                check_energy(kernel.program.diagonal(counting) if kernel.is_settled else squared_norms(counting))
+                if kernel.is_settled:
+                    check_energy(kernel.program.diagonal(counting))
+                else:
+                    check_squared_lengths(squared_norms(counting))
 
 
 def _one_for_each(weights: Array | float, count: int) -> Array:

@@ -294,7 +294,7 @@ def test_a_replaced_model_scores_the_rows_that_follow(model, X, lines):
         np.testing.assert_allclose([alarm["threshold"] for alarm in found], record.threshold[rows], rtol=1e-9)
         # A file that cannot replace the model does not: the last good model continues.
         for damage, part in (
-            (lambda: Path("m.npz").write_bytes(b"no model"), "it is no checkpoint"),
+            (lambda: Path("m.npz").write_bytes(b"no model"), "expected a model saved by streamkpca but this is text"),
             (lambda: StreamingKernelPCA(2).partial_fit(X[:, :2]).save("m.npz"), "has other columns now"),
         ):
             damage()

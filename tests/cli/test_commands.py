@@ -56,7 +56,7 @@ def test_usage_errors_need_no_compiled_loops():
         "fit": "Missing argument 'FILE...'",
         "fit x.csv --nonsense": "No such option",
         "fit x.csv --max-atoms many": "expected a whole number or 'none' but got 'many'",
-        "fit x.csv --max-atoms 0": "fit: max_atoms must be at least 1, got 0",
+        "fit x.csv --max-atoms 0": "fit: --max-atoms must be at least 1, got 0",
         "fit x.csv --tolerance 2": "fit: tolerance must be a finite number in [0, 1)",
         "fit x.csv --axes best": "'best' is not one of 'ritz', 'likelihood'",
         "fit x.csv --save-every 3d": "neither a number of rows",
@@ -135,7 +135,7 @@ def test_the_kernels_that_shells_complete_are_those_that_there_are():
 
 
 def test_a_parameter_is_refused_before_a_file_is_opened(tmp_path):
-    refused(run("fit", tmp_path / "absent.csv", "--half-life", "-3"), "fit: half_life must be", "got -3")
+    refused(run("fit", tmp_path / "absent.csv", "--half-life", "-3"), "fit: --half-life must be", "got -3")
 
 
 def test_the_demo_says_what_it_does_before_it_loads_anything(monkeypatch):

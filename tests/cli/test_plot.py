@@ -210,7 +210,7 @@ def test_contours_keep_an_even_selection_of_many_rows(folder, figures):
         (["contours", "new.csv", "--over", "a,z"], ["expected a column that the model has learned but got 'z'"]),
         (["contours", "new.csv", "--over", "a,a"], ["choose two"]),
         (["contours", "new.csv", "--component", "3"], ["expected components from 0 to 2"]),
-        (["atoms", "--shape", "3x3"], ["expected atoms of 9 features"]),
+        (["atoms", "--shape", "3x3"], ["--shape 3x3: expected rows of 9 columns but m.npz has learned 4"]),
         (["atoms", "--shape", "0x4"], ["'0x4' is not a height and a width"]),
         (["spectrum", "--size", "big"], ["'big' is not two sizes"]),
         (["spectrum", "--size", "0x3"], ["'0x3' is not two sizes"]),

@@ -180,6 +180,33 @@ def test_server_monitoring_refuses_other_files(tmp_path: Path) -> None:
     assert "has no array test, test_label, it has train; pass a machine" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "before"),
+    [
+        ("server_monitoring.py", []),
+        ("choose_kernel.py", []),
+        ("river_pipeline.py", []),
+        ("usps_classification.py", []),
+        ("pima.py", ["text.csv"]),
+        ("pima.py", []),
+    ],
+)
+def test_examples_refuse_what_is_no_file_of_theirs_in_a_line(tmp_path: Path, script: str, before: list[str]) -> None:
+    if script == "river_pipeline.py":
+        pytest.importorskip("river", reason="the pipeline is River's; needs the extra river")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "picture.npz").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    np.save(tmp_path / "one.npy", np.zeros((3, 3)))
+    objects = {name: np.array([{}], dtype=object) for name in ("train", "test", "test_label", "X_train", "y_train")}
+    np.savez(tmp_path / "objects.npz", X_test=np.zeros(1), y_test=np.zeros(1), **objects)
+    for name in ("folder", "text.csv", "picture.npz", "one.npy", "objects.npz", "absent.npz"):
+        done = run(tmp_path, script, *before, name, *(["text.csv"] if script == "pima.py" and not before else []))
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert "pass" in line or "save the digits" in line
+
+
 @pytest.mark.parametrize("machine", ["machine-1-6", "machine-2-1", "machine-3-4"])
 def test_server_monitoring_beats_chance_on_real_servers(tmp_path: Path, machine: str) -> None:
     if not SERVERS.exists():

@@ -99,7 +99,7 @@ def test_the_newest_readable_generation_is_found(tmp_path: Path, model: Streamin
     newest, middle, oldest = checkpoints.generations
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(
-        CheckpointWarning, match=r"m-00000003.npz: it is no checkpoint, or incomplete.*an older generation"
+        CheckpointWarning, match=r"m-00000003.npz: this is not a checkpoint, or not a complete one.*an older generation"
     ):
         assert checkpoints.latest().extra_ == 2
     middle.unlink()

@@ -239,9 +239,9 @@ def test_errors_of_the_file_system_pass_unchanged(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         StreamingKernelPCA().save(tmp_path / "no folder" / "model")
     (tmp_path / "text").write_text("a" * 1000)
-    with pytest.raises(CheckpointError, match=r"load: .*text: it is no checkpoint, or incomplete"):
+    with pytest.raises(CheckpointError, match=r"load: .*text: this is not a checkpoint, or not a complete one"):
         load(tmp_path / "text")
-    with pytest.raises(CheckpointError, match="from_bytes: it is no checkpoint: it has only 0 bytes"):
+    with pytest.raises(CheckpointError, match="from_bytes: this is not a checkpoint: it has only 0 bytes"):
         StreamingKernelPCA.from_bytes(b"")
 
 

@@ -366,7 +366,7 @@ def test_short_forms_are_read():
         ("RBF().in_units(3)", "expected units in a kernel"),
         ("RBF().in_units([range])", "expected a number"),
         ("RBF().in_units(variance)", "units must be one of 'auto', 'range', 'std', 'whitened', got 'variance'"),
-        ("RBF().in_units([0])", "unit 0 must be .* got 0"),
+        ("RBF().in_units([0])", "the unit of feature 0 must be .* got 0"),
         ("RBF().in_units([1], [2])", "cannot read"),
         ("RBF().in_units([])", "at least one unit"),
     ],
@@ -382,7 +382,7 @@ def test_units_are_parameters():
     assert model.get_params()["kernel__kernel__gamma"] == "contrast"
     model.set_params(kernel__units=np.array([1.0, 2.0]), kernel__kernel__gamma=0.5)
     assert model.kernel == RBF(0.5).in_units([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"unit 1 must be .* got nan"):
+    with pytest.raises(ValueError, match=r"the unit of feature 1 must be .* got nan"):
         model.set_params(kernel__units=[1.0, math.nan])
     assert clone(model).kernel == model.kernel == RBF(0.5).in_units([1.0, 2.0])
 
@@ -461,14 +461,18 @@ def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_
 @pytest.mark.parametrize(
     ("units", "error", "message"),
     [
-        ([1.0, 0.0], ValueError, r"in_units: unit 1 must be a finite number in \[1e-150, 1e\+150\], got 0.0"),
-        ([-1.0], ValueError, "unit 0 must be .* got -1.0"),
-        ([math.nan], ValueError, "unit 0 must be .* got nan"),
-        ([math.inf], ValueError, "unit 0 must be .* got inf"),
-        ([10**400], ValueError, "unit 0 must be"),
-        ([1e-200], ValueError, "unit 0 must be .* got 1e-200"),
-        ([1.0, "2"], TypeError, "unit 1 must be a number, got '2'"),
-        ([True], TypeError, "unit 0 must be a number, got True"),
+        (
+            [1.0, 0.0],
+            ValueError,
+            r"in_units: the unit of feature 1 must be a finite number in \[1e-150, 1e\+150\], got 0.0",
+        ),
+        ([-1.0], ValueError, "the unit of feature 0 must be .* got -1.0"),
+        ([math.nan], ValueError, "the unit of feature 0 must be .* got nan"),
+        ([math.inf], ValueError, "the unit of feature 0 must be .* got inf"),
+        ([10**400], ValueError, "the unit of feature 0 must be"),
+        ([1e-200], ValueError, "the unit of feature 0 must be .* got 1e-200"),
+        ([1.0, "2"], TypeError, "the unit of feature 1 must be a number, got '2'"),
+        ([True], TypeError, "the unit of feature 0 must be a number, got True"),
         ([], ValueError, "at least one unit but got none"),
         (2.0, TypeError, "expected one positive number for each feature.*but got 2.0"),
         (np.array(2.0), TypeError, r"expected one positive number for each feature.*but got array\(2.\)"),
@@ -504,7 +508,7 @@ def test_there_must_be_one_unit_for_each_feature():
 
 
 def test_units_of_units_stay_in_range():
-    with pytest.raises(ValueError, match=r"unit 0 must be .* got 1e\+200"):
+    with pytest.raises(ValueError, match=r"the unit of feature 0 must be .* got 1e\+200"):
         RBF(1.0).in_units([1e100]).in_units([1e100])
 
 

@@ -3,6 +3,7 @@
 `open_table` recognises the format and returns a `Table`. The modules, from the bottom up:
 
 * `columns`: the columns of a table, the choice among them, and `TableError`
+* `signatures`: what files are that are no tables
 * `source`: bytes of files, pipes, compressed files and files that grow
 * `reader`: `Table`, its chunks, the offsets at which reading can resume, and bad rows
 * `text`: records of text, for `csv` and `jsonl`
@@ -16,7 +17,8 @@ from typing import BinaryIO
 from streamkpca.cli.tables.columns import Choice, Columns, TableError
 from streamkpca.cli.tables.csv import CsvTable
 from streamkpca.cli.tables.reader import ON_BAD_ROWS, Chunk, Table, check_same_columns, regroup
-from streamkpca.cli.tables.source import MAGIC_BYTES, Source
+from streamkpca.cli.tables.signatures import contents_of
+from streamkpca.cli.tables.source import MAGIC_BYTES, Source, Tell
 from streamkpca.cli.tables.text import BOM
 
 __all__ = ["Chunk", "Columns", "Table", "TableError", "check_same_columns", "open_table", "regroup"]
@@ -25,7 +27,6 @@ __all__ = ["Chunk", "Columns", "Table", "TableError", "check_same_columns", "ope
 _NUMPY = re.compile(rb"\x93NUMPY")
 _ZIP = re.compile(rb"PK(\x03\x04|\x05\x06)")
 _ARROW = re.compile(rb"(PAR1|ARROW1)(?![,;\t\r\n])|\xff\xff\xff\xff")
-_REFUSED = {re.compile(rb"\x89HDF"): "an HDF5 file", re.compile(rb"\xd0\xcf\x11\xe0"): "an Excel file"}
 
 
 def open_table(
@@ -42,6 +43,7 @@ def open_table(
     learned: Sequence[str] = (),
     on_bad_rows: str = "raise",
     follow: bool = False,
+    tell: Tell = lambda line: None,
 ) -> Table:
     r"""Open a file or a stream for reading in chunks, whatever its format.
 
@@ -66,6 +68,8 @@ def open_table(
     follow : bool
         Whether to wait for more at a text file's end, across rotation and truncation, as ``tail -F`` does. The file
         need not exist yet. A pipe is always read until its writer closes it.
+    tell : callable
+        Takes a line for the user when rows of a followed file may have been lost.
 
     Returns
     -------
@@ -108,13 +112,12 @@ def open_table(
         raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}; choose one of these")
     # Each format is imported when a table needs it.
     skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned)
-    origin = Source(source, stream, follow=follow)
+    origin = Source(source, stream, follow=follow, tell=tell)
     magic = origin.peek(lambda head: len(_without_blanks(head)) >= MAGIC_BYTES or b"\n" in _without_blanks(head))
+    if found := contents_of(magic):
+        raise TableError(f"{source}: is {found.what}; {found.remedy}")
     if array is not None and not _ZIP.match(magic):
         raise TableError(f"{source}: --array names an array of an npz file, but this is not one; leave --array out")
-    for beginning, what in _REFUSED.items():
-        if beginning.match(magic):
-            raise TableError(f"{source}: is {what}, which cannot be read; save it as CSV, Parquet or Arrow")
     if any(beginning.match(magic) for beginning in (_NUMPY, _ZIP, _ARROW)):
         if origin.followed:
             raise TableError(f"{source}: only text can grow row by row; leave --follow out, or write CSV or JSON lines")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, need_pyarrow, reading_errors
+from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, need_pyarrow, reading_errors, short
 from streamkpca.cli.tables.reader import Array, BinaryTable, Block, Time, time_values
 from streamkpca.cli.tables.source import Source
 
@@ -20,7 +20,7 @@ class ArrowTable(BinaryTable):
     """Number columns of a Parquet file, which must be on disk, or of Arrow's file or stream format."""
 
     def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
-        self.source, self._source, self.skips = source.name, source, skips
+        self.source, self._source, self.skips, self.notes = source.name, source, skips, []
         self.rereadable, self._arrow = source.rereadable, need_pyarrow(source.name)
         self.total = None
         head = source.peek(lambda head: len(head) >= len(_FILE_MAGIC))
@@ -37,11 +37,12 @@ class ArrowTable(BinaryTable):
             schema = self._open(stack)
             names, kinds = schema.names, schema.types
         self.columns = choose_columns(source.name, names, choice, named=True)
+        self._note_names()
         for j in self.columns.wanted:
             if not self._holds_numbers(kinds[j]):
-                name = names[j]
+                name = self.columns.option(j)
                 raise TableError(
-                    f"{source.name}: column {name!r} holds {kinds[j]} but numbers are required; "
+                    f"{source.name}: {self.columns.called(j)} holds {short(str(kinds[j]))} but numbers are required; "
                     f"leave the column out (--drop {name}), or keep it beside the rows (--time {name})"
                 )
 
@@ -120,6 +121,7 @@ class ArrowTable(BinaryTable):
         ordered = sorted(read if self.rereadable else range(len(self.columns.names)))
         at = {j: i for i, j in enumerate(ordered)}
         with reading_errors(self.source), ExitStack() as stack:
+            n_rows = self._most_rows(n_rows)
             for batch in self._batches(stack, n_rows, ordered, start):
                 # Arrow trusts what it reads: a damaged offset would point anywhere in memory.
                 for j in read:

@@ -1,29 +1,25 @@
 """The columns of a table, the choice among them, and the error for a file that cannot be read."""
 
-import lzma
-import tokenize
-import zipfile
-import zlib
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
 from types import ModuleType
 
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    tokenize.TokenError,
-)
+from streamkpca.cli.wording import Worded
+
 _SHOWN_NAMES = 8
+_SHOWN_LETTERS = 60
+_MOST_COMPARED = 1000
+_POSITION = re.compile(r"[+-]?[0-9]{1,9}")
+# A table of more columns has rows and columns exchanged, or is none.
+_MOST_COLUMNS = 2**20
 
 
-class TableError(ValueError):
+class TableError(Worded):
     """Raised when a file cannot be read as rows of numbers.
 
     The message is one line, even where column names hold line ends: where, what is wrong, and what to do about it.
@@ -35,16 +31,31 @@ class TableError(ValueError):
 
 @contextmanager
 def reading_errors(source: str) -> Iterator[None]:
-    """Turn errors of numpy, zipfile, the decompressors and pyarrow into a one-line TableError that names the file."""
+    """Turn whatever numpy, zipfile, the decompressors and pyarrow raise into a one-line TableError that names the file.
+
+    They raise nearly anything over bytes that make no sense: OverflowError, KeyError, struct.error, ...
+    """
     try:
         yield
-    except TableError:
+    except Worded:
+        # Also from a handler of signals, which may save a model while rows are awaited.
         raise
-    except _UNREADABLE as error:
-        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
+    except Exception as error:
         raise TableError(
-            f"{source}: cannot be read ({reason}); check that the file is complete and has the format it claims"
+            f"{source}: cannot be read ({reason_of(error)}); check that the file is complete and has the format it "
+            "claims"
         ) from None
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of what a library says of a file."""
+    if isinstance(error, MemoryError):
+        return "it claims to need more memory than there is"
+    reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0]
+    if not reason or isinstance(error, LookupError | TypeError | AssertionError | AttributeError | RecursionError):
+        # A library stumbled over what it did not expect.
+        return "its parts contradict each other"
+    return str(reason).rstrip(".:")[:200]
 
 
 def need_pyarrow(source: str) -> ModuleType:
@@ -117,10 +128,15 @@ class Columns:
         """Names of the chosen columns."""
         return tuple(self.names[j] for j in self.features)
 
+    def called(self, j: int) -> str:
+        """Write the name of column j in an error."""
+        return f"column {short(self.names[j])!r}"
+
     def option(self, j: int) -> str:
-        """Write column j as an option takes it: by position if its name is blank, repeated, or contains a comma."""
+        """Write column j as an option takes it: by position if its name is blank, odd, repeated, or has a comma."""
         name = self.names[j]
-        return str(j) if not name.strip() or "," in name or self.names.count(name) > 1 else name
+        odd = not name.strip() or "," in name or not name.isprintable() or name.startswith("-")
+        return str(j) if odd or len(name) > _SHOWN_LETTERS or self.names.count(name) > 1 else name
 
 
 def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: bool) -> Columns:
@@ -131,47 +147,87 @@ def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: 
     >>> choose_columns("a.csv", ["time", "x", "y"], Choice(time="time"), named=True).feature_names
     ('x', 'y')
     """
-    dropped = {_find_column(source, names, wanted) for wanted in choice.drop}
-    label = None if choice.labels is None else _find_column(source, names, choice.labels)
-    time = None if choice.time is None else _find_column(source, names, choice.time)
+    check_width(source, len(names))
+    finder = _Finder(source, names)
+    dropped = {finder.find(wanted) for wanted in choice.drop}
+    label = None if choice.labels is None else finder.find(choice.labels)
+    time = None if choice.time is None else finder.find(choice.time)
     if choice.columns:
-        chosen = [_find_column(source, names, wanted) for wanted in choice.columns]
+        chosen = [finder.find(wanted) for wanted in choice.columns]
     elif choice.learned and named:
-        missing = next((name for name in choice.learned if name not in names), None)
+        missing = next((name for name in choice.learned if name not in finder.positions), None)
         if missing is not None:
             raise TableError(
-                f"{source}: expected the columns that were learned but there is no {missing!r}; it has {len(names)}: "
-                f"{_list_names(names)}; name the {len(choice.learned)} to read, in the learned order, with --columns"
+                f"{source}: expected the columns that were learned but there is no {short(missing)!r}; it has "
+                f"{len(names)}: {list_names(names)}; name the {len(choice.learned)} to read, in the learned order, "
+                "with --columns"
             )
-        chosen = [_find_column(source, names, wanted) for wanted in choice.learned]
+        chosen = [finder.find(wanted) for wanted in choice.learned]
     else:
         chosen = [j for j in range(len(names)) if j != time]
     features = tuple(j for j in dict.fromkeys(chosen) if j not in dropped and j != label)
     if not features:
         raise TableError(
-            f"{source}: no column is left of {_list_names(names)}; "
+            f"{source}: no column is left of {list_names(names)}; "
             "choose others with --columns, --drop, --time or --labels"
         )
     return Columns(tuple(names), features, label, time, named)
 
 
-def _find_column(source: str, names: Sequence[str], wanted: str) -> int:
-    if wanted in names:
-        if names.count(wanted) > 1:
-            raise TableError(f"{source}: {names.count(wanted)} columns are named {wanted!r}; give the position instead")
-        return names.index(wanted)
-    try:
-        position = int(wanted)
-    except ValueError:
-        position = len(names)
-    if not -len(names) <= position < len(names):
+def check_width(source: str, n_columns: int) -> None:
+    """Refuse a table of more columns than any has."""
+    if n_columns > _MOST_COLUMNS:
+        count = f"{n_columns:,}" if n_columns < 2**64 else "more than 2^64"
         raise TableError(
-            f"{source}: no column {wanted!r}; it has {len(names)}: {_list_names(names)}; "
-            "give one of these names or a position, counting from 0"
+            f"{source}: has {count} columns, but at most {_MOST_COLUMNS:,} are read; check that rows and columns are "
+            "not exchanged"
         )
-    return position % len(names)
 
 
-def _list_names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN_NAMES])
+class _Finder:
+    """Finds columns by name or position."""
+
+    def __init__(self, source: str, names: Sequence[str]) -> None:
+        self._source, self._names = source, names
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """The first column of each name: thousands of them are found at once."""
+        return {name: j for j, name in reversed(list(enumerate(self._names)))}
+
+    @cached_property
+    def _repeated(self) -> set[str]:
+        counts = Counter(self._names) if len(self.positions) < len(self._names) else {}
+        return {name for name, count in counts.items() if count > 1}
+
+    def find(self, wanted: str) -> int:
+        """Return the position of a column."""
+        n = len(self._names)
+        if wanted in self._repeated:
+            positions = [str(j) for j, name in enumerate(self._names) if name == wanted]
+            raise TableError(
+                f"{self._source}: {len(positions)} columns are named {short(wanted)!r}; give the position instead: "
+                f"{list_names(positions)}"
+            )
+        if wanted in self.positions:
+            return self.positions[wanted]
+        position = int(wanted) if _POSITION.fullmatch(wanted) else n
+        if not -n <= position < n:
+            similar = get_close_matches(wanted, self._names[:_MOST_COMPARED], 1)
+            meant = f"did you mean {similar[0]!r}? " if similar else ""
+            raise TableError(
+                f"{self._source}: no column {short(wanted)!r}; {meant}it has {n:,}: {list_names(self._names)}; "
+                "give one of these names or a position, counting from 0"
+            )
+        return position % n
+
+
+def list_names(names: Sequence[str]) -> str:
+    """List the first of some names."""
+    shown = ", ".join(map(short, names[:_SHOWN_NAMES]))
     return shown if len(names) <= _SHOWN_NAMES else f"{shown}, ..."
+
+
+def short(text: str) -> str:
+    """Cut text from a file to a length that an error can quote."""
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."

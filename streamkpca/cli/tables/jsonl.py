@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca.cli.tables.columns import Choice, TableError, choose_columns, need_pyarrow
+from streamkpca.cli.tables.columns import Choice, Columns, TableError, choose_columns, need_pyarrow
 from streamkpca.cli.tables.reader import Array, Time
 from streamkpca.cli.tables.source import Source
 from streamkpca.cli.tables.text import BadRecord, Parsed, Records, TextTable
@@ -124,11 +124,15 @@ class JsonTable(TextTable):
             if len(row) != len(names):
                 raise BadRecord(f"expected {len(names)} values (as in the first line) but found {len(row)}")
             row = dict(zip(names, row, strict=True))
-        numbers = [_number(row.get(names[j]), names[j], self.columns.option(j)) for j in self.columns.wanted]
+        numbers = [_number(row.get(names[j]), self.columns, j) for j in self.columns.wanted]
         time = None if self.columns.time is None else row.get(names[self.columns.time])
         if time is not None:
             # JSON can escape half a surrogate pair, which no text can hold.
-            time = (time if isinstance(time, str) else json.dumps(time)).encode("utf-8", "replace").decode()
+            try:
+                text = time if isinstance(time, str) else json.dumps(time)
+            except RecursionError:
+                raise BadRecord("is nested too deeply") from None
+            time = text.encode("utf-8", "replace").decode()
         return numbers, time
 
 
@@ -166,19 +170,21 @@ def _framed(records: Records, marks: bytes) -> bool:
     return bool((codes[records.starts] == marks[0]).all() and (codes[ends - 1] == marks[1]).all())
 
 
-def _number(value: Any, name: str, option: str) -> float:
+def _number(value: Any, columns: Columns, j: int) -> float:
     if value is _TWICE:
-        raise BadRecord(f"column {name!r} is repeated", option)
+        raise BadRecord(f"{columns.called(j)} is repeated", columns.option(j))
     if value is None or (isinstance(value, _Spelled) and value == "NaN"):
-        raise BadRecord(f"column {name!r} has no value", option)
+        raise BadRecord(f"{columns.called(j)} has no value", columns.option(j))
     if isinstance(value, bool):
         return float(value)
     if not isinstance(value, _Spelled):
         what = "text" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
+        # A long or deep value is not written out whole for the sake of its beginning.
+        shown = f" ({json.dumps(value)[:40]})" if isinstance(value, str) else ""
         raise BadRecord(
-            f"column {name!r} holds {what} ({json.dumps(value)[:40]}) but numbers are required", option, text=True
+            f"{columns.called(j)} holds {what}{shown} but numbers are required", columns.option(j), text=True
         )
     number = float(value)
     if not np.isfinite(number):
-        raise BadRecord(f"column {name!r} is infinite", option)
+        raise BadRecord(f"{columns.called(j)} is infinite", columns.option(j))
     return number

@@ -4,7 +4,9 @@ A format reads `Block`s, in the sizes that suit it; `Table.chunks` cuts them int
 for. Both carry the `Offsets` after each of their rows, so that the end of any chunk can be given to `Table.seek`.
 """
 
+import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.tables.columns import Columns, TableError
+from streamkpca.cli.tables.columns import Columns, TableError, list_names, short
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -21,25 +23,39 @@ Flags = npt.NDArray[np.bool_]
 Time = str | int | float | None
 
 ON_BAD_ROWS = ("raise", "skip")
+# Bytes at the beginning of a file, and before an offset, that tell it from another.
+SUMMED_BYTES = 1024
+# Numbers of a block of a binary format: 256 MB, which a table of many columns reaches with few rows.
+_MOST_NUMBERS = 2**25
 
 
 @dataclass(frozen=True)
 class Offsets:
     """The offsets in a file after each of n rows.
 
-    `common` is what identifies the file; `counted` holds the bytes and lines, or the rows, after each row (n,).
+    `common` is what identifies the file; `counted` holds the bytes and lines, or the rows, after each row (n,). Text
+    files have the last `text` read too, which begins at a byte: what stands before an offset tells whether it is one of
+    the same file.
     """
 
     common: Mapping[str, Any]
     counted: Mapping[str, Counts]
+    text: bytes = b""
+    text_begins: int = 0
 
     def __getitem__(self, part: slice) -> "Offsets":
-        return Offsets(self.common, {name: counts[part] for name, counts in self.counted.items()})
+        counted = {name: counts[part] for name, counts in self.counted.items()}
+        return Offsets(self.common, counted, self.text, self.text_begins)
 
     @property
     def last(self) -> dict[str, Any]:
         """The offset after the last row."""
-        return {**self.common, **{name: int(counts[-1]) for name, counts in self.counted.items()}}
+        offset = {**self.common, **{name: int(counts[-1]) for name, counts in self.counted.items()}}
+        if not self.text:
+            return offset
+        end = offset["byte"] - self.text_begins
+        before = self.text[max(0, end - SUMMED_BYTES) : end]
+        return offset | {"tail": [len(before), zlib.crc32(before)]}
 
 
 class Chunk(NamedTuple):
@@ -113,16 +129,29 @@ class Table(ABC):
         How many rows the last call of `chunks` has left out so far.
     first_skipped : str or None
         Where the first of them is, and what is wrong with it.
+    notes : list of str
+        What the user should know of the table, although it can be read.
     """
 
     source: str
     columns: Columns
     total: int | None
     rereadable: bool
+    notes: list[str]
     skips: bool = False
     n_skipped: int = 0
     first_skipped: str | None = None
     _after: Mapping[str, Any] | None = None
+
+    def _note_names(self) -> None:
+        """Note that names are lost where several columns have the same one."""
+        counts = Counter(self.columns.feature_names)
+        if self.columns.named and len(counts) < len(self.columns.features):
+            name, count = counts.most_common(1)[0]
+            self.notes.append(
+                f"{self.source}: {count} columns are named {short(name)!r}, so a model keeps no names, and other files "
+                "are read by position; rename them, or leave some out (--drop, by position)"
+            )
 
     @abstractmethod
     def _blocks(self, n_rows: int) -> Iterator[Block]:
@@ -205,6 +234,10 @@ class BinaryTable(Table):
     def _first_row(self) -> int:
         return 0 if self._after is None else int(self._after["row"])
 
+    def _most_rows(self, n_rows: int) -> int:
+        """Return how many rows to read at a time: `n_rows`, or fewer of a table of many columns."""
+        return max(1, min(n_rows, _MOST_NUMBERS // len(self.columns.names)))
+
     def _make_block(self, values: Array, first_row: int, times: list[Time] | None) -> Block:
         """Make a block of rows counted from 0; refuse those with NaN or infinity, or leave them out."""
         position = first_row + len(values)
@@ -214,9 +247,10 @@ class BinaryTable(Table):
         reason = None
         if not finite.all():
             row, j = (int(i) for i in np.argwhere(~finite)[0])
-            name = self.columns.names[self.columns.wanted[j]]
             what = "is missing (NaN)" if np.isnan(values[row, j]) else "is infinite"
-            reason = f"{self.source}, row {first_row + row} (from 0): column {name!r} {what}"
+            reason = (
+                f"{self.source}, row {first_row + row} (from 0): {self.columns.called(self.columns.wanted[j])} {what}"
+            )
             if not self.skips:
                 raise TableError(f"{reason}; {remedy_for_row(self.columns.option(self.columns.wanted[j]))}")
             good = np.asarray(finite.all(axis=1))
@@ -231,10 +265,12 @@ class BinaryTable(Table):
 
     def _check_offset(self, offset: Mapping[str, Any]) -> None:
         """Refuse a row number beyond this file's rows, or of a file with another format or other columns."""
+        if int(offset["row"]) < 0:
+            raise ValueError(offset)
         if offset["format"] != self._format or list(offset["names"]) != list(self.columns.names):
             raise TableError(
                 f"{self.source}: expected the file that was read earlier, {offset['format']} with columns "
-                f"{', '.join(offset['names'])}, but it is {self._format} with {', '.join(self.columns.names)}; "
+                f"{list_names(offset['names'])}, but it is {self._format} with {list_names(self.columns.names)}; "
                 "name that file, or begin anew"
             )
         if self.total is not None and offset["row"] > self.total:

@@ -8,6 +8,7 @@ here, on the calling thread, and pyarrow only parses them.
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkpca.cli.tables.columns import TableError
-from streamkpca.cli.tables.reader import Array, Block, Counts, Flags, Offsets, Table, Time, remedy_for_row
-from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source
+from streamkpca.cli.tables.reader import SUMMED_BYTES, Array, Block, Counts, Flags, Offsets, Table, Time, remedy_for_row
+from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source, read_fully
 
 BOM = b"\xef\xbb\xbf"
 
@@ -24,8 +25,6 @@ _BLANK = b" \r\n"
 _BLANK_CODES = list(_BLANK)
 # At most this many records are read one by one where the fast parser has refused them.
 _FEW = 32
-# A file is recognised by the checksum of its first bytes.
-_HEAD_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,11 @@ class TextTable(Table):
     """Rows of text, one a record. `skips` tells whether bad rows are left out."""
 
     _format: str
+    # The first bytes of a file that is read from an offset on.
+    _beginning = b""
 
     def __init__(self, source: Source, *, skips: bool) -> None:
-        self.source, self._source, self.skips = source.name, source, skips
+        self.source, self._source, self.skips, self.notes = source.name, source, skips, []
         self.rereadable = source.rereadable
         self.total = None if source.followed else source.size
 
@@ -123,9 +124,10 @@ class TextTable(Table):
 
     def _blocks(self, n_rows: int) -> Iterator[Block]:
         del n_rows
-        at, line, head = 0, 1, None
+        # The first bytes of the file, and the last ones before `at`.
+        at, line, beginning, before = 0, 1, b"", b""
         if self._after is not None:
-            at, line, head = int(self._after["byte"]), int(self._after["line"]), self._after["head"]
+            at, line, beginning = int(self._after["byte"]), int(self._after["line"]), self._beginning
         with self._source.opened(at) as stream:
             rest, begun = b"", at > 0
             while True:
@@ -136,33 +138,43 @@ class TextTable(Table):
                     self._skip_lost_line(line)
                 elif rest:
                     records, end, next_line = self._records(rest, line=line, final=following is not AtEnd.MORE)
-                    if head is None and end:
-                        summed = min(end, _HEAD_BYTES)
-                        head = [summed, zlib.crc32(rest[:summed])]
+                    if len(beginning) < SUMMED_BYTES:
+                        beginning += rest[: min(end, SUMMED_BYTES - len(beginning))]
                     if not begun and len(records):
                         records, begun = records[self._n_header_records(records) :], True
                     if len(records):
-                        yield self._make_block(records, at, (at + end, next_line), head)
+                        yield self._make_block(records, at, (at + end, next_line), beginning, before)
+                    before = (before + rest[max(0, end - SUMMED_BYTES) : end])[-SUMMED_BYTES:]
                     at, line, rest = at + end, next_line, rest[end:]
                 if following is AtEnd.END:
                     return
                 if following is not AtEnd.MORE:
-                    at, line, head, rest, begun = 0, 1, None, b"", False
+                    at, line, rest, begun = 0, 1, b"", False
+                    beginning = before = b""
                 elif len(rest) > LONGEST_LINE:
                     raise TableError(
                         f"{self.source}, line {line}: longer than {LONGEST_LINE} bytes; "
                         f"check that this is a {self._format} file"
                     )
 
-    def _make_block(self, records: Records, at: int, after: tuple[int, int], head: list[int] | None) -> Block:
-        """Parse records whose text begins `at` a byte of the file; `after` is the byte and the line after the last."""
+    def _make_block(self, records: Records, at: int, after: tuple[int, int], beginning: bytes, before: bytes) -> Block:
+        """Parse records whose text begins `at` a byte of the file; `after` is the byte and the line after the last.
+
+        `beginning` holds the first bytes of the file, and `before` those before the text.
+        """
         values, times, good, reason = self._parse(records)
         offsets = None
         if self.rereadable:
             ends, lines = (records.ends + at)[good], records.following[good]
             if len(ends):
                 ends[-1], lines[-1] = after
-            offsets = Offsets({"format": self._format, "head": head}, {"byte": ends, "line": lines})
+            head = [len(beginning), zlib.crc32(beginning)]
+            offsets = Offsets(
+                {"format": self._format, "head": head},
+                {"byte": ends, "line": lines},
+                before + records.text,
+                at - len(before),
+            )
         return Block(values, times, after[0], offsets, np.cumsum(good, dtype=np.int64)[~good], reason)
 
     def _parse(self, records: Records) -> Parsed:
@@ -220,6 +232,10 @@ class TextTable(Table):
     def _check_offset(self, offset: Mapping[str, Any]) -> None:
         head, crc = offset["head"]
         at, line = int(offset["byte"]), int(offset["line"])
+        # Offsets of earlier releases have no tail.
+        summed, tail_crc = offset.get("tail", (0, 0))
+        if not (0 <= head <= SUMMED_BYTES and 0 <= summed <= SUMMED_BYTES and summed <= at and line >= 1):
+            raise ValueError(offset)
         where = f"{self.source}: expected the file that was read up to byte {at} but"
         remedy = "name that file, or begin anew"
         if offset["format"] != self._format:
@@ -227,13 +243,19 @@ class TextTable(Table):
         size = self._source.size
         if size is not None and size < at:
             raise TableError(f"{where} it has only {size} bytes; {remedy}")
-        if self._source.checksum(head) != crc:
+        beginning = self._source.beginning(SUMMED_BYTES)
+        if zlib.crc32(beginning[:head]) != crc:
             raise TableError(f"{where} it begins with other text; {remedy}")
-        with self._source.opened(max(at - 1, 0), wait=False) as stream:
-            around = stream.read(1) + stream.read(1)
-        if not around:
+        self._beginning = beginning[: min(at, SUMMED_BYTES)]
+        begin = max(at - max(summed, 1), 0)
+        with self._source.opened(begin, wait=False) as stream:
+            found = read_fully(stream, at - begin + 1)
+        before, after = found[: at - begin], found[at - begin :]
+        if len(before) < at - begin:
             raise TableError(f"{where} it is shorter; {remedy}")
-        if around[:1] != b"\n" and around[1:] not in {b"", b"\r", b"\n"}:
+        if summed and zlib.crc32(before) != tail_crc:
+            raise TableError(f"{where} other text stands there; {remedy}")
+        if before[-1:] != b"\n" and after not in {b"", b"\r", b"\n"}:
             raise TableError(
                 f"{where} the last line read, {line}, has grown since: it was read before it was complete; "
                 "begin anew, or read growing files with --follow"
@@ -241,5 +263,25 @@ class TextTable(Table):
 
 
 def decode(text: bytes) -> str:
-    """Decode UTF-8, leaving out a byte order mark; other encodings give replacement characters, not errors."""
-    return text.removeprefix(BOM).decode("utf-8", errors="replace")
+    r"""Decode text, leaving out a byte order mark; what is not UTF-8 is taken for Windows-1252 or Latin-1.
+
+    Examples
+    --------
+    >>> [decode("Temp\u00b0".encode(encoding)) for encoding in ("utf-8", "latin-1")]
+    ['Temp°', 'Temp°']
+    """
+    text = text.removeprefix(BOM)
+    for encoding in ("utf-8", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            return text.decode(encoding)
+    # Every byte is a letter of it, so that no two names become equal.
+    return text.decode("latin-1")
+
+
+def is_utf8(text: bytes) -> bool:
+    """Tell whether text is UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -115,7 +115,7 @@ class Archive:
 
     def _parsed_header(self) -> dict[str, Any]:
         if HEADER not in self._members:
-            raise CheckpointError(f"it is no checkpoint: {HEADER!r} is missing")
+            raise CheckpointError(f"this is not a checkpoint: {HEADER!r} is missing")
         member = self._members[HEADER]
         if member.size > _LARGEST_HEADER:
             raise CheckpointError(f"its header has {member.size} bytes; at most {_LARGEST_HEADER} are read")

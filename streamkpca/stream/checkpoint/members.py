@@ -74,11 +74,11 @@ def members_of(file: IO[bytes], length: int) -> dict[str, Member]:
 def _list_place(file: IO[bytes], length: int) -> tuple[int, int, int]:
     """Return where the list of members begins, its length, and the number of members."""
     if length < _END.size:
-        raise CheckpointError(f"it is no checkpoint: it has only {length} bytes")
+        raise CheckpointError(f"this is not a checkpoint: it has only {length} bytes")
     place = length - _END.size
     signature, disk, first_disk, *numbers, comment = _END.unpack(_bytes_at(file, place, _END.size))
     if signature != b"PK\x05\x06" or comment:
-        raise CheckpointError("it is no checkpoint, or incomplete: the end of a zip archive is missing")
+        raise CheckpointError("this is not a checkpoint, or not a complete one: the end of a zip archive is missing")
     if large := _large_numbers(file, place):
         place -= _LARGE_END.size + _LOCATOR.size
         if any(number not in (known, *_ALL_ONES) for number, known in zip(numbers, large, strict=True)):
