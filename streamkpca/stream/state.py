@@ -140,9 +140,10 @@ class Stream:
         """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
         kernel = self.kernel if self.summary is None else self.summary.basis.kernel
         is_bounded = kernel.is_settled and kernel.is_stationary
-        if is_bounded and not self.n_rows:
-            # The same for all rows, but exp(exp(...)) of 1 can be too large.
-            check_energy(kernel.program.diagonal(rows[:1]))
+        if kernel.is_stationary and not self.n_rows and (kernel.is_settled or not kernel.has_units):
+            # The same for all rows, whatever the width, but exp(exp(...)) of 1 can be too large.
+            origin = np.zeros((1, self.n_features))
+            check_energy(kernel.settled(origin).program.diagonal(origin))
         if is_bounded and not kernel.has_units:
             return
         counting = rows[weights > 0.0] if isinstance(weights, np.ndarray) else rows
