@@ -782,9 +782,10 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Notes
         -----
-        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, no more memory is taken than
-        the file is long, plus a few MB, and the parts are checked against each other: the factor against the atoms'
-        kernel matrix, the moments for being those of some rows, and so on.
+        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, at most twice the file's
+        length plus 32 MB of memory is taken, and the parts are checked against each other: the factor against the
+        atoms' kernel matrix, the moments for being those of some rows, and so on. `docs/checkpoint-format.md` describes
+        the format, and `SECURITY.md` says what is promised of files from strangers.
 
         Examples
         --------

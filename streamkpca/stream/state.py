@@ -144,9 +144,10 @@ class Stream:
     def check_range(self, rows: Rows, weights: Array | float) -> None:
         """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
         kernel = self.kernel if self.summary is None else self.summary.basis.kernel
-        if kernel.is_settled and kernel.is_stationary and not self.n_rows:
-            # The same for all rows, but exp(exp(...)) of 1 can be too large.
-            check_energy(kernel.program.diagonal(next(iter(parts_of(rows)))[1][:1]))
+        if kernel.is_stationary and not self.n_rows and (kernel.is_settled or not kernel.has_units):
+            # The same for all rows, whatever the width, but exp(exp(...)) of 1 can be too large.
+            origin = np.zeros((1, self.n_features))
+            check_energy(kernel.settled(origin).program.diagonal(origin))
         _check_range(kernel, rows, weights)
 
     # The next stream

@@ -18,7 +18,10 @@ README, CONTRIBUTING = ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"
 # Every clone of the project carries all pictures for good.
 MOST_BYTES = 80 * 1024
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
-PAGES = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "benchmarks/README.md", "docs/many-machines.md"]
+PAGES = [
+    "README.md", "CHANGELOG.md", "SECURITY.md", ".github/CONTRIBUTING.md", "benchmarks/README.md",
+    "docs/checkpoint-format.md", "docs/many-machines.md",
+]  # fmt: skip
 # Few distinct rows, for speed.
 ROWS = np.random.default_rng(0).integers(0, 4, size=(35_000, 2)).astype(float)
 ROWS[5, 1] = np.nan

@@ -121,3 +121,18 @@ def test_sums_that_fade_below_the_smallest_numbers_are_loaded() -> None:
     X = np.repeat([[0.0], [15.84], [15.84]], 2, axis=0)
     model = StreamingKernelPCA(1, kernel=1e-30 * kernels.RBF(0.5), max_atoms=1, block_size=2, half_life=1e-3)
     assert_comes_back(model.partial_fit(X))
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernels.RBF(0.3), kernels.RBF(), kernels.Matern() + kernels.Laplacian(2.0)], ids=repr
+)
+def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel: kernels.Kernel) -> None:
+    """Otherwise rows would wait for a block that can never be learned, and the saved model could not be loaded."""
+    for large in (kernel.exp().exp().exp().exp(), 1e140 * kernel, kernel**2 * (1e70 * kernel) ** 2):
+        model = StreamingKernelPCA(2, kernel=large, block_size=64)
+        with pytest.raises(ValueError, match=r"k\(x, x\) is .* but the limit is"):
+            model.partial_fit(np.random.default_rng(0).normal(size=(5, 2)))
+        assert not model.__sklearn_is_fitted__()
+        assert_comes_back(model)
+    fine = StreamingKernelPCA(2, kernel=1e130 * kernel, block_size=64).partial_fit(np.zeros((5, 2)))
+    assert_comes_back(fine)
