@@ -28,9 +28,9 @@ class Aggregate:
     ----------
     template : StreamingKernelPCA
         Its parameters are those of the model to come. The scale of its kernel must be settled: by numbers, or by rows
-        that the template has learned. From a template that has learned rows, every state begins with its atoms, and
-        with its sample if that is full, but counts no rows: the search for atoms, which takes most of the time of a
-        young stream, is done once, not by every worker. The template is not changed.
+        that the template has learned. From a template that has learned rows, every state begins with its atoms, but
+        counts no rows: the search for atoms, which takes most of the time of a young stream, is done once, not by every
+        worker. The template is not changed.
 
     Attributes
     ----------

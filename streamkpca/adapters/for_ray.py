@@ -22,7 +22,7 @@ def fit(model: StreamingKernelPCA, dataset: Any) -> StreamingKernelPCA:
     model : StreamingKernelPCA
         Its parameters are those of the result. It is not changed, and rows that it has learned do not matter.
     dataset : ray.data.Dataset
-        All columns are features, of numbers.
+        All columns are features, of numbers. A missing value is NaN, which `on_bad_rows` refuses or skips.
 
     Returns
     -------
@@ -106,7 +106,8 @@ def transform(model: Any, batch: dict[str, Array]) -> dict[str, Array]:
     Returns
     -------
     dict of ndarrays of shape (n,)
-        The columns, then ``novelty``, and one for each axis, named by the model's `get_feature_names_out`.
+        The columns, then ``novelty``, and one for each axis, named by the model's `get_feature_names_out`. Where
+        `on_bad_rows` is "skip", the answers of rows with missing or infinite values are NaN.
 
     Raises
     ------
@@ -133,13 +134,18 @@ def transform(model: Any, batch: dict[str, Array]) -> dict[str, Array]:
         raise ValueError(
             f"for_ray.transform expected the column {missing[0]} but got {', '.join(batch)}; check the name, or add it"
         )
-    rows = np.column_stack([batch[name] for name in names])
-    answers = np.empty((0, model.n_components)) if not len(rows) else model.transform(rows)
-    novelty = model.novelty(rows) if len(rows) else np.empty(0)
-    outputs = model.get_feature_names_out().tolist()
-    return {**batch, "novelty": novelty, **{name: answers[:, place] for place, name in enumerate(outputs)}}
+    rows = np.column_stack([batch[name] for name in names]).astype(np.float64)
+    outputs = ["novelty", *model.get_feature_names_out().tolist()]
+    answers, usable = np.full((len(rows), len(outputs)), np.nan), np.ones(len(rows), dtype=bool)
+    if getattr(model, "on_bad_rows", "raise") == "skip":
+        usable = np.isfinite(rows).all(axis=1)
+    if usable.any():
+        answers[usable, 0] = model.novelty(rows[usable])
+        answers[usable, 1:] = model.transform(rows[usable])
+    return {**batch, **dict(zip(outputs, answers.T, strict=True))}
 
 
 def _rows(table: Any, names: list[str]) -> NamedRows:
     """Return the columns of a table of pandas as rows, in a fixed order."""
-    return NamedRows(names, table[names].to_numpy())
+    # Where a block has missing values, Ray passes objects or pandas' own types.
+    return NamedRows(names, table[names].to_numpy(na_value=np.nan).astype(np.float64))

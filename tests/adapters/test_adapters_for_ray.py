@@ -25,6 +25,11 @@ def test_answers_stand_beside_the_columns():
     np.testing.assert_array_equal(found["streamingkernelpca1"], model.transform(ROWS[:5])[:, 1])
     empty = for_ray.transform(model, {name: column[:0] for name, column in batch.items()})
     assert {name: column.shape for name, column in empty.items()} == dict.fromkeys(found, (0,))
+    batch["heat"] = np.array([0.5, None, 0.5, np.inf, 0.5], dtype=object)
+    with pytest.raises(ValueError, match="NaN"):
+        for_ray.transform(model, batch)
+    skipped = for_ray.transform(model.set_params(on_bad_rows="skip"), batch)
+    np.testing.assert_array_equal(np.isfinite(skipped["novelty"]), [True, False, True, False, True])
     with pytest.raises(ValueError, match=r"for_ray\.transform expected the column heat but got load, flow; check"):
         for_ray.transform(model, {"load": ROWS[:, 0], "flow": ROWS[:, 2]})
 

@@ -289,7 +289,7 @@ def test_invalid_frames_are_refused_before_a_job_runs(spark):
         (ValueError, "n_components", lambda: for_spark.fit(StreamingKernelPCA(0), numbers)),
         (ValueError, "expected 2 features but got 1 columns: load", lambda: for_spark.transform(fitted, numbers)),
         (ValueError, "expected the column heat but got load", lambda: for_spark.transform(named, numbers)),
-        (NotFittedError, "", lambda: for_spark.transform(model, numbers)),
+        (NotFittedError, "needs a fitted StreamingKernelPCA", lambda: for_spark.transform(model, numbers)),
         (
             ValueError,
             "the columns novelty are named like answers",

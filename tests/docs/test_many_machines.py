@@ -79,6 +79,8 @@ def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         spark.stop()
 
 
+# Its own warnings, which differ from release to release.
+@pytest.mark.filterwarnings("ignore")
 def test_ray() -> None:
     ray = pytest.importorskip("ray", reason="needs the extra ray")
     pd = pytest.importorskip("pandas", reason="needs the extra ray")
@@ -90,6 +92,8 @@ def test_ray() -> None:
         ray.shutdown()
 
 
+# Its own warnings, which differ from release to release.
+@pytest.mark.filterwarnings("ignore")
 def test_beam() -> None:
     pytest.importorskip("apache_beam", reason="Beam is in no extra; install apache-beam to run this")
     run("Beam", first=PARTS[0], parts=PARTS)
