@@ -68,7 +68,7 @@ def wait_until(true: Callable[[], bool], what: str, *, seconds: float = 60.0) ->
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.01)
+        time.sleep(0.03)
 
 
 def free_port() -> int:

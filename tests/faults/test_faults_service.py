@@ -50,7 +50,7 @@ def row(rng: random.Random) -> bytes:
 
 
 class Publishers:
-    """Sensors that number their messages; `restart` makes one begin again."""
+    """Sensors that number their messages."""
 
     def __init__(self, topics: list[str], seed: int) -> None:
         self.rng = random.Random(seed)
@@ -65,11 +65,6 @@ class Publishers:
             made.append(Sent(topic, self.numbers[topic], row(self.rng), None))
         self.sent += made
         return made
-
-    def restart(self) -> None:
-        topic = self.rng.choice([topic for topic, number in self.numbers.items() if number])
-        self.numbers[topic] = 0
-        self.sent.append(Sent(topic, 0, b"", None))
 
 
 @pytest.fixture
@@ -164,7 +159,6 @@ def test_a_killed_broker_loses_messages_and_repeats_them_but_none_counts_twice(t
                 broker.start()
             wait_until(publisher.client.is_connected, "the publisher is back")
             wait_until(lambda: service.metrics()["streamkpca_connected"] == 1, "the service is back")
-            wait_until(lambda: publisher.publish(sensors.make(1))[0].is_published() or True, "")
             # The last of each topic tells how many there were.
             for topic in TOPICS:
                 sensors.numbers[topic] += 1
@@ -231,9 +225,9 @@ def test_gaps_in_very_many_topics_leave_a_state_that_is_saved_and_read(publisher
     assert found["streamkpca_topics"] == min(n_topics, 10_000)
     if n_topics <= 5000:
         assert found["streamkpca_missing"] == 1000 * n_topics
-    size = service.checkpoint.with_name("model-00000001.npz")
+    sizes = [path.stat().st_size for path in Checkpointer(service.checkpoint).generations]
     print(
-        f"{n_topics} topics with two gaps; given up: {found['streamkpca_given_up_total/gaps']} gaps; {size.exists()=}"
+        f"{n_topics} topics with two gaps: {found['streamkpca_given_up_total/gaps']} gaps given up, {max(sizes)} bytes"
     )
 
 
@@ -266,13 +260,13 @@ def bent(rng: random.Random, number: int) -> tuple[bytes, list[tuple[str, str]],
         # paho takes these for an error of the protocol; a broker would send the message again for ever.
         return row(rng), [("bom", "\ufeff"), ("\ufeff", "x"), *good], "row"
     if kind == 10:
-        return row(rng), [*(("", "") for _ in range(3000)), *good], "row"
+        return row(rng), [*(("", "") for _ in range(1000)), *good], "row"
     return b"[1, 2, 3" + b" " * rng.choice([20_000, 1_000_000]) + b"]", good, "dropped"
 
 
 @needs_broker
 def test_bent_messages_are_counted_and_do_no_harm(publisher: Peer, service: Service) -> None:
-    n = 20_000 if NIGHTLY else 400
+    n = 20_000 if NIGHTLY else 300
     rng, number, expected = random.Random(7), 0, Counter[str]()
     begin(service)
     publisher.publish([Sent("plant/bent", 0, row(rng), None)])
@@ -444,13 +438,22 @@ def test_a_clock_that_jumps_by_years_changes_nothing(publisher: Peer, service: S
     print(f"clocks in the years {sorted(years)}: {len(sensors.sent)} messages")
 
 
+# A checkpoint of some rows is larger, the log is not.
+SMALL_FILE = 3000
+
+
+def with_small_files(_: ModuleType) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL_FILE, resource.RLIM_INFINITY))
+
+
 @contextlib.contextmanager
 def limited(service: Service) -> Iterator[Callable[[bool], None]]:
-    """Let files of the service have at most a few thousand bytes."""
+    """Let files of the service, and of the next one, have at most a few thousand bytes."""
 
     def fill(full: bool) -> None:
-        limit = 8000 if full else resource.RLIM_INFINITY
+        limit = SMALL_FILE if full else resource.RLIM_INFINITY
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        service.prepare = with_small_files if full else None
 
     yield fill
 
@@ -507,7 +510,6 @@ def test_a_full_disk_stops_acknowledgements_until_it_has_room(
         service.stop(code=1)
         assert "the last 50 messages could not be saved; they are not acknowledged" in service.text()
         service.start()
-        fill(True)
         service.wait_for_metric("streamkpca_failed_saves_total", 1)
         fill(False)
         service.wait_for_messages(len(sensors.sent))
