@@ -123,7 +123,9 @@ def test_sums_that_fade_below_the_smallest_numbers_are_loaded() -> None:
     assert_comes_back(model.partial_fit(X))
 
 
-@pytest.mark.parametrize("kernel", [kernels.RBF(0.3), kernels.RBF(), kernels.Matern() + kernels.Laplacian(2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [kernels.RBF(0.3), kernels.RBF(), kernels.Matern() + kernels.Laplacian(2.0)], ids=repr
+)
 def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel: kernels.Kernel) -> None:
     """Otherwise rows would wait for a block that can never be learned, and the saved model could not be loaded."""
     for large in (kernel.exp().exp().exp().exp(), 1e140 * kernel, kernel**2 * (1e70 * kernel) ** 2):
