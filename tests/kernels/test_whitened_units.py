@@ -727,3 +727,29 @@ def test_rows_infinitely_far_resemble_no_atom():
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(model.reconstruction_error(far), np.ones(6))
         np.testing.assert_array_equal(model.reconstruction_error(far[:1]), [1.0])
+
+
+@pytest.mark.parametrize("far", [1e6, 1e12, 1e20, 1e38])
+@pytest.mark.parametrize("make", [RBF, Laplacian])
+def test_a_row_far_away_takes_no_digits_from_the_others(make, far):
+    """Distances are measured from the medians of columns; from their means, a row of 1e20 made all others equal."""
+    rng = np.random.default_rng(0)
+    kernel = make(0.1).in_units(np.eye(3) + 0.1 * rng.normal(size=(3, 3)))
+    rows = rng.normal(size=(12, 3))
+    for glitches in (1, 5):
+        among = np.concatenate([np.full((glitches, 3), far), rows])
+        K = kernel.matrix(among)
+        np.testing.assert_allclose(K[glitches:, glitches:], kernel.matrix(rows), rtol=1e-9)
+        np.testing.assert_array_equal(K[:glitches, glitches:], 0.0)
+        np.testing.assert_array_equal(K[:glitches, :glitches], 1.0)
+
+
+def test_a_stream_with_a_glitch_is_saved_and_loaded():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(400, 2))
+    rows[200] = 1e20
+    kernel = RBF(0.5).in_units([[1.0, 0.5], [0.0, 1.0]])
+    model = StreamingKernelPCA(2, kernel=kernel, max_atoms=None, tolerance=0.01, block_size=64).partial_fit(rows)
+    assert (np.abs(model.atoms_) > 1e19).any()
+    assert StreamingKernelPCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
+    assert model.novelty([[30.0, -30.0]])[0] > 1.0
