@@ -60,7 +60,11 @@ def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("Spark needs Java 17 or later")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = (
+        sql.SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+    )
     spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "2").getOrCreate()
     try:
         table = pd.DataFrame(np.vstack(PARTS), columns=COLUMNS).assign(pump="A", time=range(6000))
