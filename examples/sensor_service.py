@@ -36,6 +36,8 @@ This rule has limits:
 * Messages of a restarted publisher are taken for repeated as long as their numbers and payloads equal earlier ones,
   unless it begins at 0 or 1 after more than 1,000 messages. If the process is killed at that moment, too, messages
   equal to those of the last series are taken for repeated.
+* Messages that publishers send with quality of service 0 count once at most; a kill loses those since the last
+  checkpoint.
 * A broker that loses its memory, or reads an old state of it after a crash, loses or repeats messages. Repeated ones
   are recognised if they are among the latest 65,536.
 * The state is bounded, whatever publishers do. Beyond 10,000 topics, the one that has been silent for longest is
@@ -138,7 +140,8 @@ FEATURES_IN_ALARM = 3
 RETRY_SECONDS, NOTICE_SECONDS = 1.0, 10.0
 # After so many connections that ended so soon, another process seems to want the session, too.
 SHORT_CONNECTIONS, SHORT_SECONDS = 3, 10.0
-# The checkpoint's header holds 4 MiB and 262,144 values. With these bounds the state takes at most half of either.
+# The checkpoint's header holds 4 MiB and 262,144 values. With these bounds the state takes at most about half of the
+# bytes and a quarter of the values.
 MOST_LATEST = 65_536
 MOST_TOPICS = 10_000
 MOST_GAPS = 10_000

@@ -275,14 +275,14 @@ def _forks() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["sensor_services_warm"])
     before = os.environ.get("PYTHONPATH")
+    paths = [before, str(Path(__file__).parent), str(Path(streamkpca.__file__).parents[1])]
     # The server itself does not take over sys.path.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(streamkpca.__file__).parents[1])])
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     try:
         ensure_running()
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
             os.environ["PYTHONPATH"] = before
     return context
 
