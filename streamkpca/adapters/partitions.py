@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.validation import as_rows
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
 from streamkpca.kernels import Kernel
 
@@ -117,7 +118,7 @@ def template_of(model: StreamingKernelPCA, first_rows: Any = None, sample_weight
                 "kernel with a given scale"
             )
         # In the type that a stream stores rows in; a DataFrame becomes an array here.
-        kernel = kernel.settled(np.asarray(first_rows, dtype=model.dtype), sample_weight)
+        kernel = kernel.settled(as_rows(first_rows, where=where).astype(model.dtype), sample_weight)
     seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
     parameters = model.get_params(deep=False) | _NO_AXES | {"kernel": kernel, "random_state": seed}
     return StreamingKernelPCA(**parameters)
