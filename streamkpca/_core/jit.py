@@ -1,5 +1,6 @@
 """The one decorator for compiled loops."""
 
+import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -11,6 +12,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # The full set would let the compiler assume that no NaN and no infinity exist, and every guard
 # against them would be compiled away.
 _FASTMATH = {"contract", "reassoc", "arcp", "nsz"}
+
+
+def check_interpreter() -> None:
+    """Refuse a subinterpreter: loops that release the interpreter lock never get it back there."""
+    api: Any = ctypes.pythonapi
+    current = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyInterpreterState_Get", api))
+    number = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(("PyInterpreterState_GetID", api))
+    if number(current()) and not numba.config.DISABLE_JIT:
+        raise ImportError(
+            "streamkpca: expected the main interpreter but this is a subinterpreter, in which numba's loops wait for "
+            "ever; use threads or processes, or with mod_wsgi WSGIApplicationGroup %{GLOBAL}"
+        )
+
+
+check_interpreter()
 
 
 class _ForgivingCache:

@@ -339,13 +339,17 @@ def _numbers(array: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
     """
     if array.dtype.kind != "O":
         return array
-    pandas = sys.modules.get("pandas")
-    absent = getattr(pandas, "NA", None)
     is_absent = np.array(
-        [(is_table and value is None) or (absent is not None and value is absent) for value in array.ravel()],
-        dtype=bool,
+        [(is_table and value is None) or is_pandas_na(value) for value in array.ravel()], dtype=bool
     ).reshape(array.shape)
     if is_absent.any():
         array = np.where(is_absent, np.nan, array)
     numbers_only = all(isinstance(value, Real | np.bool_) for value in array.ravel())
     return array.astype(np.float64) if numbers_only else array
+
+
+def is_pandas_na(value: Any) -> bool:
+    """Tell whether a value is the one by which pandas marks a missing cell; NaN is a number."""
+    # Where there is such a value, pandas has been imported.
+    pandas = sys.modules.get("pandas")
+    return value is not None and pandas is not None and value is getattr(pandas, "NA", None)

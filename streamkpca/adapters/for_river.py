@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.rows import RowParts, Rows
-from streamkpca._core.validation import as_rows
+from streamkpca._core.validation import as_rows, is_pandas_na
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.stream.parameters import PARAMETERS
@@ -184,6 +184,8 @@ class _Learner:
     def _number(self, value: Any, feature: Any, method: str) -> float:
         # A zero-dimensional array is a number, too.
         given = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+        if is_pandas_na(given):
+            return np.nan
         if not isinstance(given, Real | Decimal | np.bool_):
             raise self._refusal(method, feature, repr(value))
         try:

@@ -23,7 +23,7 @@ RULES = ("contrast", "spread", "scale", "median")
 # How many times wider than "spread" are the widths that "contrast" compares: 1 to 32, in steps of a factor of 3.2 in
 # gamma. Narrower ones leave rows with nothing near them, and are no better where the contrast is measured.
 _FACTORS = 10.0 ** (np.arange(7) / 4.0)
-_NUMBERS_AT_ONCE = 2**20
+_NUMBERS_AT_ONCE = 2**18
 _MEDIAN_ROWS = 512
 # Reciprocals of these numbers and products with them stay finite.
 _SMALLEST, _LARGEST = 1e-300, 1e300

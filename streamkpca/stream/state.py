@@ -574,7 +574,12 @@ def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:
         counting = np.flatnonzero(weights)[: most * _RUN].tolist()
         pieces = [slice(position, position + 1) for position in counting]
         chosen = np.concatenate([weights[piece] for piece in pieces])
-    return np.concatenate([rows[piece] for piece in pieces]), chosen
+    taken, filled = np.empty((len(chosen), rows.shape[1])), 0
+    for piece in pieces:
+        some = rows[piece]
+        taken[filled : filled + len(some)] = some
+        filled += len(some)
+    return taken, chosen
 
 
 def _within_range(weights: Array) -> Array:

@@ -33,6 +33,8 @@ Positions = npt.NDArray[np.int64]
 # so that pending and recorded rows keep their shares too.
 LEAST_TOTAL_WEIGHT = 1e-120
 LEAST_DECAYED_WEIGHT = 1e-150
+# Rows of a block that are searched at once, whose kernel matrix takes 128 MiB.
+_MOST_FILLING = 4096
 # A row whose weight decays below this within a block gets weight zero, as nothing could be divided by it.
 _LEAST_WEIGHT = 1e-200
 # Pending sums that weigh less are solved before they decay: sums of kernel values, whose unit is k^2, fall below the
@@ -499,19 +501,26 @@ class Summary:
 
     def _fill(self, block: Block, max_atoms: int | None, tolerated: float) -> None:
         """Admit rows of the block, until it is explained or the budget is used up."""
-        projected, weights = block.projected(), block.weights
-        if max_atoms is None:
-            choice = choose_by_tolerance(self.basis, projected, weights, tolerated)
-        else:
-            choice = choose_below_budget(
-                self.basis,
-                projected,
-                weights,
-                max_atoms=max_atoms,
-                least_gain=tolerated / block.sums.total_weight / max_atoms,
-                total_weight=self.total_weight + block.sums.total_weight,
-            )
-        self._change(choice, block.rows, self.n_rows + np.arange(len(weights)), weights)
+        for start in range(0, len(block.rows), _MOST_FILLING):
+            piece = slice(start, start + _MOST_FILLING)
+            part, weights = block, block.weights[piece]
+            if len(weights) < len(block.rows):
+                if not weights.any():
+                    continue
+                part = Block(self.basis, block.rows[piece], weights)
+            share = part.sums.total_weight / block.sums.total_weight
+            if max_atoms is None:
+                choice = choose_by_tolerance(self.basis, part.projected(), weights, tolerated * share)
+            else:
+                choice = choose_below_budget(
+                    self.basis,
+                    part.projected(),
+                    weights,
+                    max_atoms=max_atoms,
+                    least_gain=tolerated / block.sums.total_weight / max_atoms,
+                    total_weight=self.total_weight + block.sums.total_weight,
+                )
+            self._change(choice, part.rows, self.n_rows + start + np.arange(len(weights)), weights)
 
     def _swap(self, block: Block, *, moves_atoms: bool) -> None:
         """Let rows sampled since the last search replace atoms.

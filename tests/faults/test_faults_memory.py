@@ -120,7 +120,7 @@ def test_rows_of_any_layout_are_converted_in_parts(layout: str) -> None:
     model.transform(few)
     peaks["transform"] = peak_of(lambda: model.transform(given))
     peaks["partial_fit"] = peak_of(lambda: StreamingKernelPCA(3, max_atoms=16).partial_fit(given))
-    if layout in ("float32", "C") or NIGHTLY:
+    if layout == "float32" or NIGHTLY:
         for settings in ({"dtype": "float32"}, {"on_bad_rows": "skip"}, {"half_life": 1e4}):
             new = StreamingKernelPCA(3, max_atoms=16, **settings)  # type: ignore[arg-type]
             peaks[f"partial_fit {settings}"] = peak_of(lambda new=new: new.partial_fit(given))  # type: ignore[misc]
@@ -133,33 +133,40 @@ def test_rows_of_any_layout_are_converted_in_parts(layout: str) -> None:
 
 def test_parts_give_the_answers_of_all_rows_at_once() -> None:
     """The same rows as float64 in C order are not converted; up to rounding, as products have other shapes."""
-    whole, n_compared = ROWS[:30_000].astype(np.float64), 0
+    rows, n_compared = ROWS[:18_000], 0
     model = StreamingKernelPCA(3, max_atoms=16).fit(FEW)
+    answers: dict[str, Any] = {}
     for layout, convert in LAYOUTS.items():
-        given = convert(ROWS[:30_000])
-        plain = given.astype(np.float64) if layout == "int32" else whole
+        given = convert(rows)
+        plain = given.astype(np.float64) if layout == "int32" else rows.astype(np.float64)
+        key = "int32" if layout == "int32" else ""
+        if key not in answers:
+            answers[key] = {query: ask(model, plain) for query, ask in QUERIES.items()}
+            answers[key]["learned"] = StreamingKernelPCA(3, max_atoms=8).partial_fit(plain)
         for query, ask in QUERIES.items():
-            np.testing.assert_allclose(ask(model, given), ask(model, plain), rtol=1e-9, atol=1e-12, err_msg=query)
+            np.testing.assert_allclose(ask(model, given), answers[key][query], rtol=1e-9, atol=1e-12, err_msg=query)
             n_compared += 1
-        one, other = (StreamingKernelPCA(3, max_atoms=8).partial_fit(rows) for rows in (given, plain))
+        learned = StreamingKernelPCA(3, max_atoms=8).partial_fit(given)
         # Names of columns differ.
         for attribute in ("atoms_", "eigenvalues_", "total_weight_"):
-            np.testing.assert_array_equal(getattr(one, attribute), getattr(other, attribute))
+            np.testing.assert_array_equal(getattr(learned, attribute), getattr(answers[key]["learned"], attribute))
     print(f"{n_compared} answers to rows of {len(LAYOUTS)} layouts, the same")
 
 
 @pytest.mark.parametrize("d", [2000, 20_000])
 def test_parts_of_wide_rows_are_short(d: int) -> None:
-    rows = np.random.default_rng(4).normal(size=(3000 if d == 2000 else 400, d)).astype(np.float32)
+    rows = np.random.default_rng(4).normal(size=(1500 if d == 2000 else 200, d)).astype(np.float32)
     kernel = kernels.RBF(1.0 / d)
     model = StreamingKernelPCA(3, max_atoms=8, kernel=kernel, block_size=64, reservoir_size=16).fit(rows[:64])
     peaks = {}
     for query, ask in (QUERIES | SLOW_QUERIES).items():
+        asked = rows if query in QUERIES else rows[:200]
         ask(model, rows[:16])
-        peaks[query] = peak_of(lambda ask=ask: ask(model, rows))  # type: ignore[misc]
+        peaks[query] = peak_of(lambda ask=ask, asked=asked: ask(model, asked))  # type: ignore[misc]
     report(f"{d} features", peaks)
     # Found rows, and differences from each atom, are as wide as the rows.
     assert max(peaks.values()) < 64 * MIB, peaks
+    assert max(peaks[query] for query in QUERIES) < LIMIT, peaks
     # Learning keeps rows to choose atoms from, but no more for more rows in a call.
     twin = copy.deepcopy(model)
     pieces = peak_of(lambda: [model.partial_fit(piece) for piece in np.array_split(rows, 20)])
@@ -168,12 +175,12 @@ def test_parts_of_wide_rows_are_short(d: int) -> None:
 
 
 def test_a_monitor_takes_little_memory_beside_rows_and_record() -> None:
-    n = 60_000 if NIGHTLY else 12_000
-    rows = np.random.default_rng(5).normal(size=(n, 256)).astype(np.float32)
+    n = 60_000 if NIGHTLY else 6000
+    rows = np.random.default_rng(5).normal(size=(n, 512)).astype(np.float32)
     monitor = Monitor(StreamingKernelPCA(3, kernel=kernels.RBF(0.002), max_atoms=8, block_size=64), lags=2)
     monitor.update(rows[:1000])
     # A search for atoms takes what it takes.
-    search = peak_of(lambda: [copy.deepcopy(monitor).update(piece) for piece in np.array_split(rows[:3000], 30)])
+    search = peak_of(lambda: [copy.deepcopy(monitor).update(piece) for piece in np.array_split(rows[:1500], 3)])
     peaks = {
         "update": peak_of(lambda: monitor.update(rows)) - search,
         "stacked": peak_of(lambda: monitor.stacked(rows)),
@@ -182,7 +189,7 @@ def test_a_monitor_takes_little_memory_beside_rows_and_record() -> None:
     timed.update(ROWS[:1000, :2])
     peaks["times"] = peak_of(lambda: timed.update(ROWS[:3000, :2], time=np.arange(3000.0)))
     report("monitor", peaks)
-    assert max(peaks.values()) < LIMIT, peaks
+    assert max(peaks.values()) < LIMIT // 2, peaks
 
 
 def test_river_converts_mini_batches_in_parts() -> None:

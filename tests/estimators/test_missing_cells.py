@@ -1,0 +1,162 @@
+"""Missing cells of tables count as NaN: skipped where NaN is, refused where NaN is, by every estimator and adapter."""
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.adapters import for_dask, for_spark, partitions
+from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
+from streamkpca.monitoring import Monitor
+
+RANDOM = np.random.default_rng(0)
+N = 200
+WHOLE = pd.DataFrame(
+    {"i": RANDOM.integers(0, 50, N), "x": RANDOM.normal(size=N).round(3), "on": RANDOM.integers(0, 2, N) > 0}
+)
+GONE = {"i": [3, 50], "x": [4, 50], "on": [5, 199]}
+N_BAD = 5
+
+
+def with_gaps(dtypes: dict[str, str]) -> pd.DataFrame:
+    table = WHOLE.astype(dtypes)
+    for name, rows in GONE.items():
+        table.loc[rows, name] = pd.NA
+    return table
+
+
+NULLABLE = with_gaps({"i": "Int64", "x": "Float64", "on": "boolean"})
+POLARS = pl.DataFrame({name: [None if pd.isna(v) else v for v in NULLABLE[name]] for name in NULLABLE})
+TABLES = {
+    "pandas nullable": NULLABLE,
+    "pandas of Arrow": with_gaps({"i": "int64[pyarrow]", "x": "double[pyarrow]", "on": "bool[pyarrow]"}),
+    "pandas, small types": with_gaps({"i": "UInt8", "x": "Float32", "on": "boolean"}),
+    "pandas, one nullable column": with_gaps({"i": "Int64", "x": "float64", "on": "float64"}).astype({"x": "float64"}),
+    "pandas objects": with_gaps({"i": "object", "x": "object", "on": "object"}),
+    "pandas objects of None": NULLABLE.astype(object).where(NULLABLE.notna(), None),
+    "polars": POLARS,
+}
+# As float64, with NaN.
+PLAIN = {
+    name: WHOLE.astype(float).mask(NULLABLE.isna()).astype("float32" if "small" in name else "float64").astype(float)
+    for name in TABLES
+}
+ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
+NAN = r"X contains NaN \(first at row 3, column 0; 5 of 200 rows are not finite\)"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_streams_skip_missing_cells_as_they_skip_nan(name):
+    streams = [StreamingKernelPCA(2, max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(4)]
+    table, plain = TABLES[name], PLAIN[name]
+    expected, found = streams[0].partial_fit(plain), streams[1].partial_fit(table)
+    assert found.n_rows_rejected_ == N_BAD
+    assert found.to_bytes() == expected.to_bytes()
+    assert streams[3].fit(table).to_bytes() == streams[2].fit(plain).to_bytes()
+    monitor, other = (Monitor(StreamingKernelPCA(2, max_atoms=8, on_bad_rows="skip")) for _ in range(2))
+    np.testing.assert_array_equal(monitor.update(table).novelty, other.update(plain).novelty)
+    assert monitor.to_bytes() == other.to_bytes()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_missing_cells_are_refused_as_nan_is(name):
+    table = TABLES[name]
+    for kind in ESTIMATORS:
+        model = kind(2, kernel="linear")
+        with pytest.raises(ValueError, match=NAN):
+            model.fit(table)
+        model.fit(WHOLE)
+        queries = (model.transform, model.novelty, model.score, model.reconstruction_error, model.contributions)
+        for query in (*queries, model.score_samples, model.hotelling_t2):
+            with pytest.raises(ValueError, match=NAN):
+                query(table)
+        with pytest.raises(ValueError, match="X contains NaN"):
+            model.inverse_transform(table[["i", "x"]])
+    with pytest.raises(ValueError, match=NAN):
+        StreamingKernelPCA(2).partial_fit(table)
+    with pytest.raises(ValueError, match=NAN):
+        Monitor().update(table)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_such_types_without_gaps_are_the_numbers_they_hold(name):
+    kept = ~NULLABLE.isna().any(axis=1).to_numpy()
+    table = TABLES[name].filter(kept) if name == "polars" else TABLES[name][kept]
+    model = KernelPCA(2).fit(WHOLE)
+    np.testing.assert_array_equal(model.transform(table), model.transform(PLAIN[name][kept]))
+
+
+def test_arrays_that_pandas_made_of_such_columns_count_too():
+    cells = NULLABLE.to_numpy()
+    assert cells.dtype == object
+    model = StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(cells)
+    assert model.n_rows_rejected_ == N_BAD
+    with pytest.raises(TypeError, match="dtype object"):
+        StreamingKernelPCA(2).partial_fit([[1.0, None]])
+
+
+def test_missing_sample_weights_are_refused_as_nan_is():
+    weights = pd.Series(np.ones(N)).astype("Float64")
+    weights[7] = pd.NA
+    with pytest.raises(ValueError, match=r"sample_weight\[7\] is nan"):
+        StreamingKernelPCA(2).partial_fit(WHOLE, sample_weight=weights)
+
+
+def test_text_beside_missing_cells_is_still_refused():
+    table = NULLABLE.assign(name="pump")
+    with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
+        StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
+    with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
+        StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
+
+
+@pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow", "polars"])
+def test_river_skips_missing_cells(name):
+    table, plain = TABLES[name], PLAIN[name]
+    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
+    found.learn_many(table)
+    expected.learn_many(plain)
+    assert found.kernel_pca.n_rows_rejected_ == N_BAD
+    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
+    with pytest.raises(ValueError, match=NAN):
+        found.score_many(table[["i", "on", "x"]])
+    strict = KernelPCATransformer(2)
+    # Until the first block is full, a mini-batch is learned in pieces.
+    with pytest.raises(ValueError, match="X contains NaN"):
+        strict.learn_many(table)
+
+
+def test_river_skips_missing_numbers_of_single_rows():
+    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
+    for record, plain in zip(NULLABLE.to_dict("records"), PLAIN["polars"].to_dict("records"), strict=True):
+        found.learn_one(record)
+        expected.learn_one(plain)
+    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
+    with pytest.raises(ValueError, match="NaN"):
+        found.score_one({"i": pd.NA, "x": 0.0, "on": True})
+
+
+@pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow"])
+def test_dask_skips_missing_cells(name):
+    settings = {"max_atoms": 8, "block_size": 32, "on_bad_rows": "skip"}
+    found = for_dask.StreamingKernelPCA(2, **settings).fit(dd.from_pandas(TABLES[name], npartitions=3))
+    expected = for_dask.StreamingKernelPCA(2, **settings).fit(dd.from_pandas(PLAIN[name], npartitions=3))
+    assert found.n_rows_rejected_ == N_BAD
+    assert found.to_bytes() == expected.to_bytes()
+    with pytest.raises(ValueError, match="X contains NaN"):
+        found.novelty(dd.from_pandas(TABLES[name], npartitions=3)).compute()
+
+
+def test_records_and_arrow_batches_with_nulls_are_skipped():
+    template = partitions.template_of(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip"))
+    records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
+    summary = partitions.summarise(template, [(partitions.rows_of_records(records), None)])
+    assert StreamingKernelPCA.from_bytes(summary).n_rows_rejected_ == 3
+    batch = pa.record_batch({"i": [1, None, 3], "x": [1.5, 2.5, None], "on": [True, None, False]})
+    (told,) = for_spark.summarise_batches(template, [batch])
+    assert StreamingKernelPCA.from_bytes(told["summary"][0].as_py()).n_rows_rejected_ == 2
+    settled = partitions.template_of(StreamingKernelPCA(1), WHOLE.astype({"i": "Int64", "x": "Float64"}))
+    assert settled.kernel == partitions.template_of(StreamingKernelPCA(1), WHOLE.astype(float)).kernel
