@@ -23,7 +23,6 @@ _BAD_ROWS = next(parameter for parameter in PARAMETERS if parameter.name == "on_
 INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER = (
     "Input", "Model", "Learning", "Alarms", "Picture", "Results", "Other",
 )  # fmt: skip
-FILE = click.Path(allow_dash=True)
 
 _SHOWN_LETTERS = 60
 _OPTION_SECTIONS = (INPUT, MODEL, LEARNING, ALARMS, PICTURE, RESULTS, OTHER)
@@ -33,6 +32,19 @@ _EXIT_CODES = (
     ("130, 143, 129", "Stopped by Ctrl-C, SIGTERM or SIGHUP at the end of a chunk; a second one stops at once."),
     ("141", "The reader of standard output closed the pipe."),
 )
+
+
+class FilePath(click.Path):
+    """The name of a file; - is a standard stream."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what no file can be called."""
+        if not value or "\0" in value:
+            self.fail(f"expected the name of a file but got {shown(value)}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = FilePath(allow_dash=True)
 
 
 class WholeNumber(click.IntRange):
