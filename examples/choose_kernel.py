@@ -91,7 +91,8 @@ def main() -> None:
     except (OSError, ValueError, TypeError, StopIteration, zipfile.BadZipFile) as error:
         # A folder, a picture, an array of objects, ...
         raise SystemExit(
-            f"choose_kernel: {arguments.file} cannot be read as an npz file ({type(error).__name__}); pass one with an array of rows and columns"
+            f"choose_kernel: {arguments.file} cannot be read as an npz file ({type(error).__name__}); "
+            "pass one with an array of rows and columns"
         ) from None
     default = RBF().settled(rows).gamma
     assert isinstance(default, float)

@@ -103,7 +103,8 @@ def main() -> None:
     except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
         # A folder, a picture, an array of objects, ...
         raise SystemExit(
-            f"river_pipeline: {arguments.path} cannot be read as an npz file ({type(error).__name__}); pass a machine of the Server Machine Dataset"
+            f"river_pipeline: {arguments.path} cannot be read as an npz file ({type(error).__name__}); "
+            "pass a machine of the Server Machine Dataset"
         ) from None
 
     pipeline, watch = make_pipeline(arguments.atoms, arguments.quantile), drift.ADWIN(clock=8)

@@ -111,7 +111,8 @@ def main() -> None:
     except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
         # A folder, a picture, an array of objects, ...
         raise SystemExit(
-            f"server_monitoring: {arguments.path} cannot be read as an npz file ({type(error).__name__}); pass a machine of the Server Machine Dataset"
+            f"server_monitoring: {arguments.path} cannot be read as an npz file ({type(error).__name__}); "
+            "pass a machine of the Server Machine Dataset"
         ) from None
     train, test = standardise(train, test)
 

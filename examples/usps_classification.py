@@ -246,7 +246,8 @@ def main() -> None:
     except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
         # A folder, a picture, an array of objects, ...
         raise SystemExit(
-            f"usps_classification: {arguments.path} cannot be read as an npz file ({type(error).__name__}); pass one with X_train, y_train, X_test, y_test"
+            f"usps_classification: {arguments.path} cannot be read as an npz file ({type(error).__name__}); "
+            "pass one with X_train, y_train, X_test, y_test"
         ) from None
 
     print(

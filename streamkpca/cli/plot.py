@@ -149,9 +149,8 @@ def contours(
     rows = _collect(learner, model, file, options | {"labels": None}, Collected(learner, keep_rows=True))
     figure, axes = make_axes(size)
     with one_line():
-        plots.draw_contours(
-            learner, rows.rows, component=component, features=(i, j), feature_names=as_drawn(names), ax=axes
-        )
+        drawn = as_drawn(names)
+        plots.draw_contours(learner, rows.rows, component=component, features=(i, j), feature_names=drawn, ax=axes)
     _finish(figure, save, "contours", n_rows=rows.n_rows, as_json=as_json)
 
 

@@ -109,8 +109,8 @@ def to_c(
     level = float(np.abs(formula.kernel.diagonal(formula.rows)).max())
     if level < _LEAST_LEVEL:
         raise ValueError(
-            f"{where}: expected values k(x, x) of at least {_LEAST_LEVEL:g}, below which numbers lose their digits, but "
-            f"those of the atoms are at most {level:.3g}; multiply the kernel by a larger number, and learn anew"
+            f"{where}: expected values k(x, x) of at least {_LEAST_LEVEL:g}, below which numbers lose their digits, "
+            f"but those of the atoms are at most {level:.3g}; multiply the kernel by a larger number, and learn anew"
         )
     source = Source(name, dtype)
     kernel = write_kernel(source, formula)
@@ -343,7 +343,7 @@ def _rounded_up(value: float) -> float:
 
 
 def _comment_safe(names: list[str]) -> str:
-    r"""Spell names in ASCII so that none begins or ends a comment, or is a trigraph: \/ for the slash, as JSON allows."""
+    r"""Spell names in ASCII, as JSON does, so that none ends a comment or is a trigraph: \\/ for the slash."""
     text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps(names)[1:-1])
     return text.replace("/", "\\/").replace("??", "?\\u003f")
 
