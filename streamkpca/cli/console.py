@@ -29,6 +29,8 @@ INTERRUPTED = 128 + signal.SIGINT
 READER_LEFT = 141
 
 _NO_EDGE = 100_000
+# What is wrong with a command line is said in fewer letters, however long its values are.
+_LONGEST_USAGE = 500
 _SECONDS_BETWEEN_LINES = 5.0
 
 Report = Callable[[int, int, int], None]
@@ -114,7 +116,10 @@ class OneLineErrors(Ordered):
             code = WRONG_USE
         except click.ClickException as error:
             remedy = "" if isinstance(error, BadInput) else " Try --help."
-            say(f"{error.format_message()}{remedy}")
+            message = error.format_message()
+            if not isinstance(error, BadInput) and len(message) > _LONGEST_USAGE:
+                message = f"{message[:_LONGEST_USAGE]}..."
+            say(f"{message}{remedy}")
             code = WRONG_USE
         except (click.Abort, KeyboardInterrupt):
             say("interrupted")
@@ -195,7 +200,7 @@ def show_progress(what: str, total: int | None, *, quiet: bool = False, lines: b
 
 def say(message: str) -> None:
     """Print one line about the work on standard error."""
-    _say(f"streamkpca: {_printable(' '.join(message.split()))}")
+    _say(f"streamkpca: {printable(' '.join(message.split()))}")
 
 
 def print_warning(message: str) -> None:
@@ -214,7 +219,7 @@ def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(escape(name), escape(_printable(value)))
+        table.add_row(escape(name), escape(printable(value)))
     _print(title, table)
 
 
@@ -224,7 +229,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     for name in header:
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*(escape(_printable(cell)) for cell in row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     _print(title, table)
 
 
@@ -298,7 +303,7 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Escape control characters: names in other people's files must not control the terminal."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 

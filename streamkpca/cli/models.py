@@ -37,9 +37,11 @@ def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
 def n_lags(model: StreamingKernelPCA) -> int:
     """Return how many rows the monitor saved with a model scores together; 1 without a monitor."""
     try:
-        return int(model.extra_["monitor"]["parameters"]["lags"])
-    except (KeyError, TypeError, ValueError):
+        lags = model.extra_["monitor"]["parameters"]["lags"]
+    except (LookupError, TypeError):
         return 1
+    # Others may have written it.
+    return lags if type(lags) is int and lags > 0 and model.n_features_in_ % lags == 0 else 1
 
 
 def n_learned(model: StreamingKernelPCA) -> int:

@@ -34,6 +34,19 @@ _EXIT_CODES = (
 )
 
 
+class FilePath(click.Path):
+    """The name of a file; - is a standard stream."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what no file can be called."""
+        if not value or "\0" in value:
+            self.fail(f"expected the name of a file but got {shown(value)}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = FilePath(allow_dash=True)
+
+
 class WholeNumber(click.IntRange):
     """A whole number of at least `least`, and small enough for an array."""
 

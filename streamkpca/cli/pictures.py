@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import SHARED, write_durably
-from streamkpca.cli.console import BadInput, one_line
+from streamkpca.cli.console import BadInput, one_line, printable
 from streamkpca.cli.models import check_writable
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.tables.reader import Time
@@ -161,6 +161,11 @@ def make_axes(size: tuple[float, float]) -> tuple["Figure", "Axes"]:
     """Make a figure of a width and height in inches, and its axes."""
     figure = make_figure(width=size[0], height=size[1])
     return figure, figure.add_subplot()
+
+
+def as_drawn(names: Sequence[str]) -> list[str]:
+    """Spell names of columns so that a picture can hold them: no control characters, no formulas between dollars."""
+    return [printable(name).replace("$", r"\$") for name in names]
 
 
 def column_position(names: Sequence[str], wanted: str, *, path: str) -> int:

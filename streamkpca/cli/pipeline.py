@@ -189,6 +189,11 @@ def make_monitor(model: StreamingKernelPCA, options: Mapping[str, Any]) -> Monit
 def monitor_of(model: StreamingKernelPCA, path: str, options: Mapping[str, Any]) -> Monitor:
     """Make the monitor of a saved model, or go on with the one that was saved with it."""
     if not isinstance(model.extra_, dict) or "monitor" not in model.extra_:
+        if model.n_features_in_ % options["lags"]:
+            raise BadInput(
+                f"--lags {options['lags']}: {path} has learned single rows of {model.n_features_in_} columns; learn "
+                "rows with those before them: score FILE --train FILE --lags N"
+            )
         return make_monitor(model, options)
     if named := given_options(MONITOR_PARAMETERS):
         raise BadInput(f"{path} was saved with thresholds and events of its own; leave out {', '.join(named)}")

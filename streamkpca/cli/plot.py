@@ -11,6 +11,7 @@ from streamkpca.cli.console import BadInput, one_line, print_json
 from streamkpca.cli.models import check_columns, learned_columns, read_fitted
 from streamkpca.cli.pictures import (
     Collected,
+    as_drawn,
     check_picture,
     column_position,
     drift_looks,
@@ -86,15 +87,16 @@ def novelty(
         signals.leave(f"interrupted after {rows.n_rows:,} rows; no picture was made")
     figure, axes = make_axes(size)
     when = None if rows.times is None else time_axis(rows.times, file)
-    plots.draw_novelty(
-        rows.novelty,
-        time=when,
-        threshold=np.concatenate(thresholds),
-        labels=rows.labels,
-        events=watcher.events,
-        changes=list(watcher.changes),
-        ax=axes,
-    )
+    with one_line():
+        plots.draw_novelty(
+            rows.novelty,
+            time=when,
+            threshold=np.concatenate(thresholds),
+            labels=rows.labels,
+            events=watcher.events,
+            changes=list(watcher.changes),
+            ax=axes,
+        )
     if when is not None and when.dtype.kind == "M":
         label_dates(axes)
     _finish(figure, save, "novelty", n_rows=rows.n_rows, as_json=as_json)
@@ -118,7 +120,8 @@ def projections(
     figure, axes = make_axes(size)
     when = None if rows.times is None else time_axis(rows.times, file)
     name = "row" if when is None else "time"
-    plots.draw_projections(rows.projections, groups=_whole(rows.labels), color=when, color_name=name, ax=axes)
+    with one_line():
+        plots.draw_projections(rows.projections, groups=_whole(rows.labels), color=when, color_name=name, ax=axes)
     _name_components(axes, components)
     _finish(figure, save, "projections", n_rows=rows.n_rows, as_json=as_json)
 
@@ -135,7 +138,7 @@ def contours(
 ) -> None:
     """Draw contours of the reconstruction error, or of a component, over two columns."""
     learner = _read_model(model, save, file)
-    names = learned_columns(learner) or [f"feature {i}" for i in range(learner.n_features_in_)]
+    names = learned_columns(learner) or [f"column {i}" for i in range(learner.n_features_in_)]
     i, j = (column_position(names, name, path=model) for name in over)
     if i == j:
         raise BadInput(f"--over {','.join(over)}: these are one column; choose two")
@@ -144,7 +147,8 @@ def contours(
     rows = _collect(learner, model, file, options | {"labels": None}, Collected(learner, keep_rows=True))
     figure, axes = make_axes(size)
     with one_line():
-        plots.draw_contours(learner, rows.rows, component=component, features=(i, j), feature_names=names, ax=axes)
+        drawn = as_drawn(names)
+        plots.draw_contours(learner, rows.rows, component=component, features=(i, j), feature_names=drawn, ax=axes)
     _finish(figure, save, "contours", n_rows=rows.n_rows, as_json=as_json)
 
 
@@ -205,7 +209,8 @@ def atoms(
             f"{learner.n_features_in_}; leave --shape out, or give another"
         )
     figure, axes = make_axes(size)
-    names = None if shape else learned_columns(learner)
+    learned = None if shape else learned_columns(learner)
+    names = None if learned is None else as_drawn(learned)
     with one_line():
         plots.draw_atoms(learner.atoms_, weights=learner.weights_, shape=shape, most=most, feature_names=names, ax=axes)
     _finish(figure, save, "atoms", as_json=as_json)

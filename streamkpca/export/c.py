@@ -343,7 +343,7 @@ def _rounded_up(value: float) -> float:
 
 
 def _comment_safe(names: list[str]) -> str:
-    r"""Spell names in ASCII so that none begins or ends a comment or is a trigraph: \/ for the slash, as in JSON."""
+    r"""Spell names in ASCII, as JSON does, so that none ends a comment or is a trigraph: \/ for the slash."""
     text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps(names)[1:-1])
     return text.replace("/", "\\/").replace("??", "?\\u003f")
 

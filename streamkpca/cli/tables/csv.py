@@ -191,7 +191,7 @@ class CsvTable(TextTable):
         super().__init__(source, skips=skips)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             raise TableError(
-                f"{source.name}: expected a delimiter of one ASCII character but got {delimiter!r}; "
+                f"{source.name}: expected a delimiter of one ASCII character but got {short(delimiter)!r}; "
                 "give one such as --delimiter ','"
             )
         suffixes = [suffix for suffix in source.path.suffixes if suffix[1:] not in {"gz", "bz2", "xz", "zst", "lz4"}]
