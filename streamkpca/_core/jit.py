@@ -17,9 +17,10 @@ _FASTMATH = {"contract", "reassoc", "arcp", "nsz"}
 def check_interpreter() -> None:
     """Refuse a subinterpreter: loops that release the interpreter lock never get it back there."""
     api: Any = ctypes.pythonapi
+    config: Any = numba.config
     current = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyInterpreterState_Get", api))
     number = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(("PyInterpreterState_GetID", api))
-    if number(current()) and not numba.config.DISABLE_JIT:
+    if number(current()) and not config.DISABLE_JIT:
         raise ImportError(
             "streamkpca: expected the main interpreter but this is a subinterpreter, in which numba's loops wait for "
             "ever; use threads or processes, or with mod_wsgi WSGIApplicationGroup %{GLOBAL}"

@@ -136,9 +136,9 @@ def transform(model: Any, batch: dict[str, Array]) -> dict[str, Array]:
         )
     rows = np.column_stack([batch[name] for name in names]).astype(np.float64)
     outputs = ["novelty", *model.get_feature_names_out().tolist()]
-    answers, usable = np.full((len(rows), len(outputs)), np.nan), np.ones(len(rows), dtype=bool)
-    if getattr(model, "on_bad_rows", "raise") == "skip":
-        usable = np.isfinite(rows).all(axis=1)
+    answers = np.full((len(rows), len(outputs)), np.nan)
+    skips = getattr(model, "on_bad_rows", "raise") == "skip"
+    usable: npt.NDArray[np.bool_] = np.isfinite(rows).all(axis=1) | (not skips)
     if usable.any():
         answers[usable, 0] = model.novelty(rows[usable])
         answers[usable, 1:] = model.transform(rows[usable])

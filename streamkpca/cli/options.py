@@ -88,19 +88,6 @@ def shown(value: Any) -> str:
 UNITS = ("auto", "none", "range", "std", "whitened")
 
 
-class FileName(click.Path):
-    """The name of a file or a folder; an empty one, as of a variable that the shell does not know, is refused."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name as it was given."""
-        if value == "":
-            self.fail("it is empty; give the name of a file.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = FileName(allow_dash=True)
-
-
 class SaveInterval(NamedTuple):
     """How often a model is saved while it learns, in rows or in seconds."""
 

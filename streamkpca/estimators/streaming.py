@@ -313,7 +313,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         With a budget, a sample of all rows (50 for each of `max_atoms`, at least 1,024 and at most 10,240) chooses the
         atoms; the second pass records every row in the final basis. Unlike the result of `partial_fit`, that of `fit`
-        hardly depends on the order of the rows.
+        hardly depends on the order of the rows. The scale of the kernel is settled on about a million numbers of them
+        (8 MiB), in runs from all over, or on 2,048 rows if these are more numbers.
 
         Examples
         --------
