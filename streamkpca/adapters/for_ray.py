@@ -138,7 +138,7 @@ def transform(model: Any, batch: dict[str, Array]) -> dict[str, Array]:
     outputs = ["novelty", *model.get_feature_names_out().tolist()]
     answers = np.full((len(rows), len(outputs)), np.nan)
     skips = getattr(model, "on_bad_rows", "raise") == "skip"
-    usable: npt.NDArray[np.bool_] = np.isfinite(rows).all(axis=1) | (not skips)
+    usable = np.asarray(np.isfinite(rows).all(axis=1)) | (not skips)
     if usable.any():
         answers[usable, 0] = model.novelty(rows[usable])
         answers[usable, 1:] = model.transform(rows[usable])

@@ -10,7 +10,7 @@ from streamkpca.cli.options import (
     INPUT,
     MODEL,
     RESULTS,
-    FileName,
+    FilePath,
     SaveInterval,
     Share,
     WholeNumber,
@@ -66,7 +66,7 @@ def _interval(context: click.Context, parameter: click.Parameter, value: str | N
     "--out",
     default="streamkpca-demo",
     show_default=True,
-    type=FileName(file_okay=False),
+    type=FilePath(file_okay=False),
     metavar="DIR",
     help="Folder for projections and picture.",
 )
