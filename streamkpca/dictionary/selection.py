@@ -260,7 +260,8 @@ def largest_gain(gains: Array, residual: Array) -> int:
     digits: three atoms of 600 normal rows had a linear kernel matrix of condition 4e9, instead of 8.
     """
     highest = float(gains.max())
-    tied = np.flatnonzero(gains >= highest - _SAME_GAIN * abs(highest))
+    # The negation keeps gains that are not numbers, which kernels at the limits of the range may have.
+    tied = np.flatnonzero(~(gains < highest - _SAME_GAIN * abs(highest)))
     return int(tied[np.argmax(residual[tied])])
 
 

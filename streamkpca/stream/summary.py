@@ -213,6 +213,10 @@ class Summary:
         if block is None or not block.is_current_for(self.basis):
             block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
+        if not weights.any():
+            # The half-life is so short that all rows but the newest, of weight zero, have faded.
+            self.n_rows += len(rows)
+            return
         variation = self._variation(block)
         if self.basis.size:
             self._watch(block, tolerance, variation)
