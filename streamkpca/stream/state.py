@@ -191,9 +191,11 @@ class Stream:
             for start in range(0, len(rows), settings.block_size):
                 block = slice(start, start + settings.block_size)
                 summary.record(rows[block], np.ascontiguousarray(weights[block]), half_life=settings.half_life)
-            # The first pass has aged these already.
-            summary.selection_sample = sample
-            summary.atom_stats = replace(summary.atom_stats, weights=stats.weights)
+            # The first pass has aged these already, unless all rows have faded to nothing.
+            heaviest, total = float(sample.weights.sum()), summary.total_weight
+            summary.selection_sample = sample.decayed(total / heaviest) if heaviest > 2.0 * total > 0.0 else sample
+            weights = np.minimum(stats.weights, total)
+            summary.atom_stats = replace(summary.atom_stats, weights=weights)
             stream._publish_now(settings)
         return stream
 

@@ -136,3 +136,23 @@ def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel: kernel
         assert_comes_back(model)
     fine = StreamingKernelPCA(2, kernel=1e130 * kernel, block_size=64).partial_fit(np.zeros((5, 2)))
     assert_comes_back(fine)
+
+
+@pytest.mark.parametrize("half_life", [0.01, 0.003, 0.001])
+def test_streams_that_forget_every_row_but_the_last_come_back(half_life: float) -> None:
+    """Their weights fade below the range of numbers, of some parts sooner than of others."""
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        X = random.normal(size=(50, 1))
+        weights = (random.random(50) > 0.4).astype(float)
+        model = StreamingKernelPCA(
+            2,
+            kernel=[kernels.RBF(0.3), kernels.Linear()][seed % 2],
+            half_life=half_life,
+            block_size=[40, 2, 16][seed % 3],
+            max_atoms=[5, 1, None][seed // 3 % 3],
+            reservoir_size=30,
+        )
+        (model.fit if seed % 4 else model.partial_fit)(X, sample_weight=weights)
+        assert_comes_back(model)
+        assert_comes_back(model.partial_fit(X[:7]))

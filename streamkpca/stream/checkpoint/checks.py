@@ -265,8 +265,8 @@ def _check_samples(summary: Summary) -> None:
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
     # Atoms that have moved may be longer than any row.
-    positions = summary.atom_stats.positions
-    atoms = summary.basis.energy[(positions >= 0) & ~are_outside(positions)]
+    positions, weights = summary.atom_stats.positions, summary.atom_stats.weights
+    atoms = summary.basis.energy[(positions >= 0) & ~are_outside(positions) & (weights > _LEAST_SQUARABLE)]
     energies = summary.basis.kernel.program.diagonal(kept_rows), atoms
     highest = max(float(energy.max(initial=0.0)) for energy in energies)
     require(
