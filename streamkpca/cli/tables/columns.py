@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from types import ModuleType
 
+from streamkpca._core.concurrency import cached_property
 from streamkpca.cli.wording import Worded
 
 _SHOWN_NAMES = 8
