@@ -76,7 +76,7 @@ def test_nothing_is_set_where_anything_is_wrong(params, error, message):
             {"n_component": 3},
             r"'n_component' is not a parameter; did you mean 'n_components'\? the parameters are ",
         ),
-        ({"eigen_solver": "auto"}, "'eigen_solver' is not a parameter; the parameters are n_components, kernel, "),
+        ({"eigen_solver": "auto"}, "'eigen_solver' is not a parameter; the parameters are n_components, "),
     ],
 )
 def test_unknown_arguments_are_refused_with_what_to_write_instead(kind, arguments, advice):
