@@ -511,7 +511,7 @@ def test_an_indefinite_kernel_streams_to_the_end():
 
 def test_a_noise_variance_that_leaves_no_atom_warns_and_continues():
     model = made(noise_variance=1e6)
-    with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are used"):
+    with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are active"):
         model.fit(ROWS)
     assert_sound(model, PROBE)
     assert model.n_active_ == model.n_atoms_
