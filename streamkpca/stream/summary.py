@@ -462,8 +462,7 @@ class Summary:
         else:
             # Rows before the first atom have no energy.
             total_energy = energy
-            weights = block.weights
-            mean_energy = float(weights @ self.basis.kernel.program.gram(block.rows) @ weights) / weight
+            mean_energy = _weighted_sum(self.basis.kernel, block.rows, block.weights) / weight
         variation = max(total_energy - mean_energy, _LEAST_VARIANCE_SHARE * abs(total_energy)) / weight
         return min(variation * block.sums.total_weight, abs(energy))
 
@@ -577,6 +576,14 @@ def _compared(basis: Basis, rows: Array, weights: Array) -> tuple[RowSums, float
     if basis.is_well_conditioned:
         sums = sums.solved(basis.inverse)
     return sums, sum(block.unexplained for block in blocks)
+
+
+def _weighted_sum(kernel: Kernel, rows: Array, weights: Array) -> float:
+    """Return sum_ij a_i a_j k(x_i, x_j) over rows (B, d) of weights (B,), of many rows in parts."""
+    if len(rows) <= _MOST_FILLING:
+        return float(weights @ kernel.program.gram(rows) @ weights)
+    parts = [slice(start, start + _CHUNK) for start in range(0, len(rows), _CHUNK)]
+    return sum(float(weights[part] @ kernel.program.matrix(rows[part], rows) @ weights) for part in parts)
 
 
 def _countable(rows: Array, weights: Array) -> Array:

@@ -209,7 +209,7 @@ def test_other_templates_and_damaged_folders_are_refused(tmp_path):
         with pytest.raises(CheckpointError, match=r"ModelBank: .*\.npz is not the model of 'a'; restore it, or remove"):
             bank.model("a")
         path.write_bytes(b"junk")
-        with pytest.raises(CheckpointError, match="no checkpoint"):
+        with pytest.raises(CheckpointError, match="not a checkpoint"):
             bank.score(["a"], ROWS[:1])
         with pytest.raises(CheckpointError):
             list(bank)

@@ -1,0 +1,191 @@
+"""Many features, atoms, columns, terms and axes, and large blocks: each works in bounded memory, or says why not.
+
+HYPOTHESIS_PROFILE=nightly takes 20,000 features, blocks of 10^5 rows, 4,096 atoms and thousands of terms.
+"""
+
+import gc
+import operator
+import os
+import pickle
+import tracemalloc
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamkpca import KernelPCA, StreamingKernelPCA, kernels, load
+from streamkpca.kernels import RBF, Kernel, Linear
+from streamkpca.kernels.registry import parse_kernel
+
+pytestmark = pytest.mark.faults
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+MIB = 2**20
+RANDOM = np.random.default_rng(9)
+
+
+def traced(act: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a function returns, and the MiB that it took at most, its answer included."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        return act(), tracemalloc.get_traced_memory()[1] / MIB
+    finally:
+        tracemalloc.stop()
+
+
+def summed_in_pairs(parts: list[Kernel]) -> Kernel:
+    while len(parts) > 1:
+        parts = [reduce(operator.add, parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+@pytest.mark.parametrize("size", [2, 100_000 if NIGHTLY else 9000])
+@pytest.mark.parametrize("settings", [{"max_atoms": 8}, {"max_atoms": None, "tolerance": 0.5}], ids=["budget", "none"])
+def test_blocks_of_any_size_are_searched_in_bounded_memory(size: int, settings: dict[str, Any]) -> None:
+    rows = RANDOM.normal(size=(max(size, 300) + 50, 3))
+    model = StreamingKernelPCA(2, kernel=RBF(0.5), block_size=size, **settings)
+    _, peak = traced(lambda: model.partial_fit(rows))
+    # Two matrices of 4,096 rows with each other, and several numbers for each row; all rows of the block with each
+    # other would take 618 MiB, or 75 GiB.
+    assert peak < 2 * 128 + 60 + size * 1000 / MIB
+    assert model.n_atoms_ <= 8 or "tolerance" in settings
+    if "tolerance" in settings:
+        assert model.unexplained_energy_ratio_ <= settings["tolerance"]
+    pieces = StreamingKernelPCA(2, kernel=RBF(0.5), block_size=size, **settings)
+    for piece in np.array_split(rows, 3):
+        pieces.partial_fit(piece)
+    assert pieces.to_bytes() == model.to_bytes()
+    print(f"blocks of {size} rows, {settings}: {peak:.0f} MiB")
+
+
+def test_a_block_of_one_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="block_size must be at least 2, got 1"):
+        StreamingKernelPCA(block_size=1).partial_fit(RANDOM.normal(size=(5, 2)))
+
+
+def test_a_weight_in_a_late_part_of_a_block_starts_the_stream() -> None:
+    rows, weights = RANDOM.normal(size=(9000, 2)), np.zeros(9000)
+    weights[-5:] = 1.0
+    model = StreamingKernelPCA(1, kernel=RBF(0.5), block_size=9000, max_atoms=4).partial_fit(
+        rows, sample_weight=weights
+    )
+    assert 1 <= model.n_atoms_ <= 4
+    assert (model.atom_origins_ >= 8995).all()
+
+
+def test_more_axes_than_atoms_are_columns_of_zeros(tmp_path: Any) -> None:
+    rows = RANDOM.normal(size=(400, 3))
+    model = StreamingKernelPCA(500, max_atoms=6, kernel=RBF(0.5)).partial_fit(rows)
+    projections = model.transform(rows)
+    assert projections.shape == (400, 500)
+    assert not projections[:, 6:].any()
+    assert not model.eigenvalues_[6:].any()
+    assert model.inverse_transform(projections[:5]).shape == (5, 3)
+    for answer in (model.reconstruction_error(rows, 400), model.contributions(rows, 400)):
+        assert np.isfinite(answer).all()
+    model.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(load(tmp_path / "model.npz").transform(rows), projections)
+
+
+def test_kernels_of_many_terms_take_little_memory() -> None:
+    """One term for each feature, so that there are as many base matrices: at 4 MiB each, 3,000 would take 12 GiB."""
+    d = 3000 if NIGHTLY else 300
+    rows = RANDOM.normal(size=(700, d))
+    kernel = summed_in_pairs([RBF(0.5 + 0.001 * j).on(j) for j in range(d)])
+    values, peak = traced(lambda: kernel.matrix(rows[:600], rows[:40]))
+    expected = np.zeros((600, 40))
+    for j in range(d):
+        expected += np.exp(-(0.5 + 0.001 * j) * (rows[:600, j, None] - rows[:40, j]) ** 2)
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    assert peak < 64
+    np.testing.assert_array_equal(kernel.diagonal(rows), float(d))
+
+    def learn_and_ask() -> StreamingKernelPCA:
+        model = StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=64, reservoir_size=16)
+        model.partial_fit(rows)
+        for ask in (model.transform, model.novelty, model.contributions, model.score, model.reconstruction_error):
+            ask(rows[:100])
+            ask(rows[:2])
+        return model
+
+    model, peak = traced(learn_and_ask)
+    # The rows that atoms are chosen from are d numbers each, in both.
+    assert peak < 100 + 8 * rows.size / MIB * 3
+    contributions = model.contributions(rows[:3])
+    np.testing.assert_allclose(contributions.sum(axis=1), model.novelty(rows[:3]))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.transform(rows), model.transform(rows))
+    if len(repr(kernel)) < 10**6:
+        assert parse_kernel(repr(kernel)) == kernel
+        assert StreamingKernelPCA.from_bytes(model.to_bytes()).kernel_ == kernel
+    print(f"{d} terms: {peak:.0f} MiB")
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda kernel: kernel + Linear(),
+        lambda kernel: Linear() * kernel,
+        lambda kernel: 2.0 * kernel,
+        lambda kernel: kernel**1,
+        lambda kernel: kernel.exp(),
+        lambda kernel: kernel.on([0]),
+        lambda kernel: kernel.in_units([1.0]),
+        lambda kernel: kernel.scaled_by(np.ones),
+    ],
+)
+def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made(join: Callable[[Kernel], Kernel]) -> None:
+    """Deeper ones would raise RecursionError wherever they are printed or compared."""
+    kernel: Kernel = Linear()
+
+    def join_many() -> None:
+        nonlocal kernel
+        for _ in range(1000):
+            kernel = join(kernel)
+
+    with pytest.raises(ValueError, match=r"nested more than 200 deep; join fewer kernels, or many in pairs of pairs"):
+        join_many()
+    # All that was made works.
+    assert repr(kernel)
+    assert kernel == pickle.loads(pickle.dumps(kernel))
+    assert hash(kernel) == hash(pickle.loads(pickle.dumps(kernel)))
+    assert kernel.parameters()
+    kernel.settled([[1.0]]).check_range(np.ones((1, 1)), "here")
+
+
+def test_views_of_many_columns() -> None:
+    d = 20_000 if NIGHTLY else 4000
+    rows = RANDOM.normal(size=(200, d))
+    units = RANDOM.uniform(0.5, 2.0, d)
+    chosen = RANDOM.permutation(d)[: d // 2]
+    kernel = RBF(1.0 / d).in_units(units) + 0.5 * Linear().on(chosen)
+    values, peak = traced(lambda: kernel.matrix(rows[:50], rows[:20]))
+    scaled = rows / units
+    squared = ((scaled[:50, None] - scaled[:20]) ** 2).sum(axis=2)
+    expected = np.exp(-squared / d) + 0.5 * rows[:50, chosen] @ rows[:20, chosen].T
+    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
+    model, learned = traced(
+        lambda: StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=32, reservoir_size=8).partial_fit(rows)
+    )
+    np.testing.assert_allclose(model.contributions(rows[:2]).sum(axis=1), model.novelty(rows[:2]))
+    # A dozen times all rows, which the model keeps to choose atoms from.
+    assert learned < 64 + 12 * rows.nbytes / MIB
+    print(f"views of {d} columns: {peak:.0f} MiB to compare, {learned:.0f} MiB to learn {rows.nbytes / MIB:.0f} MiB")
+
+
+def test_many_atoms_are_compared_with_few_rows_at_a_time() -> None:
+    n = 4096 if NIGHTLY else 1200
+    rows = RANDOM.normal(size=(n, 4))
+    model = KernelPCA(3, kernel=kernels.Laplacian(1.0)).fit(rows)
+    asked = RANDOM.normal(size=(6000, 4))
+    model.novelty(asked[:10])
+    model.transform(asked[:10])
+    peaks = {}
+    for name in ("transform", "novelty", "reconstruction_error"):
+        peaks[name] = traced(lambda name=name: getattr(model, name)(asked))[1]  # type: ignore[misc]
+    # All rows with all atoms would take 55 MiB, or 188.
+    assert max(peaks.values()) < 32, peaks
+    print(f"{n} atoms: {max(peaks.values()):.0f} MiB")
