@@ -23,6 +23,7 @@ Names = npt.NDArray[np.object_]
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
+_LONGEST_NAME = 100
 KINDS = ("default", "pandas", "polars")
 
 
@@ -86,6 +87,8 @@ def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> s
     for kind in (given, KERNELS["rbf"], *KERNELS.values()):
         if kind is not None and kind in KERNELS.values() and name in (field.name for field in fields(kind)):  # type: ignore[arg-type]
             return f"{name!r} is a parameter of kernels; pass it within one: kernel={kind.__name__}({name}={value!r})"
+    # Untrusted files name parameters too.
+    name = name[:_LONGEST_NAME]
     similar = get_close_matches(name, known, n=1)
     meant = f"did you mean {similar[0]!r}? " if similar else ""
     return f"{name!r} is not a parameter; {meant}the parameters are {', '.join(known)}"

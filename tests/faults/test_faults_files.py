@@ -1197,4 +1197,4 @@ def test_an_empty_name_is_no_missing_option(folder: Path) -> None:
         if not name.endswith("save"):
             said = writer.act("")
             assert said is not None
-            assert "it is empty; give the name of a file. Try --help." in said
+            assert "expected the name of a file but got ''. Try --help." in said
