@@ -60,7 +60,7 @@ def rows_kept(model: StreamingKernelPCA) -> int | None:
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> int:
     """Make scales final after fewer rows than a test has."""
-    monkeypatch.setattr(streams, "_ROWS_TO_SETTLE", 100)
+    monkeypatch.setattr(streams, "ROWS_TO_SETTLE", 100)
     return 112
 
 
