@@ -871,6 +871,12 @@ class StreamingKernelPCA(SnapshotEstimator):
             try:
                 check(self._restored(file, known))
             except CheckpointError as error:
+                reason: BaseException | None = error
+                while reason is not None:
+                    # Readers of untrusted files blame the file when memory runs out; this one is our own.
+                    if isinstance(reason, MemoryError):
+                        raise reason from None
+                    reason = reason.__context__
                 raise CheckpointError(
                     f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
                     "was saved; please report this"
