@@ -4,12 +4,13 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.adapters import for_dask, for_spark, partitions
+from streamkpca.adapters import for_dask
 from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
+from streamkpca.adapters.runs import rows_of_records
+from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -150,13 +151,7 @@ def test_dask_skips_missing_cells(name):
         found.novelty(dd.from_pandas(TABLES[name], npartitions=3)).compute()
 
 
-def test_records_and_arrow_batches_with_nulls_are_skipped():
-    template = partitions.template_of(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip"))
+def test_records_with_nulls_are_skipped():
     records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
-    summary = partitions.summarise(template, [(partitions.rows_of_records(records), None)])
-    assert StreamingKernelPCA.from_bytes(summary).n_rows_rejected_ == 3
-    batch = pa.record_batch({"i": [1, None, 3], "x": [1.5, 2.5, None], "on": [True, None, False]})
-    (told,) = for_spark.summarise_batches(template, [batch])
-    assert StreamingKernelPCA.from_bytes(told["summary"][0].as_py()).n_rows_rejected_ == 2
-    settled = partitions.template_of(StreamingKernelPCA(1), WHOLE.astype({"i": "Int64", "x": "Float64"}))
-    assert settled.kernel == partitions.template_of(StreamingKernelPCA(1), WHOLE.astype(float)).kernel
+    state = Aggregate(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip")).add(rows_of_records(records))
+    assert state.finish().n_rows_rejected_ == 3
