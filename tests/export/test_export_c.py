@@ -164,6 +164,16 @@ def test_every_estimator_can_be_exported(model, build):
     assert_same_answers(model, rows, *build(model).answers(rows), tolerance=1e-12)
 
 
+def test_tiny_kernels_are_exported_or_refused(build):
+    model = streamed(1e-200 * RBF(0.4))
+    rows = drawn_rows(1, 20)
+    np.testing.assert_allclose(build(model).answers(rows)[1], model.reconstruction_error(rows), rtol=1e-9, atol=1e-212)
+    with pytest.raises(ValueError, match=r"to_c: expected numbers of single precision .* but this model needs 1e-200"):
+        to_c(model, dtype="float")
+    with pytest.raises(ValueError, match=r"to_c: expected values k\(x, x\) of at least 1e-290.*multiply the kernel"):
+        to_c(streamed(1e-300 * RBF(0.4)))
+
+
 def test_one_atom_is_enough(build):
     model = streamed(0.3 * Linear(), drawn_rows(0, d=1), n_components=1)
     assert model.n_atoms_ == 1
@@ -317,10 +327,10 @@ def test_the_same_model_makes_the_same_text():
 
 
 def test_names_of_features_cannot_end_the_comment(build):
-    columns = ['a */ #error "x"', "päßure \\", "??/\n"]
+    columns = ['a */ #error "x" /*', "päßure \\", "/*??/\n"]
     model = streamed(RBF(0.4), pd.DataFrame(drawn_rows(0), columns=columns))
     text = to_c(model)
-    assert r'Features  3: "a *\/ #error \"x\"", "p\u00e4\u00dfure \\", "?\u003f\/\n"' in text
+    assert r'Features  3: "a *\/ #error \"x\" \/\u002a", "p\u00e4\u00dfure \\", "\/\u002a?\u003f\/\n"' in text
     build(model)
 
 
