@@ -146,6 +146,9 @@ class OneLineErrors(Ordered):
         except BrokenPipeError:
             _forget_output()
             raise click.exceptions.Exit(READER_LEFT) from None
+        except KeyboardInterrupt:
+            # Click would print an empty line.
+            raise click.Abort from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command; warnings become one line too."""
