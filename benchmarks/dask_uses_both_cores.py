@@ -12,7 +12,7 @@ same bytes on both clusters, and on dask's schedulers of threads and of one thre
   processor time of this process.
 * **bytes**: the size of what a worker sends, one state a partition.
 
-All streams begin with the atoms of the first partition, which is learned alone: it should be a small part of the rows.
+All streams begin with the atoms of the first rows of the first partition, which are learned alone.
 
 Run, on two cores or more (needs the extra ``dask``)::
 
