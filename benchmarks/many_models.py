@@ -8,7 +8,7 @@ is a miss as soon as there are more keys than models in memory. Rows are scored 
 * **misses**: visits whose model had to be read from the disk, as a share.
 * **rows/s**: rows scored and learned, by processor time, and **by the clock**, which includes waiting for the disk:
   each model that is displaced is written, synced, and read again before it replaces its old file.
-* **grown MiB**: the resident set beyond that of the process before the bank was opened.
+* **grown MiB**: the resident set beyond that of the process before the first bank was opened.
 * **a model**: bytes of its arrays in memory, without those that a score prepares, and of its file.
 * **peers**: plain dictionaries of models that stay in memory, of ours and of River's half-space trees (25 trees, as
   River has by default), with 1,000 keys and the same visits; River gets one row at a time, which is its only way, and a
@@ -99,10 +99,9 @@ def visited(bank: ModelBank, calls: list[Keys], sheet: Sheet) -> dict[str, float
     }
 
 
-def measure(n_keys: int, n_visits: int, max_models: int, folder: Path) -> dict[str, Any]:
+def measure(n_keys: int, n_visits: int, max_models: int, folder: Path, before: int) -> dict[str, Any]:
     """Fill a bank, and visit its keys in both orders."""
     sheet, generator = Sheet(FEATURES, seed=1), np.random.default_rng(n_keys)
-    before = resident_bytes()
     with ModelBank(template(), max_models=max_models, folder=folder / f"bank-{n_keys}") as bank:
         start = time.perf_counter()
         for keys in np.array_split(np.arange(n_keys), math.ceil(n_keys / CALL_VISITS)):
@@ -187,10 +186,10 @@ def main() -> int:
         template()._without_rows().partial_fit(Sheet(FEATURES).draw(100)).novelty(Sheet(FEATURES).draw(3))
         print(f"{ATOMS} atoms, {FEATURES} features, {max_models:,} models in memory, visits of {VISIT_ROWS} rows")
         print(f"{'keys':>8} {'visits':>9} {'misses':>7} {'rows/s':>9} {'by the clock':>13} {'grown MiB':>10}")
-        found = []
+        found, before = [], resident_bytes()
         for n_keys in sizes:
             with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-                found.append(line := measure(n_keys, n_visits, max_models, Path(folder)))
+                found.append(line := measure(n_keys, n_visits, max_models, Path(folder), before))
             for order, figures in line["orders"].items():
                 print(
                     f"{n_keys:8,} {order:>9} {figures['misses']:7.3f} {figures['rows_per_second']:9,.0f} "
