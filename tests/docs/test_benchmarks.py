@@ -599,3 +599,14 @@ def test_dask_uses_both_cores(tmp_path: Path) -> None:
     refused = run(tmp_path, "dask_uses_both_cores.py", "--parts", "0")
     assert refused.returncode == 2
     assert "--parts, --rows, --streams and --rounds expected at least 1" in refused.stderr
+
+
+def test_the_history_of_five_figures_can_be_measured() -> None:
+    found = runpy.run_path(str(BENCHMARKS / "history" / "five.py"))["Streams"]
+    figures_of = [name for name in vars(found) if name.startswith(("time_", "track_"))]
+    assert len(figures_of) == 5
+    for name in figures_of:
+        streams = found()
+        streams.setup()
+        answer = getattr(streams, name)()
+        assert answer is None or 0.0 < answer < 0.1
