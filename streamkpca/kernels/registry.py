@@ -88,6 +88,8 @@ _DEEPEST_UNITS, _DEEPEST_MATRICES, _MOST_MATRICES = 10, 2, 64
 # is left: in a thread, which has 512 KB on some systems, it would crash the process. Words of the language, such as ten
 # thousand times ``1if 1else``, which need no space after a number, never reach it.
 _MOST_BRACKETS, _MOST_SIGNS, _MOST_POWERS = 100, 100, 1000
+# From 3.12 on it makes the syntax tree by recursion too: 2,000 levels, such as sums of so many terms, were too many.
+_DEEPEST_TREE = 1200
 # Python takes time with the square of the digits of an integer, where its own limit is lifted.
 _MOST_DIGITS = 4300
 # No pattern gives back what it has taken: hostile texts take time in proportion to their length.
@@ -151,6 +153,7 @@ def _readable(text: str) -> tuple[str, dict[str, list[Number]]] | None:
     pieces: list[str] = []
     lists: dict[str, list[Number]] = {}
     place = depth = n_signs = n_powers = 0
+    tree = _TreeDepth()
     before: str | None = None
     while place < len(text):
         # Brackets after a name hold the arguments of a call.
@@ -173,8 +176,38 @@ def _readable(text: str) -> tuple[str, dict[str, list[Number]]] | None:
         if (kind == "name" and found[0] in _WORDS) or (kind == "number" and len(found[0]) > _MOST_DIGITS):
             return None
         pieces.append(" " if kind == "space" else found[0])
+        tree.add(kind, is_binary=before not in (None, "open", "comma", "sign", "power", "mark"))
         before = before if kind == "space" else kind
-    return "".join(pieces), lists
+    return ("".join(pieces), lists) if tree.depth() <= _DEEPEST_TREE else None
+
+
+class _TreeDepth:
+    """A bound on the depth of the syntax tree of an expression, from its tokens: operators of one level are nested."""
+
+    def __init__(self) -> None:
+        # For each open bracket: sums, the deepest term so far, and factors and brackets of the present term.
+        self._levels = [[0, 0, 0]]
+
+    def add(self, kind: str | None, *, is_binary: bool) -> None:
+        """Count a token; `is_binary` tells whether an operand is before it."""
+        level = self._levels[-1]
+        if kind == "open":
+            self._levels.append([0, 0, 0])
+        elif kind == "close" and len(self._levels) > 1:
+            inner = self._of(self._levels.pop()) + 1
+            self._levels[-1][2] += inner
+        elif kind == "comma" or (kind == "sign" and is_binary):
+            level[:] = [level[0] + (kind == "sign"), max(level[1], level[2]), 0]
+        elif kind in ("mark", "power", "sign"):
+            level[2] += 1
+
+    def depth(self) -> int:
+        """Return the bound for all tokens so far."""
+        return sum(map(self._of, self._levels))
+
+    @staticmethod
+    def _of(level: list[int]) -> int:
+        return level[0] + max(level[1], level[2])
 
 
 def _number_of(text: str) -> Number:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from types import ModuleType
 
 from streamkpca._core.concurrency import cached_property
@@ -70,7 +71,7 @@ def need_pyarrow(source: str) -> ModuleType:
 
             # Otherwise pyarrow imports it when it converts the first rows.
             with suppress(ImportError):
-                import pandas  # noqa: F401
+                import_module("pandas")
     except ImportError:
         raise TableError(f'{source}: reading it needs pyarrow; pip install "streamkpca[cli]"') from None
     module: ModuleType = pyarrow
