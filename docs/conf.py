@@ -60,7 +60,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("hooks.collect_pictures",),
     "reset_modules": (),
     "reset_argv": "hooks.arguments_of",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "hooks.PicturedFirst",
     "download_all_examples": False,
     "notebook_extensions": set(),
     "show_signature": False,
@@ -74,7 +74,10 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "streamkpca"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
+html_context = {"default_mode": "auto"}
 html_css_files = ["manual.css"]
+html_js_files = ["manual.js"]
 html_baseurl = URLS["Documentation"]
 html_copy_source = False
 html_show_sourcelink = False
@@ -84,10 +87,11 @@ html_theme_options = {
     "icon_links": [{"name": "Source", "url": URLS["Source"], "icon": "fa-brands fa-github"}],
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "collapse_navigation": True,
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "project": []}
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 linkcheck_anchors = False

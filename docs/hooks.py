@@ -9,8 +9,11 @@ from typing import Any
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from PIL import Image, ImageDraw, ImageFont
 from sphinx.application import Sphinx
 from sphinx_gallery.scrapers import figure_rst
+from sphinx_gallery.sorting import ExampleTitleSortKey
+from sphinx_gallery.utils import scale_image
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -95,6 +98,33 @@ def with_picture(name: str, text: str) -> str:
     return re.sub(r"(\n={3,}\n)", lambda line: line[1] + picture, text, count=1)
 
 
+class PicturedFirst(ExampleTitleSortKey):
+    """Order of the gallery: examples with a picture, then those that need data of their own, each by title."""
+
+    def __call__(self, filename: str) -> tuple[bool, str]:
+        """Return what a file is sorted by."""
+        return filename.removesuffix(".py") not in described_pictures(), super().__call__(filename)
+
+
+def draw_thumbnails(app: Sphinx) -> None:
+    """Make the gallery's small pictures from the stored ones."""
+    for thumbnail in Path(app.srcdir, "gallery", "images", "thumb").glob("*.png"):
+        name = thumbnail.stem.removeprefix("sphx_glr_").removesuffix("_thumb")
+        if name in described_pictures():
+            scale_image(str(EXAMPLES / "pictures" / f"{name}.png"), str(thumbnail), 400, 280)
+        else:
+            plain = Image.new("RGB", (400, 280), "white")
+            ImageDraw.Draw(plain).text((200, 140), "no picture", "#767676", ImageFont.load_default(40), anchor="mm")
+            plain.save(thumbnail)
+
+
+def mend_roles(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Replace the roles that docutils gives references: a list's children must be its items."""
+    del app, pagename, templatename, doctree
+    if "body" in context:
+        context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
+
+
 def write_math(writer: Any, node: nodes.math) -> None:
     """Write a formula of a line as MathML, which browsers show without a script."""
     writer.body.append(tex2mathml(node.astext(), as_block=False))
@@ -103,7 +133,7 @@ def write_math(writer: Any, node: nodes.math) -> None:
 
 def write_equation(writer: Any, node: nodes.math_block) -> None:
     """Write a formula of its own as MathML, with its number if it has one."""
-    writer.body.append(writer.starttag(node, "div", CLASS="equation"))
+    writer.body.append(writer.starttag(node, "div", CLASS="equation", tabindex="0"))
     writer.body.append(tex2mathml(node.astext(), as_block=True))
     if node["number"]:
         writer.body.append(f'<span class="eqno">({node["number"]})</span>')
@@ -114,5 +144,8 @@ def write_equation(writer: Any, node: nodes.math_block) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register what this file adds to Sphinx."""
     app.connect("source-read", read_page)
+    app.connect("html-page-context", mend_roles)
+    # After the gallery was made.
+    app.connect("builder-inited", draw_thumbnails, priority=900)
     app.add_html_math_renderer("mathml", (write_math, None), (write_equation, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

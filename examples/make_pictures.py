@@ -43,6 +43,7 @@ COMMANDS = {
     "denoise_digits": ([str(HERE / "denoise_digits.py")], "denoise_digits.png", 1000),
     "digits_stream": ([str(HERE / "digits_stream.py")], "digits_stream.png", 1000),
     "first_steps": (["-c", first_code()], "novelty.png", 1000),
+    "greedy_bases": ([str(HERE / "greedy_bases.py")], "greedy_bases_energy.png", 1000),
     "river_pipeline": ([str(HERE / "river_pipeline.py")], "made_river.png", 1000),
     "shapes_in_space": ([str(HERE / "shapes_in_space.py")], "shapes_in_space.png", 640),
     "three_clusters": ([str(HERE / "three_clusters.py")], "three_clusters_error.png", 1000),
