@@ -4,16 +4,21 @@ import re
 import shutil
 import tempfile
 import tomllib
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from PIL import Image, ImageDraw, ImageFont
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx_gallery.scrapers import figure_rst
 from sphinx_gallery.sorting import ExampleTitleSortKey
 from sphinx_gallery.utils import scale_image
+
+logger = logging.getLogger(__name__)
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -141,11 +146,46 @@ def write_equation(writer: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+class Links(HTMLParser):
+    """Collects the anchors of a page, and where its links and pictures lead."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.targets: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the anchors and targets of an element."""
+        del tag
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            elif name in ("href", "src") and value and not re.match(r"[a-z]+:|//|#$", value):
+                self.targets.add(unquote(value))
+
+
+def check_links(app: Sphinx, exception: Exception | None) -> None:
+    """Warn of links within the built site that lead nowhere; Sphinx checks only those that it makes itself."""
+    if exception is not None or app.builder.name != "html":
+        return
+    site = Path(app.outdir)
+    pages = {path.resolve(): Links(path) for path in site.rglob("*.html") if "_static" not in path.parts}
+    for page, links in pages.items():
+        for target in sorted(links.targets):
+            name, _, anchor = target.partition("#")
+            path = (page.parent / name.partition("?")[0]).resolve() if name else page
+            path = path / "index.html" if path.is_dir() else path
+            if not path.exists() or (anchor and path in pages and anchor not in pages[path].anchors):
+                logger.warning("%s: the link %s leads nowhere", page.relative_to(site.resolve()), target)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register what this file adds to Sphinx."""
     app.connect("source-read", read_page)
     app.connect("html-page-context", mend_roles)
     # After the gallery was made.
     app.connect("builder-inited", draw_thumbnails, priority=900)
+    app.connect("build-finished", check_links)
     app.add_html_math_renderer("mathml", (write_math, None), (write_equation, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
