@@ -95,10 +95,11 @@ def described_pictures() -> dict[str, str]:
 
 
 def with_picture(name: str, text: str) -> str:
-    """Put the stored picture of an example under the title of its page."""
+    """Put the stored picture of an example under the title of its page, unless the example was run and drew its own."""
     description = described_pictures().get(name)
-    if description is None:
-        return text
+    if description is None or f"sphx_glr_{name}_001" in text:
+        # Examples print where they save.
+        return re.sub(r"\S*streamkpca-pictures-\w+/", "", text)
     picture = f"\n.. image:: /../examples/pictures/{name}.png\n   :alt: {description}\n   :class: picture\n\n"
     return re.sub(r"(\n={3,}\n)", lambda line: line[1] + picture, text, count=1)
 
