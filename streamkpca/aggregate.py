@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from streamkpca.errors import CheckpointError
-from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+from streamkpca.estimators.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.kernels import Kernel
 
 __all__ = ["Aggregate"]
@@ -75,12 +75,7 @@ class Aggregate:
 
     def __init__(self, template: StreamingKernelPCA) -> None:
         where = "Aggregate"
-        if not isinstance(template, StreamingKernelPCA):
-            raise TypeError(
-                f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one "
-                "with the parameters of the model to come"
-            )
-        template._settings(where)
+        check_template(template, where)
         begun = template._without_rows()
         kernel = begun._settings(where).kernel
         if not kernel.is_settled:

@@ -32,7 +32,8 @@ class Command:
     """The command in a forked process; `out` and `err` are the files that it writes to.
 
     Signals are handled as in a process of its own, also if the parent ignores them. `closed` are standard streams (0, 1
-    and 2) that are closed before it begins, `stdin` a file or a pipe to read from.
+    and 2) that are closed before it begins. `stdin` is a file or a pipe to read from, and `other_end` the end of that
+    pipe to write to, which must be closed in this process too.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Command:
         folder: Path,
         *args: object,
         stdin: int | None = None,
+        other_end: int | None = None,
         closed: tuple[int, ...] = (),
         environment: Mapping[str, str | None] = {},
         name: str = "command",
@@ -49,6 +51,8 @@ class Command:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                if other_end is not None:
+                    os.close(other_end)
                 self._become(folder, [str(arg) for arg in args], stdin, closed, environment)
             finally:
                 os._exit(1)

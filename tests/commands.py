@@ -30,3 +30,12 @@ def refused(result, *parts):
     assert line.startswith("streamkpca: ")
     for part in parts:
         assert part in line
+
+
+def assert_plain(lines: list[str], *, refused: bool = False) -> None:
+    """Check that standard error holds lines of the command alone, one of them no warning if it refused."""
+    text = "\n".join(lines)
+    assert all(line.startswith("streamkpca: ") for line in lines), text
+    assert "mistake of its own" not in text
+    assert "Traceback" not in text
+    assert not refused or sum(not line.startswith("streamkpca: warning: ") for line in lines) == 1, text

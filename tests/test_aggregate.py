@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA, kernels
+from streamkpca.adapters.runs import NamedRows
 from streamkpca.aggregate import Aggregate
 
 pytestmark = pytest.mark.slow
@@ -185,6 +186,16 @@ def test_invalid_arguments_are_refused():
             state.merge(Aggregate(StreamingKernelPCA(**(SMALL | changes))).add(LONG[:100]))
     with pytest.raises(ValueError, match="expected a model of 3 features but got one of 2"):
         state.merge(state.zero(), Aggregate(StreamingKernelPCA(**SMALL)).add(X))
+    named = Aggregate(StreamingKernelPCA(**SMALL)).add(NamedRows(["a", "b", "c"], LONG[:100]))
+    others = Aggregate(StreamingKernelPCA(**SMALL)).add(NamedRows(["a", "c", "b"], LONG[:100]))
+    before = named.to_bytes()
+    with pytest.raises(
+        ValueError, match=r"the features \['a', 'b', 'c'\] but got \['a', 'c', 'b'\]; merge models of the"
+    ):
+        named.merge(named.zero(), others)
+    with pytest.raises(ValueError, match=r"feature names should match .* Pass the columns a, b, c in this order"):
+        named.add(NamedRows(["a", "c", "b"], LONG[:100]))
+    assert named.add(LONG[:0]).to_bytes() == before
     with pytest.raises(TypeError, match=r"Aggregate\.merge expected an Aggregate but got StreamingKernelPCA; add rows"):
         state.merge(StreamingKernelPCA(**SMALL))
     with pytest.raises(ValueError, match="NaN"):
@@ -192,7 +203,7 @@ def test_invalid_arguments_are_refused():
     assert state.to_bytes() == known
 
 
-def test_bytes_that_are_no_state_are_refused():
+def test_bytes_that_are_no_state_are_refused(monkeypatch):
     known = Aggregate(StreamingKernelPCA(**SMALL)).add(LONG[:100]).to_bytes()
     model = StreamingKernelPCA(**SMALL).partial_fit(LONG[:100])
     for data, message in (
@@ -205,5 +216,11 @@ def test_bytes_that_are_no_state_are_refused():
     ):
         with pytest.raises(CheckpointError, match=rf"Aggregate\.from_bytes: the bytes are not .*: .*{message}"):
             Aggregate.from_bytes(data)
+    state = Aggregate.from_bytes(known)
+    with monkeypatch.context() as later:
+        later.setattr("streamkpca.stream.checkpoint.VERSION", 99)
+        newer = state.to_bytes()
+    with pytest.raises(CheckpointError, match=r"has version 99, and this release reads up to \d+; install a later"):
+        Aggregate.from_bytes(newer)
     # Every model can read a state: it is a checkpoint of few axes.
     assert StreamingKernelPCA.from_bytes(known).n_samples_seen_ == 100

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO, Final
 
-if sys.platform != "win32":
-    import fcntl
+from streamkpca._core.locks import try_lock
 
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -383,12 +382,8 @@ def _is_marked(descriptor: int) -> bool:
     """Mark a new file as being written until it is closed; False if another process has just removed it."""
     if sys.platform == "win32":
         return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # Other errors mean that the file system knows no locks.
-        return error.errno != errno.EWOULDBLOCK
-    return os.fstat(descriptor).st_nlink > 0
+    is_locked = try_lock(descriptor)
+    return os.fstat(descriptor).st_nlink > 0 if is_locked else is_locked is None
 
 
 def _remove_unmarked(path: str) -> None:

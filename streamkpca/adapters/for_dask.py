@@ -8,14 +8,17 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.memory import freed_memory_kept
 from streamkpca._core.parameters import check_integer
+from streamkpca._core.validation import feature_names
 from streamkpca.adapters.runs import (
     NamedRows,
     added,
-    emptied,
+    begun,
     merged,
     rows_of_records,
     rows_that_settle,
+    rows_to_begin_with,
     runs_of,
     template_of,
     usable_rows,
@@ -47,12 +50,12 @@ class StreamingKernelPCA(_StreamingKernelPCA):
     Notes
     -----
     The kernel's scale is settled once, on the first rows of the first partitions. The partitions are grouped into
-    `n_streams` runs of neighbours. The first partition is learned first, and all runs begin with its atoms. Within a
-    run, one stream learns partition after partition and passes its state (a few megabytes) on to the next task; the
-    states of all runs are then merged in a tree. The runs depend only on the number of partitions and on `n_streams`,
-    not on the workers. So the result is a function of the rows and their
-    partitions: the same bytes with any scheduler, any number of workers, and whichever of them die. The order of the
-    stream is the order of the partitions, for a `half_life` too.
+    `n_streams` runs of neighbours, which begin with the atoms of the first ten thousand rows of the first partition.
+    Within a run, one stream learns partition after partition and passes its state (a few megabytes) on to the next
+    task; the states of all runs are then merged in a tree. The runs depend only on the number of partitions and on
+    `n_streams`, not on the workers. So the result is a function of the rows and their partitions: the same bytes with
+    any scheduler, any number of workers, and whichever of them die. The order of the stream is the order of the
+    partitions, for a `half_life` too.
 
     A bag holds dicts (features by name, set by the first record) or arrays, each of them one row or several.
 
@@ -105,14 +108,12 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         There is no second pass over the rows.
 
         `n_streams` changes the result, by no more than sampling does. Its default is therefore fixed and does not
-        follow the number of workers. Fewer streams than cores leave cores idle. The first partition, which finds the
-        atoms, is learned while the others wait: with 128 atoms and 32 features, the first 100,000 rows of a stream took
-        4.1 s and later ones 0.14 s. So it should be a small part of the rows. When a worker dies, the runs whose latest
-        state it held are learned again.
+        follow the number of workers. Fewer streams than cores leave cores idle. When a worker dies, the runs whose
+        latest state it held are learned again.
 
-        On Linux, dask makes its workers return freed memory to the system at once. Learning then took 1.3 times the
-        processor time. To avoid that, start workers with
-        ``MALLOC_TRIM_THRESHOLD_=134217728 MALLOC_MMAP_THRESHOLD_=33554432`` in their environment.
+        On Linux, dask makes its workers return freed memory to the system at once. While a task learns or scores rows,
+        its worker keeps up to 128 MiB instead, and returns it when the task ends: mapping every array anew took 1.6
+        times the processor time.
 
         A partition is loaded in the task that learns it, unless other partitions need the same tasks. So at most
         `n_streams` partitions are in memory at once, and loading them uses at most `n_streams` cores.
@@ -141,8 +142,11 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         found: list[tuple[Array, Array]] = []
         if not settings.kernel.is_settled or kind == "bag":
             names, found = _first_rows(self, parts, weights)
+            if kind != "bag":
+                names = None
         empty = Aggregate(template_of(self, found, where))
-        state = _state_of(empty, parts, weights, names, n_streams=n_streams, split_every=split_every)
+        own = _without_kernel(self)
+        state = _state_of(empty, parts, weights, names, own, n_streams=n_streams, split_every=split_every)
         whole = Aggregate.from_bytes(state.compute(), kernel=empty.kernel_)
         if not whole.n_rows_:
             raise ValueError(
@@ -544,7 +548,7 @@ def _first_rows(
 ) -> tuple[list[str] | None, list[tuple[Array, Array]]]:
     """Load partitions until there are enough rows to settle the scale; return feature names, rows and weights."""
     names, missing, found = None, rows_that_settle(model), []
-    settings = _StreamingKernelPCA(on_bad_rows=model.on_bad_rows)
+    settings = _without_kernel(model)
     for part, weight in zip(parts, weights, strict=True):
         names, rows, counts = delayed(_head)(part, weight, names, settings, missing).compute()
         found.append((rows, counts))
@@ -554,12 +558,19 @@ def _first_rows(
     return names, found
 
 
+def _without_kernel(model: _StreamingKernelPCA) -> _StreamingKernelPCA:
+    """Return an empty model of the parameters that choose the first rows; a kernel may be large, or have functions."""
+    return _StreamingKernelPCA(max_atoms=model.max_atoms, block_size=model.block_size, on_bad_rows=model.on_bad_rows)
+
+
 def _head(
     part: Any, weight: Any, names: list[str] | None, model: _StreamingKernelPCA, count: int
 ) -> tuple[list[str] | None, Array, Array]:
     rows = _as_rows(part, names)
     if isinstance(rows, NamedRows):
         names = rows.columns
+    elif (columns := feature_names(rows)) is not None:
+        names = columns.tolist()
     return names, *usable_rows(rows, _as_weights(weight), model, count, "StreamingKernelPCA.fit")
 
 
@@ -578,6 +589,7 @@ def _state_of(
     parts: Sequence[Any],
     weights: Sequence[Any],
     names: list[str] | None,
+    model: _StreamingKernelPCA,
     *,
     n_streams: int,
     split_every: int,
@@ -587,21 +599,22 @@ def _state_of(
     Notes
     -----
     Each step of a run is a pure function of the state before it and of its partition, so a lost one can be computed
-    again. The steps depend on p, `n_streams` and `split_every` alone. The first partition is learned first: all runs
-    begin with its atoms. For r runs, the longest path has p / r + 1 steps and log r merges.
+    again. The steps depend on p, `n_streams` and `split_every` alone. The first rows are learned first: all runs begin
+    with their atoms, but for the first run, which finds these itself and so knows which of its rows they are. For r
+    runs, the longest path has p / r steps and log r merges.
 
     A partition is loaded in the task that learns it. Otherwise schedulers, which run first what is ready, would load
     all partitions while the first ones are learned.
     """
-    begun, kernel = delayed(empty.to_bytes()), delayed(empty.kernel_)
-    level, steps, start = [], set(), None
+    first, kernel = delayed(empty.to_bytes()), delayed(empty.kernel_)
+    later = delayed(_begin)(first, parts[0], weights[0], names, model, kernel)
+    level: list[Any] = []
+    steps = set()
     for run in runs_of(len(parts), n_streams):
-        state = begun if start is None else start
+        state = later if level else first
         for number in run:
             state = delayed(_add_partition)(state, parts[number], weights[number], names, kernel)
             steps.add(state.key)
-            if start is None:
-                start = delayed(emptied)(state, kernel)
         level.append(state)
     while len(level) > 1:
         groups = [level[first : first + split_every] for first in range(0, len(level), split_every)]
@@ -610,8 +623,17 @@ def _state_of(
     return _with_loads_fused(whole, steps)
 
 
+def _begin(
+    state: bytes, part: Any, weight: Any, names: list[str] | None, model: _StreamingKernelPCA, kernel: Kernel
+) -> bytes:
+    names, rows, counts = _head(part, weight, names, model, rows_to_begin_with(model))
+    with freed_memory_kept():
+        return begun(state, rows if names is None else NamedRows(names, rows), counts, kernel)
+
+
 def _add_partition(state: bytes, part: Any, weight: Any, names: list[str] | None, kernel: Kernel) -> bytes:
-    return added(state, _as_rows(part, names), _as_weights(weight), kernel)
+    with freed_memory_kept():
+        return added(state, _as_rows(part, names), _as_weights(weight), kernel)
 
 
 def _with_loads_fused(whole: Any, steps: set[Hashable]) -> Any:
@@ -651,13 +673,17 @@ def _is_callable(graph: dict[Hashable, Any], key: Hashable) -> bool:
 
 
 def _apply_to_block(block: Array, *, model: _StreamingKernelPCA, method: _Method, width: int | None = None) -> Array:
-    return method(model, block) if len(block) else np.empty((0,) if width is None else (0, width))
+    if not len(block):
+        return np.empty((0,) if width is None else (0, width))
+    with freed_memory_kept():
+        return method(model, block)
 
 
 def _apply_to_frame(part: Any, model: _StreamingKernelPCA, method: _Method, names: list[str] | None) -> Any:
     """Apply a method to a partition of a DataFrame; returns a DataFrame if `names` are given, else a Series."""
     width = 1 if names is None else len(names)
-    answers = method(model, part).reshape(-1, width) if len(part) else np.empty((0, width))
+    with freed_memory_kept():
+        answers = method(model, part).reshape(-1, width) if len(part) else np.empty((0, width))
     frame = type(part)(answers, index=part.index, columns=names or ["answer"])
     return frame if names else frame["answer"].rename(None)
 
@@ -669,7 +695,8 @@ def _apply_to_bag(
     items = list(part)
     if not items:
         return []
-    answers = method(model, _as_rows(items, names))
+    with freed_memory_kept():
+        answers = method(model, _as_rows(items, names))
     sizes = [len(item) if np.ndim(item) == 2 else 1 for item in items]
     pieces = np.split(answers, np.cumsum(sizes)[:-1])
     return [piece if np.ndim(item) == 2 else piece[0] for piece, item in zip(pieces, items, strict=True)]

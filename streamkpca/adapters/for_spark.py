@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamkpca._core.parameters import check_integer
 from streamkpca.adapters.runs import NamedRows, merged, rows_to_begin_with
 from streamkpca.aggregate import Aggregate
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA, check_template
 from streamkpca.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -304,12 +304,7 @@ def score_by_key(
     """
     functions, types = _spark()
     where = "for_spark.score_by_key"
-    if not isinstance(template, StreamingKernelPCA):
-        raise TypeError(
-            f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
-            "the parameters of the models"
-        )
-    template._settings(where)
+    check_template(template, where)
     keys, order = [key] if isinstance(key, str) else list(key), [] if order_by is None else [order_by]
     kept = [name for name in keep if name not in keys]
     _require_columns(frame, [*keys, *kept, *order], where)

@@ -26,6 +26,8 @@ from streamkpca.cli.wording import Worded, in_options
 
 WRONG_USE = 2
 INTERRUPTED = 128 + signal.SIGINT
+# Key of a command's exit code, in the meta of its context, once a signal has stopped it.
+STOPPED_WITH = "streamkpca.stopped_with"
 READER_LEFT = 141
 
 _NO_EDGE = 100_000
@@ -144,13 +146,16 @@ class OneLineErrors(Ordered):
         except BrokenPipeError:
             _forget_output()
             raise click.exceptions.Exit(READER_LEFT) from None
+        except KeyboardInterrupt:
+            # Click would print an empty line.
+            raise click.Abort from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command; warnings become one line too."""
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warning_printer()
-                result = super().invoke(ctx)
+                result = self._invoke(ctx)
             # With standard output closed (>&-), Python has none either.
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -158,6 +163,20 @@ class OneLineErrors(Ordered):
             _forget_output()
             ctx.exit(READER_LEFT)
         return result
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            pass
+        except (click.ClickException, click.exceptions.Exit, OSError, MemoryError):
+            raise
+        except Exception:
+            # Some extension modules turn a KeyboardInterrupt that reaches them during import into another error.
+            if STOPPED_WITH not in ctx.meta:
+                raise
+        say("interrupted")
+        ctx.exit(ctx.meta.get(STOPPED_WITH, INTERRUPTED))
 
 
 @contextmanager

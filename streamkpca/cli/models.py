@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamkpca._core.files import SHARED, check_target, remove_leftovers, write_durably
+from streamkpca._core.locks import try_lock
 from streamkpca.cli.console import BadInput, one_line, print_warning
 from streamkpca.cli.options import SaveInterval, given_options, shown
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
@@ -158,18 +159,12 @@ class ModelFile:
 def only_writer(folder: Path) -> Iterator[None]:
     """Let one process at a time replace models in a folder, where the system can lock folders."""
     descriptor = None
-    with suppress(ImportError, OSError):
-        import fcntl
-
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         deadline = time.monotonic() + _LONGEST_LOCK
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                # A stopped process must not stop all others for ever.
-                time.sleep(0.02)
+        # A stopped process must not stop all others for ever.
+        while try_lock(descriptor) is False and time.monotonic() < deadline:
+            time.sleep(0.02)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from streamkpca.cli.console import one_line, say
 from streamkpca.cli.results import FORMATS
+from streamkpca.cli.undisturbed import undisturbed
 from streamkpca.cli.wording import option_of
 from streamkpca.stream.parameters import PARAMETERS, Parameter
 
@@ -133,7 +134,8 @@ class Command(click.Command):
     def function(self) -> Callable[..., None]:
         """The function that does the work, imported now; it takes all options by name."""
         module, _, name = self.does.partition(":")
-        function: Callable[..., None] = getattr(import_module(f"streamkpca.cli.{module}"), name)
+        with undisturbed():
+            function: Callable[..., None] = getattr(import_module(f"streamkpca.cli.{module}"), name)
         return function
 
     def invoke(self, ctx: click.Context) -> None:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from streamkpca.cli.console import INTERRUPTED, say
+from streamkpca.cli.console import INTERRUPTED, STOPPED_WITH, say
 
 # The signals that stop a command, and Python's default handlers of them.
 _STOPS: list[tuple[signal.Signals, object]] = [
@@ -63,16 +63,24 @@ class SignalGuard:
             self._n_deferring -= 1
         if self._pending and not self._n_deferring:
             self._pending = False
+            self._note_stop()
             raise KeyboardInterrupt
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal: raise KeyboardInterrupt, or inside `deferred` remember it, and abort at the second."""
         self.exit_code = 128 + signum
-        if not self._n_deferring:
-            raise KeyboardInterrupt
-        if self._pending:
+        if self._n_deferring and not self._pending:
+            self._pending = True
+            return
+        self._note_stop()
+        if self._n_deferring:
             raise click.Abort
-        self._pending = True
+        raise KeyboardInterrupt
+
+    def _note_stop(self) -> None:
+        """Note for the command's end, in the context that its parts share, that it was stopped and by what."""
+        if (context := click.get_current_context(silent=True)) is not None:
+            context.meta[STOPPED_WITH] = self.exit_code
 
     def leave(self, how_far: str) -> NoReturn:
         """Tell on standard error how far the stopped command got, and exit with its code."""

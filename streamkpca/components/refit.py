@@ -137,7 +137,8 @@ def find_weights(
     p = len(candidates.rows)
     ones = np.ones(p)
     features, covariance = _centred(candidates, moments, center=settings.center)
-    nothing_varies = _nothing_varies(covariance, moments, center=settings.center)
+    # Without any atom, as where an indefinite kernel gives every row a negative energy, nothing varies either.
+    nothing_varies = not p or _nothing_varies(covariance, moments, center=settings.center)
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
         return ones, None
 

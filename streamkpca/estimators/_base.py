@@ -14,13 +14,13 @@ from streamkpca._core.validation import Names, as_sample_weight, checked_parts, 
 from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
 from streamkpca.components.snapshot import in_chunks, rows_counted_from
 from streamkpca.errors import LocalKernelWarning, not_fitted
+from streamkpca.estimators._html import estimator_page
 from streamkpca.estimators._params import (
     KINDS,
     argument_reader,
     changed_parameters,
     constructor_parameters,
     contained,
-    html_table,
     metadata_request,
     resolved_parameters,
     wanted_container,
@@ -828,7 +828,7 @@ class Estimator(ABC):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        return html_table(self)
+        return estimator_page(self)
 
     # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
 

@@ -1,6 +1,5 @@
 """Constructor parameters and containers of answers by scikit-learn's conventions, without importing scikit-learn."""
 
-import html
 import importlib
 import inspect
 import operator
@@ -92,20 +91,6 @@ def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> s
     similar = get_close_matches(name, known, n=1)
     meant = f"did you mean {similar[0]!r}? " if similar else ""
     return f"{name!r} is not a parameter; {meant}the parameters are {', '.join(known)}"
-
-
-def html_table(estimator: Any) -> str:
-    """Return a table of an estimator's parameters in HTML, those that differ from the defaults in bold."""
-    changed = changed_parameters(estimator)
-
-    def cell(text: str, name: str) -> str:
-        return f"<td><b>{html.escape(text)}</b></td>" if name in changed else f"<td>{html.escape(text)}</td>"
-
-    lines = "".join(
-        f"<tr>{cell(name, name)}{cell(repr(value), name)}</tr>"
-        for name, value in estimator.get_params(deep=False).items()
-    )
-    return f"<details><summary><code>{html.escape(repr(estimator))}</code></summary><table>{lines}</table></details>"
 
 
 def metadata_request(estimator: Any) -> Any:

@@ -18,7 +18,7 @@ from streamkpca._core.locks import lock_folder
 from streamkpca._core.parameters import check_integer
 from streamkpca._core.validation import as_sample_weight, checked_rows
 from streamkpca.errors import CheckpointError
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.estimators.streaming import StreamingKernelPCA, check_template
 from streamkpca.stream.checkpoint import checkpoint_header
 
 __all__ = ["ModelBank"]
@@ -81,6 +81,9 @@ class ModelBank:
     whatever kills the process, the newest checkpoint of each key is whole, but rows learned since are lost unless the
     source repeats them. The file of a key has a name made of digits, so keys are never paths.
 
+    A score after new rows makes the axes of the model anew. Without sparse weights (``noise_variance=None``) that took
+    .8 ms for 32 atoms instead of 11.
+
     Rows of different keys are independent: the model of a key depends on its rows in their order alone, however many
     models are in memory.
 
@@ -100,12 +103,7 @@ class ModelBank:
 
     def __init__(self, template: StreamingKernelPCA, *, max_models: int = 1000, folder: str | os.PathLike[str]) -> None:
         where = "ModelBank"
-        if not isinstance(template, StreamingKernelPCA):
-            raise TypeError(
-                f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one "
-                "with the parameters of the models"
-            )
-        template._settings(where)
+        check_template(template, where)
         self.max_models = check_integer("max_models", max_models, least=1, where=where)
         self.folder = Path(os.fsdecode(folder))
         self.folder.mkdir(exist_ok=True)

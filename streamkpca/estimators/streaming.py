@@ -1026,6 +1026,16 @@ class StreamingKernelPCA(SnapshotEstimator):
         return copy.deepcopy(self)
 
 
+def check_template(template: Any, where: str) -> None:
+    """Refuse a template of other models, or with invalid parameters."""
+    if not isinstance(template, StreamingKernelPCA):
+        raise TypeError(
+            f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
+            "the parameters of the models to come"
+        )
+    template._settings(where)
+
+
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     """Merge models that have learned from different rows: shards of a stream, machines of a fleet.
 

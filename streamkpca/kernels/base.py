@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
+from streamkpca._core.html import page, rows_of
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca._core.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
@@ -639,6 +640,19 @@ class Kernel(ABC):
     def _seen(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
         return X
+
+    def _repr_html_(self) -> str:
+        kinds = [
+            (self.is_stationary, "stationary"),
+            (self.is_positive_definite, "positive definite"),
+            (not self.is_positive_definite, "indefinite"),
+            (self.has_units, "takes rows in units"),
+            (not self.is_compiled, "calls functions of yours"),
+        ]
+        facts = [("properties", ", ".join(name for holds, name in kinds if holds))]
+        parts = [(path, repr(value)) for path, value in self.parameters().items() if not isinstance(value, Kernel)]
+        state = "settled" if self.is_settled else "takes its scale from the first rows"
+        return page(repr(self), state, rows_of(facts + parts))
 
     def _counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
         """Return the rows of positive weight, checked, and their weights unless all are the same."""

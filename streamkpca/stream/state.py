@@ -193,7 +193,8 @@ class Stream:
                 summary.record(rows[block], np.ascontiguousarray(weights[block]), half_life=settings.half_life)
             # The first pass has aged these already, unless all rows have faded to nothing.
             heaviest, total = float(sample.weights.sum()), summary.total_weight
-            summary.selection_sample = sample.decayed(total / heaviest) if heaviest > 2.0 * total > 0.0 else sample
+            if heaviest > 2.0 * total:
+                summary.selection_sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
             weights = np.minimum(stats.weights, total)
             summary.atom_stats = replace(summary.atom_stats, weights=weights)
             stream._publish_now(settings)

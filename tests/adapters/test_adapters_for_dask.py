@@ -25,6 +25,7 @@ from streamkpca import StreamingKernelPCA as Plain
 from streamkpca.adapters import for_dask as dask_adapter
 from streamkpca.adapters import runs
 from streamkpca.adapters.for_dask import StreamingKernelPCA
+from streamkpca.adapters.runs import rows_to_begin_with
 from streamkpca.aggregate import Aggregate
 
 pytestmark = pytest.mark.slow
@@ -65,13 +66,13 @@ def fitted(rows, **changes):
 
 
 def by_hand(runs, split_every, **changes):
-    """Learn runs of partitions in this process, each from the atoms of the first one, then merge level by level."""
+    """Learn runs here, all but the first from the atoms of its first rows, and merge level by level."""
     kernel = Plain(**SMALL).partial_fit(X).kernel_
-    first = Aggregate(Plain(**(SMALL | {"kernel": kernel} | changes))).add(runs[0][0])
-    start = first.zero()
-    states = [first, *(start.zero() for _ in runs[1:])]
-    for number, (state, run) in enumerate(zip(states, runs, strict=True)):
-        for part in run[number == 0 :]:
+    first = Aggregate(Plain(**(SMALL | {"kernel": kernel} | changes)))
+    begun = first.zero().add(runs[0][0][: rows_to_begin_with(Plain(**SMALL))])
+    states = [first, *(begun.zero() for _ in runs[1:])]
+    for state, run in zip(states, runs, strict=True):
+        for part in run:
             state.add(part)
     while len(states) > 1:
         groups = [states[i : i + split_every] for i in range(0, len(states), split_every)]

@@ -632,3 +632,19 @@ def test_wrong_use_of_models_is_refused_in_one_line(files, model, monkeypatch, a
     monkeypatch.chdir(files)
     refused(run(*args), *parts)
     assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        (["1,2"], "only 1 row was learned, too few for any component; learn more rows"),
+        (["1,2", "3,5"], "only 2 rows were learned, too few for 3 components; learn more rows, or ask for fewer"),
+        (["1,2"] * 50, "the 50 rows that were learned do not vary, so there are no components"),
+    ],
+    ids=["one row", "few rows", "equal rows"],
+)
+def test_rows_that_give_no_components_say_so(tmp_path, rows, hint):
+    (tmp_path / "rows.csv").write_text("a,b\n" + "\n".join(rows) + "\n")
+    result = run("fit", tmp_path / "rows.csv", *SMALL)
+    assert result.exit_code == 0
+    assert hint in result.stderr

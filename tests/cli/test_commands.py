@@ -52,7 +52,10 @@ def test_help_needs_no_compiled_loops():
 
 def test_usage_errors_need_no_compiled_loops():
     lines = {
-        "nonsense": "No such command",
+        "nonsense": "No such command 'nonsense'. There are: demo, fit, score,",
+        "fitt": "No such command 'fitt'. Did you mean 'fit'?",
+        "fit x.csv --max-atom 3": "No such option '--max-atom'. Did you mean --max-atoms?",
+        "fit x.csv --smoothing 3": "No such option '--smoothing'. These commands have it: score, plot novelty.",
         "fit": "Missing argument 'FILE...'",
         "fit x.csv --nonsense": "No such option",
         "fit x.csv --max-atoms many": "expected a whole number or 'none' but got 'many'",

@@ -540,6 +540,53 @@ def test_a_start_is_judged_by_the_bits_of_its_answers(capsys: pytest.CaptureFixt
     assert "start: BROKEN, 1 of 2 answers the same bits" in capsys.readouterr().out
 
 
+def test_many_machines(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "many_machines.py", "--tiny")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    assert set(found["orders"]) == {"shuffled", "sorted"}
+    for order, table in found["orders"].items():
+        assert [line["shards"] for line in table["lines"]] == [1, 2, 4]
+        for line in table["lines"]:
+            assert line["unexplained_ratio"] < 1.3, order
+            assert line["moved_bytes"] > 2 * line["shards"] * 2**13
+            assert 0.0 < line["times_as_fast"] < 10.0
+    hours = [line["hours"] for line in found["projected"]]
+    assert hours == sorted(hours, reverse=True)
+    refused = run(tmp_path, "many_machines.py", "--rows", "9")
+    assert refused.returncode == 2
+    assert "--rows expected at least 8192 but got 9" in refused.stderr
+
+
+def test_merges_in_pairs_keep_the_order_of_the_rows() -> None:
+    names = loaded("many_machines.py")
+    aggregate = names["Aggregate"]
+    rows = np.random.default_rng(0).normal(size=(400, 2))
+    model = names["StreamingKernelPCA"](1, kernel="linear", half_life=50.0, random_state=0)
+    empty = aggregate(model).to_bytes()
+    states = [names["learned"](empty, part) for part in np.split(rows, 4)]
+    _, whole = names["merged_in_pairs"](states)
+    one = aggregate.from_bytes(empty).add(rows).finish()
+    assert whole.finish().total_weight_ == pytest.approx(one.total_weight_)
+    assert whole.finish().eigenvalues_ == pytest.approx(one.eigenvalues_, rel=1e-3)
+
+
+def test_many_models(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "many_models.py", "--tiny")
+    assert output.splitlines()[-1].startswith("TINY: ")
+    few, many = found["banks"]
+    assert (few["keys"], many["keys"]) == (10, 30)
+    # All models fit into memory, or keys in turns miss each time: the oldest is always the one that comes next.
+    assert few["orders"]["in turns"]["misses"] == 0.0
+    assert 0.5 < many["orders"]["in turns"]["misses"] <= 1.0
+    assert many["orders"]["Zipf"]["misses"] < many["orders"]["in turns"]["misses"]
+    assert 2**13 < many["state_bytes"] < 2**17
+    assert found["projected"]["GB on the disk"] == pytest.approx(many["file_bytes"] / 1e3)
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    refused = run(tmp_path, "many_models.py", "--visits", "0")
+    assert refused.returncode == 2
+    assert "--keys and --visits expected at least 1" in refused.stderr
+
+
 def test_dask_uses_both_cores(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="needs the extra dask")
     output, found = figures(tmp_path, "dask_uses_both_cores.py", "--tiny")

@@ -139,15 +139,6 @@ def test_routing_without_scikit_learn_names_the_extra(monkeypatch):
         KernelPCA().set_fit_request(sample_weight=True)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_notebooks_show_what_was_changed(estimator):
-    page = estimator(7, kernel=RBF(0.5) * Linear())._repr_html_()
-    assert "<b>n_components</b>" in page
-    assert "<td>center</td><td>True</td>" in page
-    assert "<script" not in StreamingKernelPCA(kernel="<script>")._repr_html_()
-    assert estimator.__name__ in make_pipeline(StandardScaler(), estimator(2))._repr_html_()
-
-
 # Containers of projections
 
 

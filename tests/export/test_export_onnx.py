@@ -30,15 +30,24 @@ pytestmark = pytest.mark.slow
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 
-def answers(model, rows, dtype="float64"):
+def asker(model, dtype="float64"):
+    """Return what asks a model's graph about rows, in one session."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     graph = to_onnx(model, dtype=dtype)
     onnx.checker.check_model(graph, full_check=True)
     session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found = session.run(["projection", "reconstruction_error", "novelty"], {"X": rows.astype(dtype)})
-    assert {array.dtype for array in found} == {np.dtype(dtype)}
-    return tuple(array.astype(np.float64) for array in found)
+
+    def ask(rows):
+        found = session.run(["projection", "reconstruction_error", "novelty"], {"X": rows.astype(dtype)})
+        assert {array.dtype for array in found} == {np.dtype(dtype)}
+        return tuple(array.astype(np.float64) for array in found)
+
+    return ask
+
+
+def answers(model, rows, dtype="float64"):
+    return asker(model, dtype)(rows)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -109,6 +118,17 @@ def test_one_row_and_one_atom_are_enough(dtype):
 def test_no_rows_get_no_answers(kernel, dtype):
     projections, errors, novelty = answers(streamed(kernel), np.empty((0, 3)), dtype)
     assert (projections.shape, errors.shape, novelty.shape) == ((0, 3), (0,), (0,))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_batches_of_any_size_get_the_answers_of_all_rows(dtype):
+    """A runtime may choose other loops for each size, so only up to rounding."""
+    model, sizes = streamed(RBF(0.4) + Laplacian(0.3)), (1, 2, 3, 5, 7, 8, 9, 31, 0, 33, 127, 1, 1025)
+    rows = drawn_rows(1, sum(sizes))
+    whole, ask = answers(model, rows, dtype), asker(model, dtype)
+    parts = [ask(part) for part in np.split(rows, np.cumsum(sizes)[:-1])]
+    for found, expected in zip(map(np.concatenate, zip(*parts, strict=True)), whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCES[dtype] * np.abs(expected).max())
 
 
 def test_a_large_alpha_does_not_lose_digits():

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.faults
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_DAMAGES = 91_000 if NIGHTLY else 1_400
 # Every n-th of the 12,000 contradictory files is tried, and every n-th of those that load learns more rows.
-EVERY, EVERY_LEARNS = (1, 1) if NIGHTLY else (7, 3)
+EVERY, EVERY_LEARNS = (1, 1) if NIGHTLY else (11, 3)
 # A load that takes longer hangs; usually it takes 5 ms.
 LONGEST = 60.0
 # Memory that Python, numpy and zipfile take for any file.

@@ -3,12 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import ModuleType
 
 from streamkpca._core.concurrency import cached_property
+from streamkpca.cli.undisturbed import undisturbed
 from streamkpca.cli.wording import Worded
 
 _SHOWN_NAMES = 8
@@ -61,10 +62,15 @@ def reason_of(error: Exception) -> str:
 def need_pyarrow(source: str) -> ModuleType:
     """Import pyarrow with the parsers that text, Parquet and Arrow need."""
     try:
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.json
-        import pyarrow.parquet
+        with undisturbed():
+            import pyarrow
+            import pyarrow.csv
+            import pyarrow.json
+            import pyarrow.parquet
+
+            # Otherwise pyarrow imports it when it converts the first rows.
+            with suppress(ImportError):
+                import pandas  # noqa: F401
     except ImportError:
         raise TableError(f'{source}: reading it needs pyarrow; pip install "streamkpca[cli]"') from None
     module: ModuleType = pyarrow

@@ -172,9 +172,19 @@ class FollowedFile(ByteStream):
         return None
 
     def _read_on(self, size: int) -> bytes:
-        piece = self._file.read(size) or b""
-        self._tail = (self._tail + piece)[-_TAIL_BYTES:] if len(piece) < _TAIL_BYTES else piece[-_TAIL_BYTES:]
-        return piece
+        """Read on from the present byte; nothing, if the file was emptied or rewritten since the last look.
+
+        The bytes before it are read again in the same call. Checked before, they could be replaced between the check
+        and the reading, and the middle of a new line would then pass for the end of an old one.
+        """
+        at, tail = self._file.tell(), self._tail
+        self._file.seek(at - len(tail))
+        found = self._file.read(len(tail) + size) or b""
+        if not found.startswith(tail):
+            self._file.seek(at)
+            return b""
+        self._tail = found[-_TAIL_BYTES:]
+        return found[len(tail) :]
 
     def _close_all(self) -> None:
         for file in (self._file, *self._newer, *(file for file, _ in self._older)):
@@ -272,6 +282,14 @@ def read_fully(stream: ByteStream, n_bytes: int) -> bytes:
     return found
 
 
+def _is_file_or_absent(path: Path) -> bool:
+    """Tell by one look whether a path is a regular file or nothing: a log may be rotated between two."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return True
+
+
 class Source:
     """A file or a stream of bytes that can be examined before it is read.
 
@@ -304,7 +322,7 @@ class Source:
         elif hasattr(stream, "encoding"):
             raise TableError(f"{name}: expected a stream of bytes but got one of text; give its buffer")
         # Anything but a regular file is read as a pipe, which waits for more by itself.
-        self.rereadable = stream is None and (self.path.is_file() or not self.path.exists())
+        self.rereadable = stream is None and _is_file_or_absent(self.path)
         self.followed = follow and self.rereadable
         self.compression: str | None = None
         self._pipe = None if self.rereadable else self._open_pipe()

@@ -1,0 +1,129 @@
+"""What objects show in notebooks: well-formed HTML that tells what was learned, and runs nothing."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.kernels import RBF, Custom, Linear
+from streamkpca.monitoring import Monitor
+
+ESTIMATORS = [ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA]
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+
+
+class Page(HTMLParser):
+    """The text and the tags of a page; tags that do not match raise an error."""
+
+    def __init__(self, shown: Any) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(shown._repr_html_())
+        self.close()
+        self.text = " ".join(self.text.split())
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert not any(name.startswith("on") for name, _ in attrs)
+        self.open.append(tag)
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data}"
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_an_estimator_tells_whether_it_is_fitted(estimator: Any) -> None:
+    model = estimator(2, kernel=RBF(0.5) * Linear())
+    before = Page(model)
+    assert "not fitted" in before.text
+    assert "parameters (2 changed)" in before.text
+    assert "<b>n_components</b>" in model._repr_html_()
+    assert "<td>center</td><td>True</td>" in model._repr_html_()
+    after = Page(model.fit(pd.DataFrame(ROWS, columns=["load", "heat", "flow"])))
+    assert "not fitted" not in after.text
+    assert "3: load, heat, flow" in after.text
+    assert f"{model.explained_variance_ratio_.sum():.1%} by 2 axes" in after.text
+    # A bar for each axis.
+    assert after.tags.count("rect") == 2
+
+
+def test_a_stream_tells_its_rows_and_its_drift() -> None:
+    model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=8, block_size=32, on_bad_rows="skip")
+    rows = np.concatenate([ROWS, np.full((1, 3), np.nan), ROWS])
+    assert "fitted to 121 rows" in (page := Page(model.partial_fit(rows)).text)
+    assert "rows rejected 1" in page
+    assert "none (trend " in page
+    for _ in range(20):
+        model.partial_fit(ROWS)
+    text = Page(model.partial_fit(np.tile(ROWS + 5.0, (6, 1)))).text
+    assert f"signalled at row {model.last_drift_row_:,}" in text
+    assert "fitted to 1 rows" in Page(StreamingKernelPCA().partial_fit(ROWS[:1])).text
+
+
+def test_kernels_tell_their_parameters_and_properties() -> None:
+    page = Page(RBF(0.5) + 2.0 * Linear().on([0])).text
+    assert "settled" in page
+    assert "left__gamma 0.5" in page
+    assert "positive definite" in page
+    assert "takes its scale from the first rows" in Page(RBF()).text
+    assert "stationary" in Page(RBF()).text
+    assert "calls functions of yours" in Page(Custom(lambda X, Y: X @ Y.T)).text
+    long = Page(Linear().in_units(np.eye(100) + 0.25))
+    assert len(long.text) < 2000
+
+
+def test_a_sparsity_path_is_a_table_of_fits() -> None:
+    path = SparseKernelPCA(2, kernel=RBF(0.5)).fit(ROWS).sparsity_path([0.1, 0.01, 0.001])
+    page = Page(path)
+    assert "3 fits of 60 candidates" in page.text
+    assert page.tags.count("tr") == 4
+
+
+def test_a_monitor_tells_its_threshold_and_events() -> None:
+    monitor = Monitor()
+    assert "no rows yet" in Page(monitor).text
+    rows = np.random.default_rng(1).normal(size=(600, 3))
+    rows[500] = 30.0
+    monitor.update(rows)
+    page = Page(monitor).text
+    assert "600 rows" in page
+    assert f"events {monitor.n_events_}" in page
+    assert "lasting change none" in page
+    assert "StreamingKernelPCA" in page
+
+
+def test_texts_of_users_are_escaped_and_nothing_runs() -> None:
+    names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b"]
+    page = Page(KernelPCA(2).fit(pd.DataFrame(ROWS, columns=names)))
+    assert {"script", "img"}.isdisjoint(page.tags)
+    assert "<script>alert(1)</script>" in page.text
+    assert "script" not in Page(StreamingKernelPCA(kernel="<script>")).tags
+
+
+def test_what_cannot_answer_is_shown_nevertheless() -> None:
+    works = True
+
+    def failing(X: Any, Y: Any) -> Any:
+        if not works:
+            raise RuntimeError("no more")
+        return X @ Y.T
+
+    # Before the first block is full, any question needs a refit.
+    model = StreamingKernelPCA(2, kernel=Custom(failing)).partial_fit(ROWS)
+    works = False
+    assert "cannot answer no more" in Page(model).text
+
+
+def test_pipelines_show_their_steps() -> None:
+    assert "StreamingKernelPCA" in make_pipeline(StandardScaler(), StreamingKernelPCA(2))._repr_html_()

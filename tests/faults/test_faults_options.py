@@ -1,0 +1,232 @@
+"""The command with any value of any option, and with any file given as a model: it works, or refuses in one line.
+
+HYPOTHESIS_PROFILE=nightly tries every option with every odd value, and every file in every use.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from commands import assert_plain
+from corruptions import CHANGED_ENTRIES, DAMAGES, ROWS, entries, models, repacked, unpacked, with_entry
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.cli.main import cli
+from streamkpca.monitoring import Monitor
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+# Every n-th option with its value, and every n-th odd model file, is tried.
+EVERY_OPTION, EVERY_MODEL = (1, 1) if NIGHTLY else (160, 97)
+
+DATA = np.round(np.random.default_rng(6).normal(size=(80, 3)), 5)
+LINES = [",".join(map(repr, row)) + "\n" for row in DATA.tolist()]
+
+pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+VALUES = [
+    "", "0", "-1", "1", "2", "1.5", "nan", "inf", "-inf", "1e400", "1e-400", "9" * 30, "9" * 5000, "x", "none",
+    "auto", "None",
+    "True", " ", "  1", "1_0", "\u0663", "\u00bd", "a,b", "a", "t", "l", "0,1", "0,0", "1,2,3", "a,a", ",", ";", "\t",
+    '"', "\\",
+    "\u00e9", "\x1b[31m", "\n", "--", "-", ".", "..", "/", "/dev/null", "/dev/full", "/no/such/file", "m.npz",
+    "x.csv", "x.npz",
+    "o.csv", "o.parquet", "o.arrow", "o.png", "o.c", "x" * 5000, "*/", "%s", "{}", "{0}", "[bold]", "[/]", "rbf",
+    "RBF()",
+    "RBF(gamma=1e-300)", "RBF(gamma=1e300)", "RBF().on([0])", "Linear()**3", "1e-300*RBF()", "3", "7x4", "0x0",
+    "1e-3x2", "1s",
+    "5", "1h", "0.0000001s", "9" * 400 + "s", "range", "std", "csv", "jsonl", "r", "\udcff",
+]  # fmt: skip
+# The demo says what it does before it tries.
+OPENING = "streamkpca: simulating "
+BASES: dict[str, list[str]] = {
+    "fit": ["x.csv", "--drop", "t,l", "--max-atoms", "8"],
+    "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
+    "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
+    "info": ["m.npz"],
+    "merge": ["m.npz", "--out", "o.npz"],
+    "export": ["m.npz", "o.c"],
+    "demo": ["--rows", "1000", "--out", "d"],
+    "completion": ["bash"],
+    "plot spectrum": ["m.npz", "--save", "o.svg"],
+    "plot atoms": ["m.npz", "--save", "o.svg"],
+    "plot sparsity": ["m.npz", "--save", "o.svg"],
+    "plot drift": ["m.npz", "--save", "o.svg"],
+    "plot novelty": ["x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
+    "plot projections": ["x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
+    "plot contours": ["x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
+}
+
+
+def command_lines() -> Iterator[list[str]]:
+    for name, base in BASES.items():
+        command: click.Command = cli
+        for word in name.split():
+            assert isinstance(command, click.Group)
+            command = command.commands[word]
+        for parameter in command.params:
+            if parameter.name == "follow":
+                continue
+            if isinstance(parameter, click.Argument):
+                yield from ([*name.split(), value, *base[1:]] for value in VALUES)
+            elif isinstance(parameter, click.Option) and parameter.is_flag:
+                yield from ([*name.split(), *base, one] for one in (*parameter.opts, *parameter.secondary_opts))
+            else:
+                yield from ([*name.split(), *base, parameter.opts[-1], value] for value in VALUES)
+
+
+def run_plainly(args: list[str]) -> int:
+    """Run the command, and check that it ends as it should."""
+    result = CliRunner().invoke(cli, args, input=b"")
+    assert result.exception is None or isinstance(result.exception, SystemExit), (args, result.exception)
+    assert result.exit_code in (0, 2), args
+    told = [line for line in result.stderr.splitlines() if not line.startswith(OPENING)]
+    assert_plain(told, refused=result.exit_code == 2)
+    assert "\x1b" not in result.stdout + result.stderr
+    assert len(result.stderr) < 12_000
+    return result.exit_code
+
+
+def write_table() -> None:
+    with open("x.csv", "w") as file:
+        file.write("t,a,b,c,l\n")
+        for i, line in enumerate(LINES):
+            file.write(f"2024-01-01T00:{i // 60:02}:{i % 60:02},{line.rstrip()},{i % 2}\n")
+    np.savez("x.npz", r=DATA, l=np.zeros(80))
+
+
+def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> None:
+    write_table()
+    assert run_plainly(["fit", "x.csv", "--drop", "t,l", "--model", "m.npz", "--max-atoms", "8"]) == 0
+    model, outcomes, tried = Path("m.npz").read_bytes(), Counter[int](), 0
+    for number, args in enumerate(command_lines()):
+        if number % EVERY_OPTION:
+            continue
+        tried += 1
+        outcomes[run_plainly(args)] += 1
+        # Results may have gone over them.
+        write_table()
+        Path("m.npz").write_bytes(model)
+    print(f"{tried} command lines: {outcomes[0]} done, {outcomes[2]} refused")
+    assert min(outcomes[0], outcomes[2]) > 0
+
+
+OFFSETS: list[Any] = [
+    {}, {"format": "CSV"}, {"format": "CSV", "head": [10**12, 0], "byte": 5, "line": 2},
+    {"format": "CSV", "head": None},
+    {"format": "CSV", "head": [5, "x"], "byte": 5, "line": 2},
+    {"format": "CSV", "head": [5, 0], "byte": -5, "line": 2},
+    {"format": "CSV", "head": [0, 0], "byte": 2**59, "line": 2},
+    {"format": "CSV", "head": [0, 0], "byte": 6, "line": -1},
+    {"format": "CSV", "head": [0, 0], "byte": 6, "line": 2, "tail": [10**12, 1]},
+    {"format": ["x"], "byte": 6, "line": 2},
+    {"format": "CSV", "head": [0, 0], "byte": 6, "line": 2, "tail": "x"}, {"format": "npy", "row": 5, "names": 3},
+    {"format": "CSV", "head": [0, 0], "byte": "6", "line": 2}, {"line": 10**18, "row": "x"}, {"line": [], "row": {}},
+]  # fmt: skip
+MONITORS: list[Any] = [
+    None, [], "x", {}, {"parameters": None}, {"parameters": {}}, {"parameters": {"lags": "x"}},
+    {"parameters": {"lags": 0}},
+    {"parameters": {"lags": 10**9}}, {"parameters": {"lags": -1}}, {"parameters": {"lags": 2.5}},
+    {"parameters": {"lags": 1, "quantile": [], "smoothing": {}, "learn": 5, "accept_after": None}},
+]  # fmt: skip
+
+
+def odd_models() -> Iterator[tuple[str, bytes]]:
+    """Yield files given as models: damaged, foreign, and whole ones whose notes make no sense."""
+    rng = np.random.default_rng(8)
+    good = {name: model.to_bytes({"offset": 1}) for name, model in models().items()}
+    monitor = Monitor(StreamingKernelPCA(2, max_atoms=6, block_size=16, reservoir_size=10), lags=2)
+    monitor.update(ROWS)
+    monitor.save("monitor.npz", {"command": {"columns": ["a", "b", "c"]}})
+    good["monitor"] = Path("monitor.npz").read_bytes()
+    for number in range(20 if NIGHTLY else 3):
+        for kind, damage in DAMAGES.items():
+            for name, data in good.items():
+                yield f"{name}, {kind}, {number}", damage(data, rng)
+    header, arrays = unpacked(good["fitted"])
+    places = [{"command": {"places": {os.path.realpath("x.csv"): offset}}} for offset in OFFSETS]
+    names = [
+        ["a", "a", "b"],
+        ["\x1b[31m", "*/", "\ud800"],
+        [""] * 3,
+        ["$\\frac", "$x$", "_a"],
+        ["a" * 10_000] * 3,
+        [1],
+        "abc",
+    ]
+    columns = [{"command": {"columns": one}} for one in names]
+    beside = [{"monitor": one} for one in MONITORS] + [{"monitor": one, "extra": columns[0]} for one in MONITORS]
+    for extra in [
+        None,
+        0,
+        True,
+        "x" * 1000,
+        [],
+        [1],
+        {},
+        {"command": None},
+        {"command": []},
+        *places,
+        *columns,
+        *beside,
+    ]:
+        yield f"extra {json.dumps(extra)[:60]}", repacked(with_entry(header, ("extra",), extra), arrays)
+    header, arrays = unpacked(good["monitor"])
+    for place in entries(header["extra"], ("extra",)):
+        for change, new in CHANGED_ENTRIES:
+            yield f"{place} {change}", repacked(with_entry(header, place, new), arrays)
+    for foreign in (
+        b"",
+        b"PK\x05\x06" + bytes(18),
+        b"\x89PNG\r\n\x1a\n",
+        b"a,b\n1,2\n",
+        bytes(1000),
+        b"\x93NUMPY\x01\x00",
+    ):
+        yield f"foreign {foreign[:9]!r}", foreign
+
+
+USES = [
+    ["info", "m.npz"],
+    ["info", "m.npz", "--json"],
+    ["score", "x.csv", "--model", "m.npz"],
+    ["score", "x.csv", "--model", "m.npz", "--save-model", "o.npz", "--json"],
+    ["transform", "x.csv", "--model", "m.npz", "--save", "o.csv"],
+    ["fit", "x.csv", "--model", "m.npz", "--resume"],
+    ["export", "m.npz", "o.c"],
+    ["merge", "m.npz", "good.npz", "--out", "o.npz"],
+    ["plot", "spectrum", "m.npz", "--save", "o.svg"],
+    ["plot", "atoms", "m.npz", "--save", "o.svg"],
+    ["plot", "drift", "m.npz", "--save", "o.svg"],
+    ["plot", "novelty", "x.csv", "--model", "m.npz", "--save", "o.svg"],
+    ["plot", "contours", "x.csv", "--model", "m.npz", "--save", "o.svg"],
+]
+
+
+def test_any_file_given_as_a_model_is_used_or_refused_in_a_line(folder: Path) -> None:
+    (folder / "x.csv").write_text("a,b,c\n" + "".join(LINES[:60]))
+    models()["fitted"].save("good.npz")
+    outcomes, tried = Counter[int](), 0
+    for number, (_, data) in enumerate(odd_models()):
+        for use, args in enumerate(USES):
+            if (number * 5 + use) % EVERY_MODEL:
+                continue
+            tried += 1
+            Path("m.npz").write_bytes(data)
+            outcomes[run_plainly(args)] += 1
+    print(f"{tried} uses of odd models: {outcomes[0]} done, {outcomes[2]} refused")
+    assert min(outcomes[0], outcomes[2]) > 0
