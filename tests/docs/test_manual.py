@@ -121,9 +121,9 @@ def test_the_c_file_works_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def command_lines() -> list[tuple[str, str]]:
-    """Return every line of shell that calls the command, with its page."""
+    """Return every line of shell that calls the command, in the manual and the README, with its page."""
     found = []
-    for page in with_code("sh"):
+    for page in [*with_code("sh"), "../README.md"]:
         for language, text in blocks(page):
             lines = text.splitlines() if language == "sh" else []
             found += [(page, re.sub(r"\s+# .*", "", line)) for line in lines if "streamkpca " in line]
