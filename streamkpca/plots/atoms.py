@@ -10,7 +10,6 @@ from streamkpca._core.parameters import check_integer
 from streamkpca._core.validation import as_rows
 from streamkpca.plots.canvas import (
     FAINT,
-    INK,
     LINE,
     Array,
     add_color_bar,
@@ -20,6 +19,7 @@ from streamkpca.plots.canvas import (
     check_shape,
     every_nth,
     finish,
+    ink,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _draw_images(axes: "Axes", images: Array, weights: Array | None, color_map: 
                 ha="center",
                 va="top",
                 fontsize="x-small",
-                color=INK if weights[i] > 0.0 else FAINT,
+                color=ink(axes) if weights[i] > 0.0 else FAINT,
             )
     axes.imshow(np.ma.masked_invalid(wall), cmap=color_map, interpolation="nearest")
     axes.set_axis_off()
@@ -227,8 +227,8 @@ def draw_atom_drift(
         label = f"{name} ({np.count_nonzero(chosen):,})"
         axes.hlines(born[lifetimes], born[lifetimes], gone[lifetimes], color=color, linewidth=width, label=label)
     medians = [float(np.median(rows)) if len(rows) else np.nan for rows in sets]
-    axes.plot(counts, medians, color=INK, linewidth=1.5, marker=".", label="median of the atoms")
-    axes.plot([0, counts[-1]], [0, counts[-1]], color=INK, linewidth=0.8, linestyle=":", label="the newest row")
+    axes.plot(counts, medians, color=ink(axes), linewidth=1.5, marker=".", label="median of the atoms")
+    axes.plot([0, counts[-1]], [0, counts[-1]], color=ink(axes), linewidth=0.8, linestyle=":", label="the newest row")
     axes.margins(0.01)
     add_legend_below(axes)
     finish(axes, "where the atoms come from", "rows seen", "row of the stream")

@@ -16,6 +16,7 @@ Array = npt.NDArray[np.float64]
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
 EVENT = "#F0E442"
 INK, FAINT = "#333333", "#999999"
+_INK_ON_DARK = "#DDDDDD"
 GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
 # Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
 _TEN_COLORS = (
@@ -75,6 +76,26 @@ def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
 def axes_or_new(ax: "Axes | None") -> "Axes":
     """Return the given axes, or those of a new figure."""
     return make_figure().add_subplot() if ax is None else ax
+
+
+def is_dark(axes: "Axes") -> bool:
+    """Tell whether the style that the axes were made in has a dark background."""
+    from matplotlib.colors import to_rgba
+
+    red, green, blue, alpha = to_rgba(axes.get_facecolor())
+    if alpha < 0.5:
+        red, green, blue, _ = to_rgba(axes.figure.get_facecolor())
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+
+
+def ink(axes: "Axes") -> str:
+    """Return the colour of text and lines beside the data, which shows on the background of the axes."""
+    return _INK_ON_DARK if is_dark(axes) else INK
+
+
+def on_background(colors: Sequence[Any], axes: "Axes") -> list[Any]:
+    """Return colours in which black is white on a dark background."""
+    return ["#FFFFFF" if color == "#000000" and is_dark(axes) else color for color in colors]
 
 
 def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:

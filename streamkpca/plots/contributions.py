@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.plots.canvas import ALARM, FAINT, INK, axes_or_new, check_count, finish
+from streamkpca.plots.canvas import ALARM, FAINT, axes_or_new, check_count, finish, ink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,13 @@ def draw_contributions(
     for place, bar in zip(places, bars, strict=True):
         share = f"{bar / total:.0%}" if total > 0.0 else ""
         axes.annotate(
-            share, (bar, place), xytext=(3, 0), textcoords="offset points", va="center", fontsize="x-small", color=INK
+            share,
+            (bar, place),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="x-small",
+            color=ink(axes),
         )
     axes.set_yticks(places, labels)
     axes.invert_yaxis()

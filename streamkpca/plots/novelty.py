@@ -10,7 +10,6 @@ from streamkpca.plots.canvas import (
     BAR,
     EVENT,
     GROUP_COLORS,
-    INK,
     LINE,
     MOST_PIECES,
     MOST_POINTS,
@@ -20,6 +19,8 @@ from streamkpca.plots.canvas import (
     check_count,
     finish,
     first_of_each_piece,
+    ink,
+    on_background,
 )
 
 if TYPE_CHECKING:
@@ -119,12 +120,14 @@ def draw_novelty(
     shown = np.maximum(scores, lowest)
     axes.set_yscale("log")
     healthy = np.where(classes == 0, shown, np.nan)
-    _draw_series(axes, when, healthy, label_names[0] if classes.any() else None)
+    name_of_rest = label_names[0] if classes.any() else None if threshold is None else "rows"
+    _draw_series(axes, when, healthy, name_of_rest)
+    palette = on_background(GROUP_COLORS, axes)
     for i, kind in enumerate(np.unique(classes[classes > 0])):
         part = np.flatnonzero(known & (classes == kind))
         if len(part) > MOST_POINTS:
             part = part[_highest_of_each_piece(shown[part])]
-        color = GROUP_COLORS[i % len(GROUP_COLORS)]
+        color = palette[i % len(palette)]
         name = label_names[kind] if kind < len(label_names) else str(kind)
         axes.scatter(when[part], shown[part], s=5, color=color, linewidths=0, label=name, zorder=3, rasterized=True)
     if threshold is not None:
@@ -162,11 +165,13 @@ def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
     edge[:-1] |= edge[1:]
     edge[-1:] = True
     corners = np.flatnonzero(edge)
-    axes.plot(when[corners], level[corners], color=INK, linewidth=0.9, linestyle="--", label="threshold", zorder=4)
+    axes.plot(
+        when[corners], level[corners], color=ink(axes), linewidth=0.9, linestyle="--", label="threshold", zorder=4
+    )
 
 
 def _draw_alarms(axes: "Axes", when: npt.NDArray[Any]) -> None:
-    style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": INK, "alpha": 0.6}
+    style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": ink(axes), "alpha": 0.6}
     axes.plot(when, np.full(len(when), 0.985), transform=axes.get_xaxis_transform(), label="alarm", **style)
 
 
@@ -199,7 +204,7 @@ def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Chang
     """Mark the rows that lasting changes began with, and name the first feature that changed."""
     for i, change in enumerate(one for one in changes if 0 <= one.start < len(when)):
         at = when[change.start]
-        axes.axvline(at, color=INK, linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
+        axes.axvline(at, color=ink(axes), linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
         first = change.features[0].feature if change.features else None
         name = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
         axes.annotate(
@@ -209,7 +214,7 @@ def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Chang
             xytext=(3, 0),
             textcoords="offset points",
             fontsize="small",
-            color=INK,
+            color=ink(axes),
             ha="left",
             va="bottom",
         )

@@ -15,6 +15,7 @@ from streamkpca.plots.canvas import (
     every_nth,
     finish,
     group_colors,
+    on_background,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def draw_projections(
         classes, which = np.unique(np.asarray(groups), return_inverse=True)
         names = [str(value) for value in classes] if group_names is None else list(group_names)
         check_count(names, len(classes), "names of groups", where=where)
-        palette = group_colors(len(classes))
+        palette = on_background(group_colors(len(classes)), axes)
         axes.scatter(x, y, color=[palette[i] for i in which[chosen]], **style)
         for shade, name in zip(palette, names, strict=True):
             axes.scatter([], [], s=size, color=shade, label=name, linewidths=0)

@@ -9,7 +9,6 @@ from streamkpca.components.weights import SparsityPath
 from streamkpca.plots.canvas import (
     ALARM,
     BAR,
-    INK,
     LINE,
     Array,
     add_legend_below,
@@ -17,6 +16,7 @@ from streamkpca.plots.canvas import (
     check_shape,
     every_nth,
     finish,
+    ink,
 )
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def draw_spectrum(
     axes.bar(components, heights, color=BAR, width=0.75, label="the model")
     if bounds is not None:
         low, high = check_shape(bounds, (q, 2), "bounds", where=where, remedy="pass a model's eigenvalue_bounds_").T
-        axes.vlines(components, low, high, color=INK, linewidth=1.3, label="kernel PCA of all rows lies between")
-        axes.plot(np.repeat(components, 2), np.stack([low, high], axis=1).ravel(), "_", color=INK, markersize=7)
+        axes.vlines(components, low, high, color=ink(axes), linewidth=1.3, label="kernel PCA of all rows lies between")
+        axes.plot(np.repeat(components, 2), np.stack([low, high], axis=1).ravel(), "_", color=ink(axes), markersize=7)
         tops = np.maximum(heights, high)
         add_legend_below(axes)
     title = "spectrum"
@@ -92,7 +92,7 @@ def draw_spectrum(
                 textcoords="offset points",
                 ha="center" if step == 1 else "left",
                 fontsize="x-small",
-                color=INK,
+                color=ink(axes),
             )
         title += ", with the share explained so far"
     axes.set_xticks(components[::step])
@@ -146,7 +146,7 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
         side.margins(y=0.08)
     # None and 0 are not on a logarithmic axis.
     if noise_variance:
-        axes.axvline(noise_variance, color=INK, linewidth=0.9, linestyle="--")
+        axes.axvline(noise_variance, color=ink(axes), linewidth=0.9, linestyle="--")
         axes.annotate(
             "in use",
             (noise_variance, 1.0),
@@ -155,7 +155,7 @@ def draw_sparsity_path(path: SparsityPath, *, noise_variance: float | None = Non
             textcoords="offset points",
             va="top",
             fontsize="x-small",
-            color=INK,
+            color=ink(axes),
         )
     finish(axes, "sparsity path", "noise variance, in units of k(x, x)", "active atoms")
     finish(right, "", "", "mean reconstruction error, in units of k(x, x)")
@@ -177,4 +177,6 @@ def _draw_line(
 ) -> None:
     axes.plot(noise, values, color=color, linewidth=1.2)
     axes.plot(noise[converged], values[converged], marker, color=color, markersize=4)
-    axes.plot(noise[~converged], values[~converged], marker, color=color, markersize=4, markerfacecolor="white")
+    axes.plot(
+        noise[~converged], values[~converged], marker, color=color, markersize=4, markerfacecolor=axes.get_facecolor()
+    )

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.plots.canvas import FAINT, INK, Array, add_legend_below, axes_or_new, finish, group_colors
+from streamkpca.plots.canvas import (
+    FAINT,
+    Array,
+    add_legend_below,
+    axes_or_new,
+    finish,
+    group_colors,
+    ink,
+    on_background,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,13 +66,13 @@ def draw_width_scores(
         raise ValueError(f"{where} expected scores of at least one width but got none; the kernel has no width")
     widths = {} if chosen is None else _widths_of(chosen, curves, where)
     axes = axes_or_new(ax)
-    for (path, (x, areas)), color in zip(curves.items(), group_colors(len(curves)), strict=True):
+    for (path, (x, areas)), color in zip(curves.items(), on_background(group_colors(len(curves)), axes), strict=True):
         axes.plot(x, areas, "o-", color=color, linewidth=1.2, markersize=4, label=path)
         if path in widths:
             # A width that is not one of those compared has no area: then the line between its neighbours is marked.
             height = np.interp(np.log(widths[path]), np.log(x), areas)
             axes.axvline(widths[path], color=color, linewidth=0.9, linestyle=":")
-            axes.plot([widths[path]], [height], "D", color=color, markersize=8, markeredgecolor=INK, zorder=3)
+            axes.plot([widths[path]], [height], "D", color=color, markersize=8, markeredgecolor=ink(axes), zorder=3)
     axes.axhline(0.5, color=FAINT, linewidth=0.9, linestyle="--")
     axes.set_xscale("log")
     title = (

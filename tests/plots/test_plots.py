@@ -4,6 +4,8 @@ import functools
 import sys
 from pathlib import Path
 
+import matplotlib.colors
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -397,6 +399,33 @@ def test_contours_are_titled_by_what_they_show():
         plots.draw_contours(model(), ROWS, component=9)
     with pytest.raises(ValueError, match=r"draw_contours expected two of the features 0 to 1 but got \(0, 7\)"):
         plots.draw_contours(model(), ROWS, features=(0, 7))
+
+
+def contrast_of(color, background):
+    """Return the contrast of two colours by the definition of WCAG 2, from 1 to 21."""
+
+    def luminance(name):
+        parts = np.array(matplotlib.colors.to_rgb(name))
+        linear = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    light, dark = sorted((luminance(color), luminance(background)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background", "Solarize_Light2"])
+@pytest.mark.parametrize(
+    "name", ["spectrum with bounds", "novelty", "drift of atoms", "contributions of a row", "sparsity path"]
+)
+def test_text_and_lines_show_on_any_background(name, style):
+    with matplotlib.style.context(style):
+        axes = Figure().add_subplot()
+        PICTURES[name](axes)
+    background = axes.get_facecolor()
+    shown = [text.get_color() for text in axes.texts] + [line.get_color() for line in axes.lines]
+    assert shown
+    # Graphics need a contrast of 3; colours of the data are chosen for white, and a little paler on cream.
+    assert min(contrast_of(color, background) for color in shown if color != "none") >= 2.5
 
 
 def test_labels_and_components_that_are_not_whole_numbers_are_refused():
