@@ -1,4 +1,7 @@
-"""Handwritten digits as a stream, compared with kernel PCA of all of them at once.
+"""Digits as a stream
+==================
+
+Handwritten digits as a stream, compared with kernel PCA of all of them at once.
 
 scikit-learn's 1,797 digits of 8 x 8 pixels arrive 50 at a time. The streaming model keeps a bounded number of them as
 atoms and publishes axes made of few of these (sparse); a second model of the same stream uses all atoms for its axes

@@ -1,4 +1,7 @@
-"""Greedy bases: kernel PCA in the span of few rows, chosen one after another by the energy that they capture.
+"""Greedy bases
+============
+
+Kernel PCA in the span of few rows, chosen one after another by the energy that they capture.
 
 This repeats the experiments of S. Martin, "An approximate version of kernel PCA" (ICMLA 2006) on the two toy data sets
 that B. Schölkopf, A. Smola and K.-R. Müller (Neural Computation 10, 1998) made for kernel PCA: a noisy parabola with a

@@ -1,4 +1,4 @@
-"""Draw all pictures that the README shows, from rows that come with the examples.
+"""Draw the pictures of the README and of the manual, from rows that come with the examples.
 
 Each example runs as a user runs it, and its picture is reduced: no wider than a page shows, and in as few colours
 as it needs. The pictures are in the folder ``pictures`` beside this file.
@@ -10,6 +10,7 @@ Run it in a checkout (needs the extras ``cli`` and ``sklearn``, and a minute or 
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,16 @@ except ModuleNotFoundError as error:
 HERE = Path(__file__).parent
 COLORS = 64
 DEMO = ["-m", "streamkpca", "demo", "--out", "."]
+README = HERE.parent / "README.md"
+
+
+def first_code() -> str:
+    """Return the code that the README begins with, with a picture of twice the pixels."""
+    match = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None
+    return match[1].replace('savefig("novelty.png")', 'savefig("novelty.png", dpi=150)')
+
+
 # The command that draws each picture, the file that it writes, and its width limit in pixels: thousands of dots
 # compress badly.
 COMMANDS = {
@@ -31,6 +42,8 @@ COMMANDS = {
     "demo": (DEMO, "picture.png", 900),
     "denoise_digits": ([str(HERE / "denoise_digits.py")], "denoise_digits.png", 1000),
     "digits_stream": ([str(HERE / "digits_stream.py")], "digits_stream.png", 1000),
+    "first_steps": (["-c", first_code()], "novelty.png", 1000),
+    "greedy_bases": ([str(HERE / "greedy_bases.py")], "greedy_bases_energy.png", 1000),
     "river_pipeline": ([str(HERE / "river_pipeline.py")], "made_river.png", 1000),
     "shapes_in_space": ([str(HERE / "shapes_in_space.py")], "shapes_in_space.png", 640),
     "three_clusters": ([str(HERE / "three_clusters.py")], "three_clusters_error.png", 1000),
@@ -50,7 +63,7 @@ def make_small(source: Path, target: Path, width: int) -> None:
 
 def main() -> None:
     """Run the examples."""
-    parser = argparse.ArgumentParser(description="Draw the pictures of the README.")
+    parser = argparse.ArgumentParser(description="Draw the pictures of the README and the manual.")
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(COMMANDS)} (default: all)")
     parser.add_argument("--out", type=Path, default=HERE / "pictures", help="folder (default: pictures, here)")
     arguments = parser.parse_args()

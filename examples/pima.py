@@ -1,9 +1,10 @@
-"""Pima diabetes: 40 kernels do the work of 200.
+"""Pima diabetes: 40 kernels do the work of 200
+============================================
 
 This reproduces figure 4 of M. E. Tipping, "Sparse kernel principal component analysis" (NIPS 13, 2001): 200 women,
-seven standardised measurements, kernel exp(-|x - x'|^2 / 10^2), no centring, a noise variance that leaves 40 kernels
-active. For 1 to 25 axes, the script prints and draws the root mean square reconstruction error of the 200 rows in
-feature space, and the errors that a linear support vector machine on the projections makes on 332 other women. It
+seven standardised measurements, kernel ``exp(-|x - x'|^2 / 10^2)``, no centring, a noise variance that leaves 40
+kernels active. For 1 to 25 axes, the script prints and draws the root mean square reconstruction error of the 200 rows
+in feature space, and the errors that a linear support vector machine on the projections makes on 332 other women. It
 compares kernel PCA (full) and, in the span of the same 40 kernels, the axes of the paper (likelihood) and the best ones
 in that span (ritz).
 

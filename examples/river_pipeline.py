@@ -1,4 +1,7 @@
-"""A River pipeline for a server: scale, score, detect anomalies, and adapt to lasting changes.
+"""A pipeline of River
+===================
+
+A pipeline for a server: scale, score, detect anomalies, and adapt to lasting changes.
 
 The pipeline works row by row, as River does. A row is scored by what came before it, classified by
 `anomaly.QuantileFilter`, and learned unless it is anomalous; so faults are never learned. A lasting change would not be

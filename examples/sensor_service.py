@@ -1,4 +1,7 @@
-"""A service that must not stop: it learns sensor messages from an MQTT broker, publishes alarms and serves metrics.
+"""A service that must not stop
+============================
+
+This service learns sensor messages from an MQTT broker, publishes alarms and serves metrics.
 
 Every message is counted exactly once, whenever the process is killed. That takes the following:
 

@@ -1,4 +1,7 @@
-"""Alarms for a server: learn its healthy half, then score the other half.
+"""Alarms for a server
+===================
+
+Learn the healthy half of a server's metrics, then score the other half.
 
 PATH is a machine of the Server Machine Dataset (Su et al., KDD 2019) as npz: `train` and `test` of shape (n, 38), one
 reading a minute, and `test_label`, 1 in anomalous minutes. The model sees `train` once, stays unchanged from then on,

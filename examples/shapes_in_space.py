@@ -1,4 +1,7 @@
-"""Four shapes in space, projected to the plane by exact kernel PCA and by a stream within a budget.
+"""Shapes in space
+===============
+
+Four shapes in space, projected to the plane by exact kernel PCA and by a stream within a budget.
 
 The shapes are an omega (a band bent like the letter), a sphere, the edges of a cube and five clouds, 2,000 points each.
 Exact kernel PCA keeps all points of a shape; the streaming model sees them once, in chunks, and keeps a few as atoms.

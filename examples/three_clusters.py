@@ -1,8 +1,11 @@
-"""Three clusters: sparse kernel PCA keeps about three kernels a cluster, of ninety in all.
+"""Three clusters, and the few rows that describe them
+===================================================
+
+Sparse kernel PCA keeps about three kernels a cluster, of ninety in all.
 
 This reproduces figures 1 to 3 of M. E. Tipping, "Sparse kernel principal component analysis" (NIPS 13, 2001): 30 rows
-in each of three Gaussian clusters of standard deviation 0.1, kernel exp(-|x - x'|^2 / r^2) with r = 0.25, no centring,
-noise standard deviation 0.25 (variance 0.0625). The paper kept nine of the ninety kernels.
+in each of three Gaussian clusters of standard deviation 0.1, kernel ``exp(-|x - x'|^2 / r^2)`` with r = 0.25, no
+centring, noise standard deviation 0.25 (variance 0.0625). The paper kept nine of the ninety kernels.
 
 There are two pictures: contours of the components from all kernels and from the few (figures 1 and 2), and contours of
 the reconstruction error from the few, which are circled (figure 3; equation 18).

@@ -1,4 +1,7 @@
-"""Nonlinear components of handwritten digits as features: test errors by number of components and degree.
+"""Classify digits by their components
+===================================
+
+Nonlinear components of handwritten digits as features: test errors by number of components and degree.
 
 This reproduces Table 1 of B. Schölkopf, A. Smola and K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue
 problem" (Neural Computation 10, 1998): kernel PCA with polynomial kernels (x.y)^degree of 3,000 USPS digits, then a

@@ -378,7 +378,7 @@ class Estimator(ABC):
 
         minus the logarithm of the share of the row's energy that the model explains. It rises with the error, so both
         rank rows alike as long as errors differ. Where r is small, the score equals r up to r^2 / e. Far away, it grows
-        with the distance to the nearest atoms: with RBF as 2 gamma |x - z|^2 e. It is computed from logarithms of
+        with the distance to the nearest atoms: with RBF as ``2 gamma |x - z|^2 e``. It is computed from logarithms of
         kernel values where these would underflow, and stops at the largest float.
 
         With any other kernel, the score is the reconstruction error itself. Errors of Linear and Polynomial kernels
@@ -429,8 +429,8 @@ class Estimator(ABC):
         Notes
         -----
         The projection of a row is sum_i c_i phi(z_i) over the kept rows z_i. For kernels of distances, feature j adds
-        in proportion to the square of sum_i |c_i| |x_j - z_ij|: its mean distance from the rows that the projection is
-        made of (for L1 distances, to the mean itself). For kernels of inner products it adds in proportion to the
+        in proportion to the square of ``sum_i |c_i| |x_j - z_ij|``: its mean distance from the rows that the projection
+        is made of (for L1 distances, to the mean itself). For kernels of inner products it adds in proportion to the
         square of the error's derivative by x_j. With the linear kernel this is (x_j - y_j)^2 with the projection y, the
         classical contribution to SPE, the squared prediction error [1]_.
 

@@ -74,7 +74,7 @@ class Polynomial(Kernel):
 @register("cosine")
 @dataclass(frozen=True)
 class Cosine(Kernel):
-    """x.y / (|x| |y|), the cosine of the angle; 0 for rows of zeros, as in scikit-learn.
+    """``x.y / (|x| |y|)``, the cosine of the angle; 0 for rows of zeros, as in scikit-learn.
 
     Examples
     --------

@@ -177,7 +177,7 @@ _LARGEST_WHOLE_ALPHA = 16
 @register("rbf")
 @dataclass(frozen=True)
 class RBF(DistanceKernel):
-    """exp(-gamma |x - y|^2), the Gaussian kernel.
+    """``exp(-gamma |x - y|^2)``, the Gaussian kernel.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class RBF(DistanceKernel):
 @register("laplacian")
 @dataclass(frozen=True)
 class Laplacian(DistanceKernel):
-    """exp(-gamma |x - y|_1), with the L1 distance.
+    """``exp(-gamma |x - y|_1)``, with the L1 distance.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class Matern(DistanceKernel):
 
     Notes
     -----
-    With t = sqrt(2 nu) |x - y| / length_scale: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t).
+    With ``t = sqrt(2 nu) |x - y| / length_scale``: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t).
 
     References
     ----------
@@ -329,7 +329,7 @@ class Matern(DistanceKernel):
 @register("rational_quadratic")
 @dataclass(frozen=True)
 class RationalQuadratic(DistanceKernel):
-    """(1 + |x - y|^2 / (2 alpha length_scale^2))^-alpha, a mixture of Gaussian kernels of many widths.
+    """``(1 + |x - y|^2 / (2 alpha length_scale^2))^-alpha``, a mixture of Gaussian kernels of many widths.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The README's code runs and does what it says; its links and files exist."""
+"""The README's code runs and does what it says; its links, and those of the manual, lead to what exists."""
 
 import re
-import warnings
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ import numpy.typing as npt
 import pytest
 
 from streamkpca import Checkpointer, StreamingKernelPCA, load
-from streamkpca.kernels import RBF
 
 ROOT = Path(__file__).parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"
+DOCS = ROOT / "docs"
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 # Every clone of the project carries all pictures for good.
 MOST_BYTES = 80 * 1024
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 PAGES = [
     "README.md", "CHANGELOG.md", "SECURITY.md", ".github/CONTRIBUTING.md", "benchmarks/README.md",
-    "docs/checkpoint-format.md", "docs/many-machines.md",
+    "examples/PICTURES.md", *sorted(path.relative_to(ROOT).as_posix() for path in DOCS.glob("*.md")),
 ]  # fmt: skip
 # Few distinct rows, for speed.
 ROWS = np.random.default_rng(0).integers(0, 4, size=(35_000, 2)).astype(float)
@@ -31,23 +32,22 @@ class Killed(BaseException):
     """An error that no program catches."""
 
 
-def snippets(heading: str) -> list[str]:
-    section = README.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+def snippets(page: Path, heading: str | None = None) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    section = text if heading is None else text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def test_a_monitor_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_code_finds_the_sensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="it draws a picture; needs the extra plots")
     monkeypatch.chdir(tmp_path)
-    random = np.random.default_rng(0)
-    rows = np.repeat(random.normal(size=(1500, 2)), 2, axis=1) + 0.1 * random.normal(size=(1500, 4))
-    rows[1200:1230, 1] += 3.0
-    names: dict[str, Any] = {"batches": np.array_split(rows, 5)}
-    (code,) = snippets("Alarms that people can act on")
-    exec(code, names)
-    longest = max(names["monitor"].events_, key=lambda event: event.n_alarms)
-    assert (longest.start, longest.features[0].feature) == (1200, 1)
-    assert names["change"] is None
-    assert Path("monitor.npz").exists()
+    code = snippets(README)[0]
+    exec(code, {})
+    (promised,) = re.findall(r"print\(.*\)  # ([\d ]+):", code)
+    assert capsys.readouterr().out.split() == promised.split()
+    assert Path("novelty.png").stat().st_size > 10_000
 
 
 def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: py
                 yield ROWS[start : start + 1000]
 
         names: dict[str, Any] = {"batches_from": batches_from}
-        (code,) = snippets("In a service that must not stop")
+        (code,) = snippets(DOCS / "services.md", "Save at intervals, go on after a crash")
         exec(code, names)
         return names
 
@@ -81,52 +81,13 @@ def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: py
 def test_the_model_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(0).normal(size=(3000, 4))
-    first, second, third = snippets("From Python")
+    (code,) = snippets(README, "From Python")
     names: dict[str, Any] = {"batches": np.array_split(rows, 7)}
-    exec(first, names)
+    exec(code, names)
     assert names["Y"].shape == (len(names["X"]), 10)
     assert names["rows"].shape == names["X"].shape
     assert (names["novelty"] >= 0.0).all()
     assert load("model.npz").n_samples_seen_ == 3000
-
-    names = {"X": rows, "other": StreamingKernelPCA(kernel=RBF(0.1), half_life=100_000).partial_fit(rows + 0.1)}
-    exec(second, names)
-    assert names["whole"].n_samples_seen_ == 6000
-    assert 0.0 < names["novel"].mean() < 0.05
-    exec(third, names)
-    assert names["kernel"].matrix(rows[:5]).shape == (5, 5)
-
-
-def test_exports_do_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnx", reason="one of the exports is an ONNX graph; needs the extra onnx")
-    monkeypatch.chdir(tmp_path)
-    model = StreamingKernelPCA(2, max_atoms=16).partial_fit(np.random.default_rng(0).normal(size=(600, 3)))
-    (code,) = snippets("At the edge")
-    with warnings.catch_warnings():
-        # For brevity, the README does not close its files; the interpreter does.
-        warnings.simplefilter("ignore", ResourceWarning)
-        exec(code, {"model": model})
-    text = Path("pump.c").read_text(encoding="utf-8")
-    assert all(f"pump_{name}(" in text for name in ("transform", "novelty", "is_novel"))
-    assert Path("pump.onnx").stat().st_size > 1000
-
-
-def test_pipelines_of_other_libraries_do_what_is_shown() -> None:
-    for library in ("river", "dask", "pandas"):
-        pytest.importorskip(library, reason=f"the README shows it; needs the extra {library}")
-    import dask.dataframe as dd
-    import pandas as pd
-
-    rivers, dasks = snippets("With River, Dask and Spark")
-    rows = [{"load": float(i % 7), "heat": 3.0 * (i % 7)} for i in range(700)] + [{"load": 0.0, "heat": 18.0}]
-    names: dict[str, Any] = {"rows": rows}
-    exec(rivers, names)
-    assert names["alarm"]
-
-    frame = dd.from_pandas(pd.DataFrame(ROWS[10:2000], columns=["load", "heat"]), npartitions=2)
-    names = {"frame": frame}
-    exec(dasks, names)
-    assert (names["novelty"].compute() < 1e-9).all()
 
 
 def without_code(page: Path) -> str:
@@ -139,36 +100,69 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def file_of(target: str, page: Path) -> Path | None:
+    """Return the file that a link leads to; None outside of the project."""
+    source, manual = f"{URLS['Source']}/blob/main/", f"{URLS['Documentation']}/en/latest/"
+    raw = source.replace("https://github.com/", "https://raw.githubusercontent.com/").replace("/blob/", "/")
+    path = target.partition("#")[0]
+    for start in (source, raw):
+        if path.startswith(start):
+            return ROOT / path.removeprefix(start)
+    if path.startswith(manual):
+        name = path.removeprefix(manual).removesuffix(".html")
+        built = {"gallery/index": ROOT / "examples" / "README.rst"}
+        return built.get(name) or next((path for path in DOCS.glob(f"{name}.*")), DOCS / name)
+    return None if path.startswith(("https://", "http://")) else page.parent / path if path else page
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_to_files_and_headings_that_exist(name: str) -> None:
     page = ROOT / name
     for _, text, target in LINK.findall(without_code(page)):
-        if target.startswith("https://"):
+        path, anchor = file_of(target, page), target.partition("#")[2]
+        if path is None:
             continue
-        path, _, anchor = target.partition("#")
-        assert (page.parent / path).exists(), f"{name}: {text}"
-        assert not anchor or anchor in anchors(page.parent / path if path else page), f"{name}: {text}"
+        assert path.exists(), f"{name}: {text}"
+        assert not anchor or anchor in anchors(path), f"{name}: {text}"
+
+
+def test_links_of_the_readme_are_absolute() -> None:
+    """A package index shows the README without the files around it."""
+    targets = [target for _, _, target in LINK.findall(without_code(README))]
+    assert len(targets) > 20
+    assert [target for target in targets if not target.startswith("https://")] == []
+    known = (URLS["Source"], URLS["Documentation"], "https://raw.githubusercontent.com/", "https://img.shields.io/")
+    assert [target for target in targets if not target.startswith(known)] == []
+
+
+def described(page: Path) -> dict[Path, str]:
+    """Return the descriptions of the pictures of a page, by their files in the project."""
+    found = {}
+    for is_picture, text, target in LINK.findall(without_code(page)):
+        path = file_of(target, page)
+        if is_picture and path is not None:
+            found[path.resolve()] = " ".join(text.split())
+    return found
 
 
 def test_pictures_are_small_and_described() -> None:
-    pictures = {
-        target: " ".join(text.split()) for is_picture, text, target in LINK.findall(without_code(README)) if is_picture
-    }
-    stored = {str(path.relative_to(ROOT)) for path in (ROOT / "examples" / "pictures").iterdir()}
-    assert set(pictures) == stored
-    for target, text in pictures.items():
-        content = (ROOT / target).read_bytes()
+    pictures = described(ROOT / "examples" / "PICTURES.md")
+    assert set(pictures) == set((ROOT / "examples" / "pictures").resolve().iterdir())
+    for path, text in pictures.items():
+        content = path.read_bytes()
         assert content.startswith(b"\x89PNG\r\n")
-        assert len(content) < MOST_BYTES, target
-        assert len(text.split()) > 5, f"{target} needs an alternative text"
+        assert len(content) < MOST_BYTES, path.name
+        assert len(text.split()) > 5, f"{path.name} needs an alternative text"
+    for page in (README, *DOCS.glob("*.md")):
+        assert described(page).items() <= pictures.items(), f"{page.name} describes a picture in other words"
 
 
 def test_files_that_are_named_exist() -> None:
-    """Every script and page in backquotes exists, from the root or in `examples/`."""
-    named = set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md))`", README.read_text(encoding="utf-8")))
-    assert len(named) > 10
-    for name in named:
-        assert (ROOT / name).exists() or (ROOT / "examples" / name).exists(), name
+    """Every script and page in backquotes exists, from the root, or in `examples/`, `benchmarks/` or `docs/`."""
+    folders = [ROOT, *(ROOT / name for name in ("examples", "benchmarks", "docs"))]
+    for page in (README, *DOCS.glob("*.md")):
+        for name in re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md))`", page.read_text(encoding="utf-8")):
+            assert any((folder / name).exists() for folder in folders), f"{page.name}: {name}"
 
 
 def test_files_that_contributors_are_sent_to_exist() -> None:
@@ -178,9 +172,3 @@ def test_files_that_contributors_are_sent_to_exist() -> None:
     package = ROOT / "streamkpca"
     missing = {name for name in named if not (ROOT / name).exists() and not (package / name).exists()}
     assert missing - {"_loops.py"} == set()
-
-
-def test_every_example_is_named() -> None:
-    text = README.read_text(encoding="utf-8")
-    missing = [path.name for path in sorted((ROOT / "examples").glob("*.py")) if path.name not in text]
-    assert missing == []
