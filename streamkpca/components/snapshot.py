@@ -23,6 +23,7 @@ from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.precomputed import Precomputed
 from streamkpca.kernels.program import PreparedKernel
 
 Array = npt.NDArray[np.float64]
@@ -126,6 +127,11 @@ class Snapshot(ReadOnlyArrays):
     def n_components(self) -> int:
         """Number of columns of a projection."""
         return len(self.eigenvalues)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of a row that is asked about."""
+        return width_of_questions(self.kernel, self.atoms)
 
     def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
@@ -263,6 +269,11 @@ class Snapshot(ReadOnlyArrays):
     def _transform(self, chunk: Array) -> Array:
         projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset
         return projected
+
+
+def width_of_questions(kernel: Kernel, atoms: Array) -> int:
+    """Return the number of columns of rows that are asked about: of atoms (m, d), unless kernel values are given."""
+    return kernel.n_fit if isinstance(kernel, Precomputed) else atoms.shape[1]
 
 
 class _FarRowError(ValueError):

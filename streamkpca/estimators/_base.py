@@ -22,12 +22,19 @@ from streamkpca.estimators._params import (
     contained,
     html_table,
     metadata_request,
+    of_rows,
     resolved_parameters,
     wanted_container,
 )
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.precomputed import Precomputed, is_precomputed
 
 Array = npt.NDArray[np.float64]
+
+
+# What a model with precomputed kernel values can answer, and what the other questions lack.
+_KERNEL_VALUES_SUFFICE = ("transform", "hotelling_t2")
+_NEEDED = dict.fromkeys(("reconstruction_error", "novelty", "score_samples"), "k(x, x) of the rows")
 
 
 class FittedModel(Protocol):
@@ -40,6 +47,10 @@ class FittedModel(Protocol):
     @property
     def atoms(self) -> Array:
         """Rows that the model keeps, (m, d)."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of a row that is asked about."""
 
     @property
     def eigenvalues(self) -> Array:
@@ -196,6 +207,7 @@ class Estimator(ABC):
             }
         return self
 
+    @of_rows
     def inverse_transform(self, X: Any) -> Array:
         """Find rows with given projections: pre-images.
 
@@ -241,6 +253,7 @@ class Estimator(ABC):
         array([[1., 0.]])
         """
         answers = self._fitted("inverse_transform")
+        self._check_has_rows("inverse_transform", answers)
         where = f"{type(self).__name__}.inverse_transform"
         projections = checked_parts(X, where, None, None)
         q = len(answers.eigenvalues)
@@ -251,6 +264,7 @@ class Estimator(ABC):
             )
         return answers.inverse_transform(projections)
 
+    @of_rows
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Measure how well rows can be recovered from their projections; the one score that compares kernels.
 
@@ -592,6 +606,7 @@ class Estimator(ABC):
             )
         return ControlLimits(t2_limit(q, residual.n_effective, quantile), residual.spe_limit(quantile))
 
+    @of_rows
     def score_samples(self, X: Any) -> Array:
         """Score how familiar rows are: the higher the score, the better the model represents the row.
 
@@ -688,7 +703,13 @@ class Estimator(ABC):
         array([[0.],
                [5.]])
         """
-        return self._fitted("atoms_").atoms
+        answers = self._fitted("atoms_")
+        if isinstance(answers.kernel, Precomputed):
+            raise AttributeError(
+                f"{type(self).__name__} has no atoms_: with kernel='precomputed' it has never seen rows, only their "
+                "kernel values; KernelPCA keeps all of them, and atom_rows_ of the other models says which they keep"
+            )
+        return answers.atoms
 
     @property
     def n_atoms_(self) -> int:
@@ -841,7 +862,7 @@ class Estimator(ABC):
             estimator_type=None,
             target_tags=utils.TargetTags(required=False),
             transformer_tags=utils.TransformerTags(),
-            input_tags=utils.InputTags(),
+            input_tags=utils.InputTags(pairwise=is_precomputed(vars(self).get("kernel"))),
         )
 
     def get_metadata_routing(self) -> Any:
@@ -984,9 +1005,20 @@ class Estimator(ABC):
             )
         return count
 
+    def _check_has_rows(self, method: str, answers: FittedModel) -> None:
+        """Refuse what a precomputed kernel cannot answer."""
+        if isinstance(answers.kernel, Precomputed):
+            raise ValueError(
+                f"{type(self).__name__}.{method} needs {_NEEDED.get(method, 'the rows themselves')}, which "
+                "kernel='precomputed' does not give: only k(x, z) with the rows z of the fit; pass a kernel, or "
+                "kernels.Custom(f), and rows"
+            )
+
     def _query(self, X: Any, method: str, answers: FittedModel) -> Rows:
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
-        width = answers.atoms.shape[1]
+        width = answers.n_features
+        if method not in _KERNEL_VALUES_SUFFICE:
+            self._check_has_rows(method, answers)
         if is_plain(X, width):
             plain: Array = X
             return plain

@@ -67,6 +67,13 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
         return value
     names = ", ".join(repr(name) for name in sorted(KERNELS))
     if isinstance(value, str):
+        if value == "precomputed":
+            raise ValueError(
+                f"{where}: expected a kernel that can compare any two rows but got 'precomputed'. A model that meets "
+                "rows one after another, or answers for rows alone, evaluates its kernel itself: the rows that it "
+                "keeps change. KernelPCA, SparseKernelPCA and ApproximateKernelPCA take a precomputed matrix in fit; "
+                "here pass the function as kernels.Custom(f)"
+            )
         if value not in KERNELS:
             raise ValueError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
         return KERNELS[value]()
