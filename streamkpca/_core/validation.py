@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
+from streamkpca._core.categories import CategoryReader
 from streamkpca._core.rows import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
@@ -29,12 +30,19 @@ _CONVERTED_WHOLE = 2**19
 _FEW_ROWS = 8
 
 
-def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True) -> Array:
+def as_rows(
+    X: Any,
+    *,
+    where: str,
+    n_features: int | None = None,
+    finite: bool = True,
+    categories: CategoryReader | None = None,
+) -> Array:
     """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
 
     X may be a list, an array of any real number type and memory order, a memory map or a DataFrame. `where` names the
     caller in error texts, such as ``"StreamingKernelPCA.partial_fit"``. The result is X itself where X needs no
-    conversion: do not write to it.
+    conversion: do not write to it. Text is refused but in the columns that `categories` says, if it is given.
 
     Raises
     ------
@@ -44,7 +52,7 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
         X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity (unless `finite` is
         False), or has another number of columns than `n_features`.
     """
-    values = _contiguous(_real_array(X, where, "X"))
+    values = _contiguous(_real_array(X, where, "X", categories))
     _check_shape(values.shape, where, n_features)
     if finite:
         _check_finite(values, where)
@@ -126,25 +134,41 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
-def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Array:
+def checked_rows(
+    X: Any,
+    where: str,
+    n_features: int | None,
+    names: Names | None,
+    *,
+    finite: bool = True,
+    categories: CategoryReader | None = None,
+) -> Array:
     """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
     _check_names(X, where, names)
-    return as_rows(X, where=where, n_features=n_features, finite=finite)
+    return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
 
 
-def checked_parts(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Rows:
+def checked_parts(
+    X: Any,
+    where: str,
+    n_features: int | None,
+    names: Names | None,
+    *,
+    finite: bool = True,
+    categories: CategoryReader | None = None,
+) -> Rows:
     """Check X as `checked_rows` does, but convert many rows only where they are sliced."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
     if not isinstance(X, RowParts):
         _check_names(X, where, names)
-    parts = _unconverted(X, where)
+    parts = _unconverted(X, where, categories)
     if parts is None:
-        return as_rows(X, where=where, n_features=n_features, finite=finite)
+        return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
     _check_shape(parts.shape, where, n_features)
     if finite:
         _check_finite(parts, where)
@@ -155,7 +179,7 @@ def checked_parts(X: Any, where: str, n_features: int | None, names: Names | Non
     return parts
 
 
-def _unconverted(X: Any, where: str) -> RowParts | None:
+def _unconverted(X: Any, where: str, categories: CategoryReader | None) -> RowParts | None:
     """Return the rows of a large table or array before they are converted, None where that would gain nothing."""
     if isinstance(X, RowParts):
         return X
@@ -166,8 +190,8 @@ def _unconverted(X: Any, where: str) -> RowParts | None:
     if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
         return None
     if cut := _cut_of_table(X):
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X")))
-    values = _real_array(X, where, "X")
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X", categories)))
+    values = _real_array(X, where, "X", categories)
     if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
         return None
     return RowParts((n, d), lambda start, stop: _contiguous(values[start:stop]))
@@ -289,7 +313,7 @@ def is_plain(X: Any, n_features: int | None) -> bool:
     )
 
 
-def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
+def _real_array(values: Any, where: str, name: str, categories: CategoryReader | None = None) -> npt.NDArray[Any]:
     """Return an array of real numbers, and refuse what has no plain meaning as such."""
     if hasattr(values, "tocsr") or hasattr(values, "todense"):
         raise TypeError(
@@ -300,6 +324,10 @@ def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
         raise ValueError(f"{where}: {name} has masked values; fill or drop them first: {name}.filled(value)")
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
+    if categories is not None:
+        coded = categories.rows(values, lambda others: _contiguous(_real_array(others, where, name)), where, name)
+        if coded is not None:
+            return coded
     try:
         array = _numbers(_plain_array(values), is_table=hasattr(values, "columns"))
     except (ValueError, TypeError, OverflowError) as error:
@@ -308,11 +336,15 @@ def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
     if kind == "c":
         raise ValueError(f"{where}: Complex data not supported; {name} must be real, pass {name}.real")
     if kind in "SU":
-        raise ValueError(f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float)")
+        raise ValueError(
+            f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float), or compare "
+            "the columns of text as categories, by kernels.Equal().on(columns)"
+        )
     if kind not in "fiub":
         raise TypeError(
             f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
-            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float)"
+            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float), or "
+            "compare the columns of text as categories, by kernels.Equal().on(columns)"
         )
     return array
 

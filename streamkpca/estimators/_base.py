@@ -27,6 +27,7 @@ from streamkpca.estimators._params import (
     wanted_container,
 )
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.equality import category_reader
 from streamkpca.kernels.precomputed import Precomputed, is_precomputed
 
 Array = npt.NDArray[np.float64]
@@ -1023,4 +1024,5 @@ class Estimator(ABC):
             plain: Array = X
             return plain
         _, names = self._known_width(method)
-        return checked_parts(X, f"{type(self).__name__}.{method}", width, names)
+        categories = category_reader(answers.kernel)
+        return checked_parts(X, f"{type(self).__name__}.{method}", width, names, categories=categories)

@@ -16,7 +16,7 @@ from streamkpca.estimators.approximate import ApproximateKernelPCA
 from streamkpca.estimators.exact import KernelPCA
 from streamkpca.estimators.sparse import SparseKernelPCA
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
-from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear
+from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.kernels import _loops as kernel_loops
 
 Array = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),
     (RBF(0.3), 3),
     (RBF(0.3), 1),
-    (Cosine() + Laplacian("median").on([0]) * Linear(), 3),
+    (Cosine() + Laplacian("median").on([0]) * Linear() + Equal(), 3),
 )
 
 _BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6

@@ -13,6 +13,7 @@ from streamkpca.estimators._base import Estimator, FittedModel
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.estimators.exact import KernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.equality import category_columns
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -129,6 +130,18 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
         facts=_facts(model, fitted),
         feature_names=_feature_names(model),
     )
+
+
+def check_single_categories(formula: Formula, *, where: str, dtypes: tuple[str, str]) -> None:
+    """Refuse categories that numbers of single precision cannot tell apart; `dtypes` are the names of both types."""
+    codes = formula.rows[:, sorted(category_columns(formula.kernel, formula.n_features))]
+    if (codes.astype(np.float32) != codes).any():
+        single, double = dtypes
+        raise ValueError(
+            f'{where}: expected categories that single precision can tell apart, for dtype="{single}", but some are '
+            "beyond it, as the codes of text are; give the model whole numbers below 2**24 for categories, or use "
+            f'dtype="{double}"'
+        )
 
 
 def _snapshot_parts(model: SnapshotEstimator) -> _Parts | None:

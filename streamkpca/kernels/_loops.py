@@ -20,7 +20,7 @@ _DISTANCE_TILE = 256
 LOAD, SCALE, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
 
 # The kinds of base matrices.
-INNER, COSINE, SQUARED, ABSOLUTE = range(4)
+INNER, COSINE, SQUARED, ABSOLUTE, EQUAL = range(5)
 
 _LARGEST = float(np.finfo(np.float64).max)
 _LOG2_E = 1.4426950408889634
@@ -371,6 +371,9 @@ def _fill_base_matrices(kinds: Any, bounds: Any, columns: Any, parts: Any, row: 
             elif kind == ABSOLUTE:
                 for j in range(m):
                     sums[j] += abs(value - part[j])
+            elif kind == EQUAL:
+                for j in range(m):
+                    sums[j] += 1.0 if value == part[j] else 0.0
             else:
                 for j in range(m):
                     sums[j] += value * part[j]
@@ -387,6 +390,8 @@ def _fill_own_values(kinds: Any, bounds: Any, columns: Any, row: Any, first: Any
                 value += row[columns[k]] * row[columns[k]]
         elif kind == COSINE:
             value = 1.0 if _scale_to_one(kind, row, columns, start, stop)[0] > 0.0 else 0.0
+        elif kind == EQUAL:
+            value = float(stop - start)
         if p == 0:
             first[0, 0] = value
         else:
@@ -528,6 +533,22 @@ def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, colum
                 else:
                     for j in range(width):
                         sums[j] += abs(value - others[j])
+
+
+@jit
+def count_equal(X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
+    """Write how many features are equal; notation as in `direct_distances`."""
+    rows, d = X.shape
+    columns = Yt.shape[1]
+    for i in range(rows):
+        sums = target[row + i, column : column + columns]
+        for j in range(columns):
+            sums[j] = 0.0
+        for k in range(d):
+            value = X[i, k]
+            others = Yt[k]
+            for j in range(columns):
+                sums[j] += 1.0 if value == others[j] else 0.0
 
 
 @jit

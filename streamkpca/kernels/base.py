@@ -50,6 +50,7 @@ class Kernel(ABC):
     # Every kernel is a frozen dataclass, whose fields are its parameters and the kernels that it combines. Its class
     # says what is known of all its values.
     _stationary: ClassVar[bool] = False
+    _of_equality: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
     _divides: ClassVar[bool] = False
@@ -311,6 +312,19 @@ class Kernel(ABC):
         (False, True)
         """
         return self._divides or any(part.has_units for part in self._parts())
+
+    @property
+    def is_of_equality(self) -> bool:
+        """Whether the value depends on nothing but which features are equal, as `Equal` does.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Equal
+        >>> (2.0 * Equal()).exp().is_of_equality, (RBF(1.0) * Equal()).is_of_equality
+        (True, False)
+        """
+        parts = self._parts()
+        return all(part.is_of_equality for part in parts) if parts else self._of_equality
 
     @property
     def is_compiled(self) -> bool:
@@ -762,6 +776,11 @@ class Exponential(Kernel):
 
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.exp()"
+
+    @cached_property
+    def is_stationary(self) -> bool:
+        """Whether the value is known to depend on x - y alone and is positive everywhere."""
+        return self.kernel.is_stationary or self.kernel.is_of_equality
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)

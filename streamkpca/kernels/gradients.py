@@ -62,6 +62,9 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
     X (n, d), Y (m, d) and `weights` (n, m) give (m, d). At the cusps of L1 distances, which have no derivative, it is
     the mean of both sides. O(n m d).
     """
+    if matrix.base is Base.EQUAL:
+        # Categories have no direction to move in.
+        return np.zeros(Y.shape)
     origin = matrix.origin(Y)
     x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
     if matrix.base is Base.SQUARED:
@@ -92,6 +95,8 @@ def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Arr
     k' is the derivative by the base matrix. For a squared distance, this is -2 k' / k at distance 0. Where a matrix
     multiplies rows, the numbers that a feature becomes count as independent.
     """
+    if matrix.base is Base.EQUAL:
+        return np.zeros(Y.shape)
     y = matrix.view.of(Y)
     if matrix.base is Base.SQUARED:
         steepness = 2.0 * steepness

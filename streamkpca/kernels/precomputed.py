@@ -7,6 +7,7 @@ import numpy as np
 
 from streamkpca._core.validation import checked_rows
 from streamkpca.kernels.base import Kernel
+from streamkpca.kernels.equality import category_reader
 from streamkpca.kernels.program import Array, Base, ProgramBuilder
 from streamkpca.kernels.registry import kernel_from
 from streamkpca.kernels.views import FeatureView
@@ -75,7 +76,7 @@ def kernel_and_rows(kernel: Any, X: Any, where: str, *, copied: bool = False) ->
         given = given_matrix(X, where)
         return given, given.positions
     kernel = kernel_from(kernel, where=where)
-    rows = checked_rows(X, where, None, None)
+    rows = checked_rows(X, where, None, None, categories=category_reader(kernel))
     return kernel, rows.copy() if copied else rows
 
 

@@ -37,6 +37,7 @@ class Base(Enum):
     COSINE = "inner products of rows scaled to length 1"
     SQUARED = "squared distances"
     ABSOLUTE = "L1 distances"
+    EQUAL = "numbers of equal features"
     CUSTOM = "values of the caller's function"
 
 
@@ -118,6 +119,8 @@ class PairwiseMatrix:
                 np.matmul(left.used, right.used.T, out=block)
             if right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
+        elif self.base is Base.EQUAL:
+            loops.count_equal(left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
         else:
             transposed = np.ascontiguousarray(right.rows.T)
             loops.direct_distances(left.rows, transposed, self.base is Base.SQUARED, target, row, column)
@@ -130,6 +133,8 @@ class PairwiseMatrix:
                 np.einsum("ij,ij->i", rows, rows, out=target)
         elif self.base is Base.COSINE:
             target[:] = rows.any(axis=1)
+        elif self.base is Base.EQUAL:
+            target[:] = rows.shape[1]
         elif self.base is not Base.CUSTOM:
             target[:] = 0.0
         elif self.diagonal is not None:
@@ -211,6 +216,7 @@ _KINDS = {
     Base.COSINE: loops.COSINE,
     Base.SQUARED: loops.SQUARED,
     Base.ABSOLUTE: loops.ABSOLUTE,
+    Base.EQUAL: loops.EQUAL,
 }
 
 Value = TypeVar("Value")

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.categories import kept_names
 from streamkpca._core.concurrency import WriteLock
 from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir, arrival_times
@@ -71,6 +72,8 @@ class Stream:
         self.seed = secrets.randbits(63) if given is None else given
         self.n_features = n_features
         self.names = names
+        # Categories given as text, and their codes; the text of atoms. Replaced, never written to.
+        self.categories: dict[str, float] = {}
         self.summary: Summary | None = None
         # Rows, in whole blocks, before the first of positive weight; until that comes there is no summary.
         self.n_rows_before = 0
@@ -104,8 +107,13 @@ class Stream:
             )
         self._continued = settings
 
-    def rounded(self, rows: Rows, where: str, *, finite: bool) -> Rows:
+    def rounded(self, rows: Rows, where: str, *, finite: bool, has_text: bool = False) -> Rows:
         """Round rows to the stream's precision; rows beyond its range are refused if `finite`, else made infinite."""
+        if has_text and self.dtype != "float64":
+            raise ValueError(
+                f"{where}: X has categories as text, whose codes dtype={self.dtype!r} cannot tell apart; use "
+                "dtype='float64', or number the categories"
+            )
         return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
 
     def _check_mergeable(
@@ -236,6 +244,7 @@ class Stream:
         stream = Stream(
             replace(settings, kernel=self.settled_kernel(), random_state=self.seed), self.n_features, self.names
         )
+        stream.categories = self.categories
         if self.summary is not None:
             with one_blas_thread():
                 stream.summary = self.completed(settings).without_rows()
@@ -335,6 +344,8 @@ class Stream:
     def _merge(self, other: Self, settings: StreamSettings, other_settings: StreamSettings) -> None:
         """Add another stream, including its pending rows."""
         self.n_rejected += other.n_rejected
+        if not other.categories.keys() <= self.categories.keys():
+            self.categories = kept_names([*self.categories, *other.categories])
         if self.summary is None and other.summary is None and not self.kernel.is_settled:
             # The kernel's scale is not settled yet, so the other stream is nothing but rows. Those counted before its
             # first row of positive weight are counted here too, and so come before the pending rows.
