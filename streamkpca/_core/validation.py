@@ -1,7 +1,7 @@
 """Checks of rows and sample weights: finite C-contiguous float64, or a clear error."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
+from streamkpca._core.arrow import arrow_batches, arrow_rows, arrow_table, in_order, is_arrow, is_arrow_table
 from streamkpca._core.categories import CategoryReader
 from streamkpca._core.rows import RowParts, Rows, parts_of
 
@@ -125,9 +126,29 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
     return values
 
 
+def weighted_batches(X: Any, sample_weight: Any, where: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the batches of an Arrow stream with the weights of their rows, which are yet to be checked.
+
+    Weights are one for all rows, or as many as there are rows: ValueError at the end if not.
+    """
+    weights: Any = None if sample_weight is None else _real_array(sample_weight, where, "sample_weight")
+    is_one, n_rows = weights is None or not weights.ndim, 0
+    for batch in arrow_batches(X, where):
+        place = slice(n_rows, n_rows + batch.num_rows)
+        n_rows = place.stop
+        if not is_one and len(weights) < n_rows:
+            break
+        yield batch, weights if is_one else weights[place]
+    if not is_one and len(weights) != n_rows:
+        more = "fewer" if len(weights) > n_rows else "more"
+        raise ValueError(
+            f"{where}: sample_weight has shape {weights.shape} but X has {more} rows; give one weight a row"
+        )
+
+
 def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
-    """Read the column names of a DataFrame if all are strings, as scikit-learn does; else None."""
-    columns = getattr(X, "columns", None)
+    """Read the column names of a DataFrame or a table of Arrow, if all are strings, as scikit-learn does; else None."""
+    columns = X.schema.names if is_arrow_table(X) else getattr(X, "columns", None)
     if columns is None or not hasattr(X, "shape"):
         return None
     names = np.asarray(list(columns), dtype=object)
@@ -147,7 +168,7 @@ def checked_rows(
     if is_plain(X, n_features):
         plain: Array = X
         return plain
-    _check_names(X, where, names)
+    X = _by_names(X, where, names)
     return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
 
 
@@ -165,7 +186,7 @@ def checked_parts(
         plain: Array = X
         return plain
     if not isinstance(X, RowParts):
-        _check_names(X, where, names)
+        X = _by_names(X, where, names)
     parts = _unconverted(X, where, categories)
     if parts is None:
         return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
@@ -198,12 +219,22 @@ def _unconverted(X: Any, where: str, categories: CategoryReader | None) -> RowPa
 
 
 def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
-    """Return what cuts rows out of a table of pandas or polars; None for anything else."""
+    """Return what cuts rows out of a table of pandas, polars or Arrow; None for anything else."""
+    if is_arrow_table(X):
+        return lambda start, stop: X.slice(start, stop - start)
     if not (hasattr(X, "columns") and hasattr(X, "to_numpy")):
         return None
     if hasattr(X, "iloc"):
         return lambda start, stop: X.iloc[start:stop]
     return (lambda start, stop: X.slice(start, stop - start)) if hasattr(X, "slice") else None
+
+
+def _by_names(X: Any, where: str, names: Names | None) -> Any:
+    """Return X with its columns in the order of names, which is up to the caller but for tables of Arrow."""
+    if is_arrow(X):
+        X = in_order(arrow_table(X, where), names)
+    _check_names(X, where, names)
+    return X
 
 
 def _check_names(X: Any, where: str, names: Names | None) -> None:
@@ -324,6 +355,8 @@ def _real_array(values: Any, where: str, name: str, categories: CategoryReader |
         raise ValueError(f"{where}: {name} has masked values; fill or drop them first: {name}.filled(value)")
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
+    if is_arrow(values):
+        return arrow_rows(arrow_table(values, where), where, categories)
     if categories is not None:
         coded = categories.rows(values, lambda others: _contiguous(_real_array(others, where, name)), where, name)
         if coded is not None:

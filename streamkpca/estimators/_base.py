@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.rows import Rows, parts_of
 from streamkpca._core.validation import Names, as_sample_weight, checked_parts, is_plain
@@ -134,6 +135,8 @@ class Estimator(ABC):
                [-2.],
                [-2.]])
         """
+        # A stream is read once.
+        X = arrow_table(X, f"{type(self).__name__}.fit_transform")
         return self.fit(X, y, sample_weight).transform(X)
 
     # Queries

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.validation import as_sample_weight, feature_names
@@ -189,6 +190,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         random = np.random.default_rng(
             check_integer("random_state", self.random_state, least=0, most=None, where=where)
         )
+        X = arrow_table(X, where)
         kernel, rows = kernel_and_rows(self.kernel, X, where)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)

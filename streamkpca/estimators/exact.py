@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
@@ -242,6 +243,7 @@ class KernelPCA(Estimator):
         n_components = check_n_components(self.n_components, where=where)
         center = check_flag("center", self.center, where=where)
         # The caller may write to X later.
+        X = arrow_table(X, where)
         kernel, rows = kernel_and_rows(self.kernel, X, where, copied=True)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         axes = _exact_axes(kernel.settled(rows, weights), rows, weights, n_components, center)

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.parameters import check_choice
 from streamkpca._core.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
@@ -175,6 +176,7 @@ class SparseKernelPCA(SnapshotEstimator):
             optimiser=self.optimiser,
             where=where,
         )
+        X = arrow_table(X, where)
         kernel, rows = kernel_and_rows(self.kernel, X, where, copied=True)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
