@@ -14,7 +14,8 @@ Array = npt.NDArray[np.float64]
 
 def is_arrow(X: Any) -> bool:
     """Tell whether X offers a stream of Arrow's batches and is no DataFrame, which can be read without Arrow."""
-    return hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_numpy")
+    # To miss an attribute takes time that a single row does not have.
+    return type(X) is not np.ndarray and hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_numpy")
 
 
 def is_arrow_table(X: Any) -> bool:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
 
 from streamkpca._core._loops import all_finite
 from streamkpca._core.arrow import arrow_batches, arrow_rows, arrow_table, in_order, is_arrow, is_arrow_table
 from streamkpca._core.categories import CategoryReader
+from streamkpca._core.packed import MOST_DENSE, checked_csr, dense_parts, is_sparse, packed_parts
 from streamkpca._core.rows import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
@@ -168,6 +170,8 @@ def checked_rows(
     if is_plain(X, n_features):
         plain: Array = X
         return plain
+    if is_sparse(X) and X.shape[-1] <= MOST_DENSE:
+        return dense_parts(checked_csr(X, where, n_features, finite=finite))[:]
     X = _by_names(X, where, names)
     return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
 
@@ -185,6 +189,13 @@ def checked_parts(
     if is_plain(X, n_features):
         plain: Array = X
         return plain
+    if is_sparse(X):
+        if n_features is None and X.shape[-1] > MOST_DENSE:
+            raise TypeError(
+                f"{where}: X is sparse with {X.shape[-1]} columns but dense data is required for more than "
+                f"{MOST_DENSE}; only the models themselves take such rows as they are; reduce the columns first"
+            )
+        return dense_parts(checked_csr(X, where, n_features, finite=finite))
     if not isinstance(X, RowParts):
         X = _by_names(X, where, names)
     parts = _unconverted(X, where, categories)
@@ -198,6 +209,15 @@ def checked_parts(
             # Whatever else is no number is refused before any row is used.
             pass
     return parts
+
+
+def checked_packed(X: Any, where: str, n_features: int | None, *, finite: bool = True, room: int = 0) -> RowParts:
+    """Check sparse or dense rows (n, d) and pack them, with room for at least that many numbers each."""
+    if not is_sparse(X):
+        # Dense rows of so many columns are few, or become so.
+        rows = checked_parts(X, where, n_features, None, finite=finite)
+        X = vstack([csr_array(part) for _, part in parts_of(rows)], format="csr")
+    return packed_parts(checked_csr(X, where, n_features, finite=finite), room)
 
 
 def _unconverted(X: Any, where: str, categories: CategoryReader | None) -> RowParts | None:

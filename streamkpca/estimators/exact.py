@@ -84,18 +84,20 @@ class _ExactAxes(ReadOnlyArrays):
 
     def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Share the novelty of rows, or errors, among the features, see `Explainer`."""
-        program = self.kernel.program
-        axes = self.projection[:, :n_components]
+        explainer = self._span_explainer if n_components is None else self._explainer
 
-        def of_span(chunk: Array) -> Array:
-            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
+        def answer(chunk: Array) -> Array:
+            return explainer.shares(chunk, self.combinations(chunk, n_components)[1])
 
-        def of_axes(chunk: Array) -> Array:
-            projected = self._projected(program.matrix(chunk, self.atoms))[:, :n_components]
-            return self._explainer.shares(chunk, self.mean_coefficients + projected @ axes.T)
+        width = len(self.atoms) * len(self.kernel.program.base_matrices)
+        return in_chunks(answer, rows, np.empty(rows.shape), width)
 
-        width = len(self.atoms) * len(program.base_matrices)
-        return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape), width)
+    def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
+        """Return rows (m, d), and the coefficients (n, m) over them of the projections of rows onto span or axes."""
+        if n_components is None:
+            return self.independent_rows, self._novelty_score.coefficients(rows)
+        projected = self._projected(self.kernel.program.matrix(rows, self.atoms))[:, :n_components]
+        return self.atoms, self.mean_coefficients + projected @ self.projection[:, :n_components].T
 
     @cached_property
     def _novelty_score(self) -> NoveltyScore:

@@ -19,9 +19,7 @@ from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import (
     Names,
     as_sample_weight,
-    checked_parts,
     feature_names,
-    weighted_batches,
     without_bad_rows,
 )
 from streamkpca.components.certificates import captured_energy, upper_quantile
@@ -29,6 +27,7 @@ from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.estimators._learning import learned, learned_in_batches, rows_for
 from streamkpca.estimators._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
@@ -242,7 +241,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Columns that the kernel compares by `Equal` may hold text, see Notes. An Arrow stream (whatever has
+            Sparse matrices of scipy are not made dense, see Notes. Columns that the kernel compares by `Equal` may hold
+            text. An Arrow stream (whatever has
             ``__arrow_c_stream__``: tables and readers of pyarrow, relations of DuckDB) is read batch by batch.
         y : object
             Ignored; accepted for scikit-learn.
@@ -263,6 +263,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         Notes
         -----
         The result depends on the rows and their order, not on how calls cut the stream.
+
+        Sparse rows of more than 1,024 columns stay sparse, here and in atoms, samples and checkpoints: O(k) for each
+        pair of rows with k numbers other than 0. Atoms do not move then. Narrower ones are made dense in parts.
 
         Text in columns of categories (pandas' and polars' categorical and text columns, or lists of lists) becomes
         numbers, `kernels.category_code` of it, which depend on nothing else: models and machines agree on them without
@@ -297,8 +300,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         cell = self._cell
         with cell.write_lock.held:
             settings = self._settings(where)
-            learned = _learned_in_batches if is_arrow(X) else _learned
-            cell.stream = learned(cell.stream, X, sample_weight, settings, where)
+            learn = learned_in_batches if is_arrow(X) else learned
+            cell.stream = learn(cell.stream, X, sample_weight, settings, where)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -343,8 +346,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         where = "StreamingKernelPCA.fit"
         settings, X = self._settings(where), arrow_table(X, where)
         categories = category_reader(settings.kernel)
-        rows = checked_parts(X, where, None, None, finite=not settings.skips_bad_rows, categories=categories)
-        settings.kernel.check_width(rows.shape[1], where)
+        settings, rows = rows_for(None, settings, X, where, categories)
         weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
         stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
         rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows, has_text=categories.has_seen_text)
@@ -971,7 +973,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     def _width(self) -> tuple[int, Names | None] | None:
         stream = self._cell.stream
-        return None if stream is None else (stream.n_features, stream.names)
+        return None if stream is None else (stream.n_columns, stream.names)
 
     def _refit_input(self) -> tuple[Candidates, Moments] | None:
         stream = self._cell.stream
@@ -1109,41 +1111,3 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     merged = copy.deepcopy(first)
     merged._stream = merged._merged_with(models[1:], where)
     return merged
-
-
-def _learned(stream: Stream | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str) -> Stream:
-    """Return the stream (None before the first row) after rows of any kind, which are checked first."""
-    width, names = (None, None) if stream is None else (stream.n_features, stream.names)
-    finite, categories = not settings.skips_bad_rows, category_reader(settings.kernel)
-    rows = checked_parts(X, where, width, names, finite=finite, categories=categories)
-    if stream is None:
-        settings.kernel.check_width(rows.shape[1], where)
-        stream = Stream(settings, rows.shape[1], feature_names(X))
-    stream.check_continued(settings, where)
-    rows, n_rejected = stream.rounded(rows, where, finite=finite, has_text=categories.has_seen_text), 0
-    # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
-    # number, as making an array of it took a fifth of the time of a single row.
-    weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
-    if settings.skips_bad_rows:
-        rows, weights, n_rejected = without_bad_rows(rows, weights)
-    learned = stream.learned(rows, weights, settings, n_rejected=n_rejected)
-    if categories.has_seen_text:
-        learned.categories = categories.names_with(learned.categories)
-    return learned
-
-
-def _learned_in_batches(
-    stream: Stream | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
-) -> Stream | None:
-    """Return the stream after all batches of an Arrow stream; one that is refused leaves everything as it was."""
-    # Rows that fill no block are appended in place.
-    stream, n_rows = copy.copy(stream), 0
-    for batch, weights in weighted_batches(X, sample_weight, where):
-        try:
-            stream = _learned(stream, batch, weights, settings, where)
-        except (TypeError, ValueError) as error:
-            if n_rows:
-                error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")
-            raise
-        n_rows += batch.num_rows
-    return stream

@@ -14,6 +14,7 @@ from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.estimators.exact import KernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.equality import category_columns
+from streamkpca.kernels.sparse import OfSparse
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -102,6 +103,11 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
     if parts is None:
         raise not_fitted(type(model).__name__, where)
     fitted, axis_atoms, coefficients, offset, span, factor = parts
+    if isinstance(fitted.kernel, OfSparse):
+        raise ValueError(
+            f"{where}: expected a model of dense rows but this one has learned sparse ones of {fitted.n_features} "
+            f"columns, which are not written in {language}; reduce the columns first"
+        )
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "

@@ -552,6 +552,80 @@ def count_equal(X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
 
 
 @jit
+def _merged_distance(
+    squared: Any, columns: Any, numbers: Any, count: Any, others: Any, given: Any, n_others: Any
+) -> Any:
+    """Sum the squares, or the sizes, of the differences of two packed rows, whose columns ascend."""
+    total, a, b = 0.0, 0, 0
+    while a < count or b < n_others:
+        if b >= n_others or (a < count and columns[a] < others[b]):
+            difference = numbers[a]
+            a += 1
+        elif a >= count or others[b] < columns[a]:
+            difference = given[b]
+            b += 1
+        else:
+            difference = numbers[a] - given[b]
+            a += 1
+            b += 1
+        total += difference * difference if squared else abs(difference)
+    return total
+
+
+@jit
+def compare_packed(
+    kind: Any,
+    x_columns: Any,
+    x_numbers: Any,
+    x_counts: Any,
+    x_squares: Any,
+    y_columns: Any,
+    y_numbers: Any,
+    y_counts: Any,
+    y_squares: Any,
+    row_of_x: Any,
+    target: Any,
+    row: Any,
+    column: Any,
+) -> None:
+    """Write inner products, squared or absolute distances of packed rows.
+
+    Notation: columns (n, k) in ascending order, then -1, numbers (n, k), counts and squared lengths (n,) of the left
+    rows x and the right rows y; row_of_x (d,), zeros, as they are again afterwards; target (n, m) takes the block.
+
+    Notes
+    -----
+    O(k) for each pair. A left row is spread out over all columns, so that a right row picks what it meets there.
+    Squared distances that have lost digits are summed again from the differences, as in `finish_squared_distances`.
+    """
+    for i in range(len(x_counts)):
+        for k in range(x_counts[i]):
+            row_of_x[x_columns[i, k]] = x_numbers[i, k]
+        out = target[row + i, column : column + len(y_counts)]
+        for j in range(len(y_counts)):
+            if kind == ABSOLUTE:
+                out[j] = _merged_distance(
+                    False, x_columns[i], x_numbers[i], x_counts[i], y_columns[j], y_numbers[j], y_counts[j]
+                )
+                continue
+            product = 0.0
+            columns, numbers = y_columns[j], y_numbers[j]
+            for k in range(y_counts[j]):
+                product += row_of_x[columns[k]] * numbers[k]
+            if kind == SQUARED:
+                total = x_squares[i] + y_squares[j]
+                distance = total - 2.0 * product
+                if not distance > _CANCELLED * total:
+                    distance = _merged_distance(
+                        True, x_columns[i], x_numbers[i], x_counts[i], columns, numbers, y_counts[j]
+                    )
+                product = distance
+            out[j] = product
+        for k in range(x_counts[i]):
+            row_of_x[x_columns[i, k]] = 0.0
+
+
+@jit
 def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row: Any, column: Any) -> None:
     """Turn inner products of centred rows into squared distances, right to nearly the last digit.
 

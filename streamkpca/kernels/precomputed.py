@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca._core.validation import checked_rows
+from streamkpca._core.packed import MOST_DENSE, is_sparse
+from streamkpca._core.validation import checked_packed, checked_rows
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.equality import category_reader
 from streamkpca.kernels.program import Array, Base, ProgramBuilder
 from streamkpca.kernels.registry import kernel_from
+from streamkpca.kernels.sparse import OfSparse
 from streamkpca.kernels.views import FeatureView
 
 # Entries of a symmetric matrix may differ by this share of the largest one: single precision, summed in two orders.
@@ -76,6 +78,8 @@ def kernel_and_rows(kernel: Any, X: Any, where: str, *, copied: bool = False) ->
         given = given_matrix(X, where)
         return given, given.positions
     kernel = kernel_from(kernel, where=where)
+    if is_sparse(X) and X.shape[-1] > MOST_DENSE:
+        return OfSparse(kernel, X.shape[1]), checked_packed(X, where, None)[:]
     rows = checked_rows(X, where, None, None, categories=category_reader(kernel))
     return kernel, rows.copy() if copied else rows
 

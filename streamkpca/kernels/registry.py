@@ -18,12 +18,23 @@ from streamkpca.kernels.base import DEEPEST, Kernel
 from streamkpca.kernels.views import UnitMatrix, checked_units
 
 KernelClass = TypeVar("KernelClass", bound=type[Kernel])
+OuterClass = TypeVar("OuterClass", bound=type[Kernel])
 Number = float | int
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.
 KERNELS: dict[str, type[Kernel]] = {}
 # The same classes by the names that expressions use, such as RBF.
 _CLASSES: dict[str, type[Kernel]] = {}
+
+
+# Kernels around a whole one, by their names in expressions; with a whole number each.
+_OUTER: dict[str, Callable[[Kernel, int], Kernel]] = {}
+
+
+def register_outer(kind: OuterClass) -> OuterClass:
+    """Decorate the class of a kernel that is made of another one and a whole number, and stands outside all others."""
+    _OUTER[kind.__name__] = kind
+    return kind
 
 
 def register(*names: str) -> Callable[[KernelClass], KernelClass]:
@@ -212,6 +223,8 @@ class _Reader:
         match node:
             case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
                 return _CLASSES[name]()
+            case ast.Call(func=ast.Name(id=name), args=[part, number], keywords=[]) if name in _OUTER and depth == 0:
+                return _OUTER[name](inner(part), int(_number(number, whole=True)))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
                 return _construct(name, args, keywords)
             case ast.Call(func=ast.Attribute(value=part, attr="exp"), args=[], keywords=[]):

@@ -22,6 +22,7 @@ from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.sparse import OfSparse
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
@@ -92,17 +93,47 @@ class Stream:
         """Number of rows given, including pending ones."""
         return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
+    @property
+    def given_kernel(self) -> Kernel:
+        """The kernel as the model was given it, for rows that are not packed."""
+        return self.kernel.kernel if isinstance(self.kernel, OfSparse) else self.kernel
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of rows as they are given; of packed ones, `n_features` is twice the room."""
+        return self.kernel.n_columns if isinstance(self.kernel, OfSparse) else self.n_features
+
+    def with_room(self, room: int) -> "Stream":
+        """Return the stream with room for so many numbers in each packed row; this one if it has that."""
+        if 2 * room <= self.n_features:
+            return self
+        stream = copy.copy(self)
+        stream.n_features, stream.provisional = 2 * room, None
+        stream.pending = self.pending.widened(room)
+        stream.settling = None if self.settling is None else self.settling.widened(room)
+        if self.summary is not None:
+            stream.summary = self.summary.widened(room)
+        stream.scheduled = None if self.scheduled is None else self.scheduled.widened(room)
+        stream.published = (
+            stream.scheduled
+            if self.published is self.scheduled
+            else None
+            if self.published is None
+            else self.published.widened(room)
+        )
+        return stream
+
     # Checks
 
     def check_continued(self, settings: StreamSettings, where: str) -> None:
         """Refuse parameters that cannot change within a stream."""
         if settings is self._continued:
             return
-        began = (self.kernel, self.block_size, self.reservoir_size, self.dtype)
+        began = (self.given_kernel, self.block_size, self.reservoir_size, self.dtype)
         if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
             raise ValueError(
                 f"{where}: kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
-                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
+                f"kernel={self.given_kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
                 f"dtype={self.dtype!r}; set them back or start anew with fit"
             )
         self._continued = settings
@@ -120,9 +151,9 @@ class Stream:
         self, other: Self, settings: StreamSettings, other_settings: StreamSettings, where: str
     ) -> None:
         """Refuse a stream of other features, another precision, half-life or kernel."""
-        if self.n_features != other.n_features:
+        if self.n_columns != other.n_columns or isinstance(self.kernel, OfSparse) != isinstance(other.kernel, OfSparse):
             raise ValueError(
-                f"{where} expected a model of {self.n_features} features but got one of {other.n_features}; "
+                f"{where} expected a model of {self._described} features but got one of {other._described}; "
                 "merge models of the same columns"
             )
         if self.names is not None and other.names is not None and self.names.tolist() != other.names.tolist():
@@ -148,6 +179,10 @@ class Stream:
                 f"{where} expected a model with the kernel {own!r} but got {others!r}; give all models the same, scale "
                 "included: settle it on some rows once and pass kernel=first.kernel_ to the others"
             )
+
+    @property
+    def _described(self) -> str:
+        return f"{self.n_columns}{' sparse' if isinstance(self.kernel, OfSparse) else ''}"
 
     def check_range(self, rows: Rows, weights: Array | float) -> None:
         """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
@@ -217,7 +252,7 @@ class Stream:
             half_life = None
         for block in blocks:
             some = rows[block]
-            times = arrival_times(self.seed, block.start, some, 2)[1]
+            times = arrival_times(self.seed, block.start, kernel.contents(some), 2)[1]
             sample = sample.add(some, _aged(weights, block, half_life), block.start, times)
         sample = sample.sorted()
         # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
@@ -610,7 +645,10 @@ def merged_streams(
     merged = copy.copy(own)
     for other, other_settings in others:
         if merged is None:
-            merged = Stream(settings, other.n_features, other.names)
+            merged = Stream(replace(settings, kernel=other.kernel), other.n_features, other.names)
+        if isinstance(merged.kernel, OfSparse) and isinstance(other.kernel, OfSparse):
+            room = max(merged.n_features, other.n_features) // 2
+            merged, other = merged.with_room(room), other.with_room(room)
         merged.check_continued(settings, where)
         merged._check_mergeable(other, settings, other_settings, where)
         with one_blas_thread():
