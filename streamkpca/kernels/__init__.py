@@ -10,7 +10,6 @@ from streamkpca.kernels.custom import Custom
 from streamkpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
 from streamkpca.kernels.equality import Equal
 from streamkpca.kernels.registry import kernel_from
-from streamkpca.kernels.sparse import OfSparse
 from streamkpca.kernels.stationary import RBF, Laplacian, Matern, RationalQuadratic
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "Laplacian",
     "Linear",
     "Matern",
-    "OfSparse",
     "Polynomial",
     "RationalQuadratic",
     "Sigmoid",

@@ -19,8 +19,9 @@ from streamkpca import (
 )
 from streamkpca._core import packed
 from streamkpca.export import to_c
-from streamkpca.kernels import RBF, Cosine, Custom, Equal, Laplacian, Linear, Matern, OfSparse, Polynomial
+from streamkpca.kernels import RBF, Cosine, Custom, Equal, Laplacian, Linear, Matern, Polynomial
 from streamkpca.kernels.registry import parse_kernel
+from streamkpca.kernels.sparse import OfSparse
 from streamkpca.monitoring import Monitor
 
 WIDE = 3000
