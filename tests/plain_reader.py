@@ -1,5 +1,6 @@
-"""Reads and writes checkpoints as docs/checkpoint-format.md describes them, with struct, json and math alone."""
+"""Reads and writes checkpoints as docs/checkpoint-format.md describes them, by struct, json, math and hashlib alone."""
 
+import hashlib
 import json
 import math
 import struct
@@ -24,6 +25,18 @@ def _crc_entry(value: int) -> int:
 
 
 _CRC = [_crc_entry(value) for value in range(256)]
+
+
+def category_number(text: str) -> float:
+    """Return the number that stands for a category given as text."""
+    try:
+        number = float(text)
+        if math.isfinite(number) and text in (repr(number), str(int(number))):
+            return number
+    except ValueError:
+        pass
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
+    return float(2**52 + (struct.unpack("<Q", digest)[0] >> 12))
 
 
 def members(file: bytes) -> dict[str, bytes]:
@@ -80,7 +93,9 @@ class Checkpoint:
         assert self.header["version"] <= 3
         stream = self.header["stream"]
         name = "scheduled" if stream["published_as_scheduled"] else "published"
+        self.categories = {text: category_number(text) for text in stream.get("categories", [])}
         text = stream[name]["kernel"]
+        # Of products with a kernel of categories, only the first factor is read.
         assert text.startswith("RBF(gamma=")
         self.gamma = float(text[len("RBF(gamma=") : text.index(")")])
         units = text[text.index(")") + 1 :]

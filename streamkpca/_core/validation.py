@@ -1,14 +1,18 @@
 """Checks of rows and sample weights: finite C-contiguous float64, or a clear error."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
 
 from streamkpca._core._loops import all_finite
+from streamkpca._core.arrow import arrow_batches, arrow_rows, arrow_table, in_order, is_arrow, is_arrow_table
+from streamkpca._core.categories import CategoryReader
+from streamkpca._core.packed import MOST_DENSE, checked_csr, dense_parts, is_sparse, packed_parts
 from streamkpca._core.rows import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
@@ -29,12 +33,19 @@ _CONVERTED_WHOLE = 2**19
 _FEW_ROWS = 8
 
 
-def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True) -> Array:
+def as_rows(
+    X: Any,
+    *,
+    where: str,
+    n_features: int | None = None,
+    finite: bool = True,
+    categories: CategoryReader | None = None,
+) -> Array:
     """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
 
     X may be a list, an array of any real number type and memory order, a memory map or a DataFrame. `where` names the
     caller in error texts, such as ``"StreamingKernelPCA.partial_fit"``. The result is X itself where X needs no
-    conversion: do not write to it.
+    conversion: do not write to it. Text is refused but in the columns that `categories` says, if it is given.
 
     Raises
     ------
@@ -44,7 +55,7 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
         X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity (unless `finite` is
         False), or has another number of columns than `n_features`.
     """
-    values = _contiguous(_real_array(X, where, "X"))
+    values = _contiguous(_real_array(X, where, "X", categories))
     _check_shape(values.shape, where, n_features)
     if finite:
         _check_finite(values, where)
@@ -117,34 +128,79 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
     return values
 
 
+def weighted_batches(X: Any, sample_weight: Any, where: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the batches of an Arrow stream with the weights of their rows, which are yet to be checked.
+
+    Weights are one for all rows, or as many as there are rows: ValueError at the end if not.
+    """
+    weights: Any = None if sample_weight is None else _real_array(sample_weight, where, "sample_weight")
+    is_one, n_rows = weights is None or not weights.ndim, 0
+    for batch in arrow_batches(X, where):
+        place = slice(n_rows, n_rows + batch.num_rows)
+        n_rows = place.stop
+        if not is_one and len(weights) < n_rows:
+            break
+        yield batch, weights if is_one else weights[place]
+    if not is_one and len(weights) != n_rows:
+        more = "fewer" if len(weights) > n_rows else "more"
+        raise ValueError(
+            f"{where}: sample_weight has shape {weights.shape} but X has {more} rows; give one weight a row"
+        )
+
+
 def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
-    """Read the column names of a DataFrame if all are strings, as scikit-learn does; else None."""
-    columns = getattr(X, "columns", None)
+    """Read the column names of a DataFrame or a table of Arrow, if all are strings, as scikit-learn does; else None."""
+    columns = X.schema.names if is_arrow_table(X) else getattr(X, "columns", None)
     if columns is None or not hasattr(X, "shape"):
         return None
     names = np.asarray(list(columns), dtype=object)
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
-def checked_rows(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Array:
+def checked_rows(
+    X: Any,
+    where: str,
+    n_features: int | None,
+    names: Names | None,
+    *,
+    finite: bool = True,
+    categories: CategoryReader | None = None,
+) -> Array:
     """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
-    _check_names(X, where, names)
-    return as_rows(X, where=where, n_features=n_features, finite=finite)
+    if is_sparse(X) and X.shape[-1] <= MOST_DENSE:
+        return dense_parts(checked_csr(X, where, n_features, finite=finite))[:]
+    X = _by_names(X, where, names)
+    return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
 
 
-def checked_parts(X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True) -> Rows:
+def checked_parts(
+    X: Any,
+    where: str,
+    n_features: int | None,
+    names: Names | None,
+    *,
+    finite: bool = True,
+    categories: CategoryReader | None = None,
+) -> Rows:
     """Check X as `checked_rows` does, but convert many rows only where they are sliced."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
+    if is_sparse(X):
+        if n_features is None and X.shape[-1] > MOST_DENSE:
+            raise TypeError(
+                f"{where}: X is sparse with {X.shape[-1]} columns but dense data is required for more than "
+                f"{MOST_DENSE}; only the models themselves take such rows as they are; reduce the columns first"
+            )
+        return dense_parts(checked_csr(X, where, n_features, finite=finite))
     if not isinstance(X, RowParts):
-        _check_names(X, where, names)
-    parts = _unconverted(X, where)
+        X = _by_names(X, where, names)
+    parts = _unconverted(X, where, categories)
     if parts is None:
-        return as_rows(X, where=where, n_features=n_features, finite=finite)
+        return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
     _check_shape(parts.shape, where, n_features)
     if finite:
         _check_finite(parts, where)
@@ -155,7 +211,16 @@ def checked_parts(X: Any, where: str, n_features: int | None, names: Names | Non
     return parts
 
 
-def _unconverted(X: Any, where: str) -> RowParts | None:
+def checked_packed(X: Any, where: str, n_features: int | None, *, finite: bool = True, room: int = 0) -> RowParts:
+    """Check sparse or dense rows (n, d) and pack them, with room for at least that many numbers each."""
+    if not is_sparse(X):
+        # Dense rows of so many columns are few, or become so.
+        rows = checked_parts(X, where, n_features, None, finite=finite)
+        X = vstack([csr_array(part) for _, part in parts_of(rows)], format="csr")
+    return packed_parts(checked_csr(X, where, n_features, finite=finite), room)
+
+
+def _unconverted(X: Any, where: str, categories: CategoryReader | None) -> RowParts | None:
     """Return the rows of a large table or array before they are converted, None where that would gain nothing."""
     if isinstance(X, RowParts):
         return X
@@ -166,20 +231,30 @@ def _unconverted(X: Any, where: str) -> RowParts | None:
     if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
         return None
     if cut := _cut_of_table(X):
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X")))
-    values = _real_array(X, where, "X")
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X", categories)))
+    values = _real_array(X, where, "X", categories)
     if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
         return None
     return RowParts((n, d), lambda start, stop: _contiguous(values[start:stop]))
 
 
 def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
-    """Return what cuts rows out of a table of pandas or polars; None for anything else."""
+    """Return what cuts rows out of a table of pandas, polars or Arrow; None for anything else."""
+    if is_arrow_table(X):
+        return lambda start, stop: X.slice(start, stop - start)
     if not (hasattr(X, "columns") and hasattr(X, "to_numpy")):
         return None
     if hasattr(X, "iloc"):
         return lambda start, stop: X.iloc[start:stop]
     return (lambda start, stop: X.slice(start, stop - start)) if hasattr(X, "slice") else None
+
+
+def _by_names(X: Any, where: str, names: Names | None) -> Any:
+    """Return X with its columns in the order of names, which is up to the caller but for tables of Arrow."""
+    if is_arrow(X):
+        X = in_order(arrow_table(X, where), names)
+    _check_names(X, where, names)
+    return X
 
 
 def _check_names(X: Any, where: str, names: Names | None) -> None:
@@ -289,7 +364,7 @@ def is_plain(X: Any, n_features: int | None) -> bool:
     )
 
 
-def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
+def _real_array(values: Any, where: str, name: str, categories: CategoryReader | None = None) -> npt.NDArray[Any]:
     """Return an array of real numbers, and refuse what has no plain meaning as such."""
     if hasattr(values, "tocsr") or hasattr(values, "todense"):
         raise TypeError(
@@ -300,6 +375,12 @@ def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
         raise ValueError(f"{where}: {name} has masked values; fill or drop them first: {name}.filled(value)")
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
+    if is_arrow(values):
+        return arrow_rows(arrow_table(values, where), where, categories)
+    if categories is not None:
+        coded = categories.rows(values, lambda others: _contiguous(_real_array(others, where, name)), where, name)
+        if coded is not None:
+            return coded
     try:
         array = _numbers(_plain_array(values), is_table=hasattr(values, "columns"))
     except (ValueError, TypeError, OverflowError) as error:
@@ -308,11 +389,15 @@ def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
     if kind == "c":
         raise ValueError(f"{where}: Complex data not supported; {name} must be real, pass {name}.real")
     if kind in "SU":
-        raise ValueError(f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float)")
+        raise ValueError(
+            f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float), or compare "
+            "the columns of text as categories, by kernels.Equal().on(columns)"
+        )
     if kind not in "fiub":
         raise TypeError(
             f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
-            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float)"
+            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float), or "
+            "compare the columns of text as categories, by kernels.Equal().on(columns)"
         )
     return array
 

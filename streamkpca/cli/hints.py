@@ -1,5 +1,6 @@
 """What looks wrong, each in one line with its remedy."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from streamkpca.cli.watch import written_shares
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.base import InUnits
+from streamkpca.kernels.equality import category_columns
 
 Array = npt.NDArray[np.float64]
 
@@ -57,9 +59,11 @@ class Spread:
         """Positions of the columns that do not vary."""
         return np.flatnonzero(~self._varies).tolist() if self.n_rows > 1 else []
 
-    def dominating(self) -> tuple[int, float] | None:
+    def dominating(self, ignored: Collection[int] = ()) -> tuple[int, float] | None:
         """Return the number of the few columns that make up nearly all distances, and their share; None if none do."""
-        variances = self._squares[self._varies]
+        counts = self._varies.copy()
+        counts[list(ignored)] = False
+        variances = self._squares[counts]
         with np.errstate(all="ignore"):
             shares = variances / variances.sum()
         if len(shares) < 2 or not np.isfinite(shares).all():
@@ -81,7 +85,7 @@ def column_hints(spread: Spread, kernel: Kernel, names: list[str], source: str) 
             f"{source}: {len(constant)} of {len(names)} columns never vary, so any change in them will be novel; "
             f"leave out those that do not matter (--drop {shown})"
         )
-    dominating = spread.dominating()
+    dominating = spread.dominating(category_columns(kernel, len(names)))
     if dominating and counts_as_given(kernel):
         n, share = dominating
         what = "makes" if n == 1 else "make"

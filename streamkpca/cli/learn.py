@@ -15,6 +15,7 @@ from streamkpca.cli.models import (
     ModelFile,
     check_columns,
     check_writable,
+    learned_categories,
     learned_columns,
     n_learned,
     saved_beside,
@@ -30,6 +31,7 @@ from streamkpca.cli.pipeline import (
     results_form,
     skipped_facts,
     tell_skipped,
+    with_categories,
 )
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.results import ResultWriter
@@ -101,7 +103,11 @@ def fit(
     form = results_form(save, form, as_json=as_json)
     (learner, file), signals = _learner(model, resume, files, options), SignalGuard()
     learned = learned_columns(learner) if n_learned(learner) else None
-    tables = open_tables(files, reading_options(options) | {"follow": follow}, learned=learned)
+    categories = learned_categories(learner) if n_learned(learner) else ()
+    reading = reading_options(options) | {"follow": follow, "category_features": categories}
+    tables = open_tables(files, reading, learned=learned)
+    if not n_learned(learner):
+        learner = with_categories(learner, tables[0])
     replay = not follow and all(table.rereadable for table in tables)
     for table in tables if n_learned(learner) else ():
         check_columns(learner, str(model), table)

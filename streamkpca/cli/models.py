@@ -19,6 +19,7 @@ from streamkpca.cli.tables import Chunk, Table
 from streamkpca.cli.tables.columns import list_names
 from streamkpca.cli.tables.signatures import contents_of, contents_of_zip
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+from streamkpca.kernels.equality import category_columns
 from streamkpca.stream.checkpoint.archive import HEADER
 
 _HEAD_BYTES = 512
@@ -33,6 +34,12 @@ def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
     noted = own_notes(model.extra_).get("columns")
     names = getattr(model, "feature_names_in_", noted)
     return None if names is None or len(names) * n_lags(model) != model.n_features_in_ else list(names)
+
+
+def learned_categories(model: StreamingKernelPCA) -> set[int]:
+    """Return the positions of the columns that a fitted model compares as categories, among those of a single row."""
+    d = model.n_features_in_
+    return {column % (d // n_lags(model)) for column in category_columns(model.kernel_, d)}
 
 
 def n_lags(model: StreamingKernelPCA) -> int:

@@ -354,6 +354,16 @@ table_options = grouped(
         help="Column of times: not learned, but kept beside the results as it is.",
     ),
     option(
+        "--category",
+        "categories",
+        multiple=True,
+        callback=_split,
+        metavar="A,B,...",
+        section=INPUT,
+        help="Columns of categories, text or numbers, which are equal or not; --kernel compares the other columns. A "
+        "saved model knows its own.",
+    ),
+    option(
         "--on-bad-rows",
         type=click.Choice(_BAD_ROWS.choices),
         default=_BAD_ROWS.default,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamkpca.cli.console import BadInput, one_line, placed, print_warning, show_progress
 from streamkpca.cli.hints import Spread
-from streamkpca.cli.models import Autosave, check_columns, learned_columns, n_learned
+from streamkpca.cli.models import Autosave, check_columns, learned_categories, learned_columns, n_learned
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options, shown
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter, is_among
 from streamkpca.cli.signals import SignalGuard
@@ -26,7 +26,8 @@ from streamkpca.cli.tables.columns import short
 from streamkpca.cli.watch import Found, Watcher, stacked_after
 from streamkpca.cli.wording import MONITOR_PARAMETERS, in_options
 from streamkpca.estimators.streaming import StreamingKernelPCA
-from streamkpca.kernels import Kernel
+from streamkpca.kernels import Equal, Kernel
+from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.registry import KERNELS, parse_kernel
 from streamkpca.monitoring import Monitor
 from streamkpca.stream.settings import StreamSettings
@@ -43,7 +44,7 @@ _MOST_WATCHED, _LEAST_WATCHED, _MOST_NUMBERS = 8192, 1024, 4_000_000
 _ROWS_AT_ONCE = 512
 # Fewer rows than this make no threshold in order of time.
 _SHORT = 64
-_READING = ("array", "columns", "drop", "header", "delimiter", "time", "on_bad_rows")
+_READING = ("array", "columns", "drop", "header", "delimiter", "time", "categories", "on_bad_rows")
 
 
 def reading_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +178,35 @@ def _in_units(kernel: Kernel, units: str) -> Kernel:
     return kernel if units == "none" or is_fixed else kernel.in_units(units)
 
 
+def with_categories(model: StreamingKernelPCA, table: Table, *, lags: int = 1) -> StreamingKernelPCA:
+    """Multiply the kernel of a model that has learned nothing by one of the table's columns of categories, if any.
+
+    The model's own kernel then compares the other columns; one that compares categories itself stays as it is.
+    """
+    chosen, d = table.columns.category_features, len(table.columns.features)
+    if not chosen:
+        return model
+    if model.dtype != "float64":
+        raise BadInput(
+            f"--dtype {model.dtype} cannot tell the codes of categories (--category) apart; leave one of them out"
+        )
+    kernel = model.kernel
+    assert isinstance(kernel, Kernel)
+    if category_columns(kernel, d * lags):
+        return model
+    columns = [lag * d + i for lag in range(lags) for i in chosen]
+    others = sorted(set(range(d * lags)) - set(columns))
+    equal = Equal().on(columns).exp()
+    with one_line():
+        return model.set_params(kernel=kernel.on(others) * equal if others else equal)
+
+
+def _note_categories(model: StreamingKernelPCA, table: Table) -> None:
+    """Keep the texts of categories in a model that has learned rows of them."""
+    if table.columns.categories and n_learned(model):
+        model._note_categories(table.category_reader)
+
+
 def make_monitor(model: StreamingKernelPCA, options: Mapping[str, Any]) -> Monitor:
     """Make a monitor of a model, as the options describe it."""
     with one_line():
@@ -204,7 +234,7 @@ def monitor_of(model: StreamingKernelPCA, path: str, options: Mapping[str, Any])
 def open_for(model: StreamingKernelPCA, path: str, file: str, reading: dict[str, Any], *, lags: int) -> Table:
     """Open the table that a saved model shall score, and refuse one with more or fewer columns."""
     learned = learned_columns(model)
-    (table,) = open_tables([file], reading, learned=learned)
+    (table,) = open_tables([file], reading | {"category_features": learned_categories(model)}, learned=learned)
     check_columns(model, path, table, lags=lags)
     return table
 
@@ -263,6 +293,7 @@ def learn(
                 with signals.deferred():
                     with _placed(table, chunk):
                         model.partial_fit(chunk.rows)
+                    _note_categories(model, table)
                     if spread is not None:
                         spread.add(chunk.rows)
                     if writer is not None:
@@ -340,10 +371,12 @@ def learn_as_normal(
                     stacked, before = stacked_after(monitor, before, last.popleft())
                     with signals.deferred(), _placed(table, chunk):
                         model.partial_fit(stacked)
+                        _note_categories(model, table)
                 report(chunk.position, spread.n_rows, getattr(model, "n_atoms_", 0))
             for rows in last:
                 with signals.deferred(), placed(table.source):
                     _learn_watched(monitor, rows, is_short=spread.n_rows < _SHORT)
+                    _note_categories(model, table)
     except KeyboardInterrupt:
         finished = False
     if n_learned(model):
@@ -387,6 +420,8 @@ def watch(
                         before()
                     with _placed(table, chunk):
                         found = watcher.take(chunk)
+                    if watcher.monitor.learn != "none":
+                        _note_categories(watcher.model, table)
                     if writer is not None:
                         _write_found(watcher, chunk, found, writer)
                     for take in callbacks:

@@ -15,6 +15,7 @@ from streamkpca.cli.models import (
     WatchedModel,
     check_columns,
     check_writable,
+    learned_categories,
     learned_columns,
     n_learned,
     own_notes,
@@ -37,6 +38,7 @@ from streamkpca.cli.pipeline import (
     skipped_facts,
     tell_skipped,
     watch,
+    with_categories,
 )
 from streamkpca.cli.reports import Scores, model_facts, show_model
 from streamkpca.cli.results import STANDARD_OUTPUT, ResultWriter
@@ -72,7 +74,8 @@ def score(
         saved = ModelFile(save_model)
     if train is not None:
         target, source = open_pair(file, train, labels, train_array, reading)
-        monitor, n_before = make_monitor(make_model(options), options), 0
+        learner = with_categories(make_model(options), source, lags=options["lags"])
+        monitor, n_before = make_monitor(learner, options), 0
     else:
         named = given_options({"train_array", "units", *MODEL_PARAMETERS})
         if named:
@@ -163,7 +166,7 @@ def transform(
     target = save or "-"
     form, signals = results_form(target, form, as_json=as_json), SignalGuard()
     learner = read_fitted(model)
-    reading = reading_options(options) | {"follow": follow}
+    reading = reading_options(options) | {"follow": follow, "category_features": learned_categories(learner)}
     tables = open_tables(files, reading, learned=learned_columns(learner))
     for table in tables:
         check_columns(learner, model, table)

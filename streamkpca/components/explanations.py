@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from streamkpca._core.concurrency import cached_property
+from streamkpca._core.packed import compacted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.gradients import has_gradients, own_gradients, values_and_gradients
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.sparse import OfSparse
 from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
@@ -31,9 +34,10 @@ class Explainer:
     inner product. With a linear kernel this is the row less its projection, and its squares are the contributions to
     SPE [1]_. Where the kernel is a function of distances, the row is compared with the atoms in proportion to |c_i|:
     feature j gets the square of the mean distance sum_i |c_i| |x_j - z_ij| / sum_i |c_i|, or the mean itself for L1
-    distances. Features are taken in the kernel's units. If the kernel consists of several inner products or distances,
-    each counts by how steeply the kernel depends on it between atoms. Kernels with functions of the caller, which have
-    no derivatives, are treated as if they were made of distances.
+    distances; for categories, |x_j - z_ij| is 1 where they differ. Features are taken in the kernel's units. If the
+    kernel consists of several inner products or distances, each counts by how steeply the kernel depends on it between
+    atoms. Kernels with functions of the caller, which have no derivatives, are treated as if they were made of
+    distances.
 
     Where the units are a matrix W, a difference e = x - z has the squared length sum_j e_j (W^T W e)_j, and the size of
     the term counts for feature j: the product of |W_j e_j|, the length if no other feature differed, and of
@@ -100,7 +104,8 @@ class Explainer:
         sides = list(zip(_numbers_of(matrix, rows, origin), of_atoms, strict=True))
         if derivatives is None or matrix.base not in _INNER_PRODUCTS:
             sizes = np.abs(combinations)
-            apart = _geometric_mean([_mean_differences(seen, atoms, sizes) for seen, atoms in sides])
+            unequal = matrix.base is Base.EQUAL
+            apart = _geometric_mean([_mean_differences(*side, sizes, unequal=unequal) for side in sides])
             roots: Array = np.sqrt(steepness) * (np.sqrt(apart) if matrix.base is Base.ABSOLUTE else apart)
             return roots
         own, slopes = derivatives[0][p], derivatives[1][p]
@@ -123,6 +128,17 @@ class Explainer:
             return np.ones(count)
         some = np.ascontiguousarray(self.atoms[:: -(-m // _MOST_ATOMS)])
         return np.array([np.abs(slope).mean() for slope in values_and_gradients(program, some, some)[1]])
+
+
+def sparse_shares(kernel: OfSparse, rows: Array, atoms: Array, combinations: Array) -> sparse.csr_array:
+    """Return what `Explainer.shares` does for packed rows (n, 2 k) and atoms (m, 2 l), as CSR (n, columns).
+
+    Only columns that occur in them can share.
+    """
+    columns, (dense_rows, dense_atoms) = compacted(rows, atoms, n_columns=kernel.n_columns)
+    shares = Explainer(kernel.kernel, dense_atoms).shares(dense_rows, combinations)
+    few = sparse.csr_array(shares)
+    return sparse.csr_array((few.data, columns[few.indices], few.indptr), shape=(len(rows), kernel.n_columns))
 
 
 def _columns(view: FeatureView, d: int) -> npt.NDArray[np.intp]:
@@ -158,9 +174,10 @@ def _geometric_mean(sizes: list[Array]) -> Array:
     return sizes[0] if len(sizes) == 1 else np.sqrt(sizes[0]) * np.sqrt(sizes[1])
 
 
-def _mean_differences(rows: Array, atoms: Array, weights: Array) -> Array:
+def _mean_differences(rows: Array, atoms: Array, weights: Array, *, unequal: bool = False) -> Array:
     """Return the weighted mean over atoms (m, c) of their absolute differences from rows (n, c): (n, c).
 
+    With `unequal` a difference counts as 1: the share of atoms with another category.
     Weights (n, m) are not negative; atoms of a row without weights, which is too far away for them, count equally.
     """
     if not len(atoms):
@@ -171,7 +188,10 @@ def _mean_differences(rows: Array, atoms: Array, weights: Array) -> Array:
     apart, means = np.empty_like(atoms), np.empty_like(rows)
     # Row by row, the differences stay in the processor's cache.
     for row, share, mean in zip(rows, shares, means, strict=True):
-        np.subtract(atoms, row, out=apart)
-        np.abs(apart, out=apart)
+        if unequal:
+            np.not_equal(atoms, row, out=apart)
+        else:
+            np.subtract(atoms, row, out=apart)
+            np.abs(apart, out=apart)
         np.matmul(share, apart, out=mean)
     return means

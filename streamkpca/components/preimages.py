@@ -9,6 +9,7 @@ from scipy.linalg import eigh
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
+from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.gradients import has_gradients, is_of_squared_distances, values_and_gradients
 from streamkpca.kernels.views import FeatureView
 
@@ -28,6 +29,9 @@ _ROUNDING = 1e-14
 
 # Ridge penalties that are tried, as shares of the mean eigenvalue that they are added to.
 _PENALTIES = np.geomspace(1e-10, 1.0, 21)
+
+
+_DISTANCES = RBF(1.0).program
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +73,8 @@ class PreImages:
 
         O(p^3) once and O(n p (q + d)), and O(n k d) for each of at most 100 steps.
         """
-        guessed = self._ridge.predict(projections)
         program = self.kernel.program
+        guessed = self._with_categories(self._ridge.predict(projections), projections)
         is_differentiable = has_gradients(program) and is_of_squared_distances(program)
         if not (len(self.atoms) and self.kernel.is_stationary and is_differentiable):
             return guessed
@@ -81,6 +85,19 @@ class PreImages:
         start = np.where(is_nearer[:, None], self.atoms[best], guessed)
         found, most = _iterated(self.kernel, self.atoms, combinations, start)
         return np.where((reached >= _NEAR_ENOUGH * most)[:, None], guessed, found)
+
+    def _with_categories(self, guessed: Array, projections: Array) -> Array:
+        """Give guesses (n, d) the categories of the row with the nearest projection, as no number lies between two."""
+        columns = self._categories
+        if len(columns):
+            distances = _DISTANCES.base_values(projections, self.projections)[0]
+            guessed[:, columns] = self.rows[np.argmin(distances, axis=1)][:, columns]
+        return guessed
+
+    @cached_property
+    def _categories(self) -> Positions:
+        """The columns that the kernel compares for equality."""
+        return np.array(sorted(category_columns(self.kernel, self.rows.shape[1])), dtype=np.int64)
 
     @cached_property
     def _ridge(self) -> "_Ridge":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeGuard
 
 import numpy as np
@@ -18,12 +18,15 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
+from streamkpca._core.packed import widened
 from streamkpca._core.rows import RowParts, Rows, parts_of
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.precomputed import Precomputed
 from streamkpca.kernels.program import PreparedKernel
+from streamkpca.kernels.sparse import OfSparse
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -127,6 +130,21 @@ class Snapshot(ReadOnlyArrays):
         """Number of columns of a projection."""
         return len(self.eigenvalues)
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns of a row that is asked about."""
+        return width_of_questions(self.kernel, self.atoms)
+
+    def widened(self, room: int) -> Self:
+        """Return the snapshot with room for so many numbers in each packed row."""
+        return replace(
+            self,
+            atoms=widened(self.atoms, room),
+            sample=widened(self.sample, room),
+            active_atoms=widened(self.active_atoms, room),
+            span_atoms=widened(self.span_atoms, room),
+        )
+
     def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
         if _are_few(rows) and self._targets is not None:
@@ -186,24 +204,23 @@ class Snapshot(ReadOnlyArrays):
 
     def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Return the share (n, d) that each feature has in the novelty of rows, or in errors, see `Explainer`."""
-        program = self.kernel.program
-        axes = self.axes[:, :n_components]
+        explainer = self._span_explainer if n_components is None else self._active_explainer
 
-        def of_span(chunk: Array) -> Array:
-            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
-
-        def of_axes(chunk: Array) -> Array:
-            coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))
-            projected = self.mean + ((coordinates - self.mean) @ axes) @ axes.T
-            return self._active_explainer.shares(chunk, solve_transposed(self.factor, projected))
+        def answer(chunk: Array) -> Array:
+            return explainer.shares(chunk, self.combinations(chunk, n_components)[1])
 
         with one_blas_thread():
-            return in_chunks(
-                of_span if n_components is None else of_axes,
-                rows,
-                np.empty(rows.shape),
-                len(self.span_atoms) * len(program.base_matrices),
-            )
+            width = len(self.span_atoms) * len(self.kernel.program.base_matrices)
+            return in_chunks(answer, rows, np.empty(rows.shape), width)
+
+    def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
+        """Return atoms (m, d), and the coefficients (n, m) over them of the projections of rows onto span or axes."""
+        if n_components is None:
+            return self.span_atoms, self._novelty_score.coefficients(rows)
+        axes = self.axes[:, :n_components]
+        coordinates = solve_factor(self.factor, self.kernel.program.matrix(rows, self.active_atoms))
+        projected = self.mean + ((coordinates - self.mean) @ axes) @ axes.T
+        return self.active_atoms, solve_transposed(self.factor, projected)
 
     @cached_property
     def _span_explainer(self) -> Explainer:
@@ -263,6 +280,13 @@ class Snapshot(ReadOnlyArrays):
     def _transform(self, chunk: Array) -> Array:
         projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset
         return projected
+
+
+def width_of_questions(kernel: Kernel, atoms: Array) -> int:
+    """Return the number of columns of rows that are asked about: of atoms (m, d), but for packed ones and positions."""
+    if isinstance(kernel, OfSparse):
+        return kernel.n_columns
+    return kernel.n_fit if isinstance(kernel, Precomputed) else atoms.shape[1]
 
 
 class _FarRowError(ValueError):

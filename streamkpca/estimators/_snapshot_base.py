@@ -44,7 +44,7 @@ class SnapshotEstimator(Estimator):
         return None if self._published is None else self._published[1:3]
 
     def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._published is None else (self._published.snapshot.atoms.shape[1], self._published.names)
+        return None if self._published is None else (self._published.snapshot.n_features, self._published.names)
 
     def sparsity_path(self, noise_variances: Any = None) -> SparsityPath:
         """Fit weights for a range of noise variances, to compare sparsity, likelihood and captured variance.

@@ -1,14 +1,16 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca._core.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca._core.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, Pursuit
@@ -17,7 +19,8 @@ from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.estimators._params import explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
 
 Array = npt.NDArray[np.float64]
 
@@ -44,6 +47,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         derivatives, and kernels that are not positive definite no least value: their atoms stay rows.
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters. Linear gives APCA.
+        ``"precomputed"``: matrices of kernel values, as `KernelPCA` takes them.
     criterion : {"residual", "original"}, default="residual"
         The next row has the largest sum of squared residual inner products with all rows, divided by the squared
         length of its own residual (the energy that it truly captures), or by that of the row itself, as in [1]_.
@@ -186,8 +190,8 @@ class ApproximateKernelPCA(SnapshotEstimator):
         random = np.random.default_rng(
             check_integer("random_state", self.random_state, least=0, most=None, where=where)
         )
-        kernel = kernel_from(self.kernel, where=where)
-        rows = checked_rows(X, where, None, None)
+        X = arrow_table(X, where)
+        kernel, rows = kernel_and_rows(self.kernel, X, where)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
 
@@ -208,7 +212,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, some_of(rows)),
+            replace(refit(kernel, candidates, moments, settings, some_of(rows)), kernel=asked_with(kernel)),
             candidates,
             moments,
             feature_names(X),

@@ -1,28 +1,30 @@
 """Exact kernel PCA of all rows at once: the reference that the other estimators are compared with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca._core.rows import Rows
-from streamkpca._core.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca._core.validation import Names, as_sample_weight, feature_names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
-from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
+from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks, width_of_questions
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
 from streamkpca.estimators._base import Estimator
 from streamkpca.estimators._params import explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import some_of
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
 
 Array = npt.NDArray[np.float64]
 
@@ -43,6 +45,12 @@ class _ExactAxes(ReadOnlyArrays):
     total_weight: float
     independent_rows: Array
     factor: Array
+    fitted_kernel: Kernel  # of two rows that were fitted; another one where their values were given
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of a row that is asked about."""
+        return width_of_questions(self.kernel, self.atoms)
 
     def transform(self, rows: Rows) -> Array:
         """Project rows."""
@@ -76,18 +84,20 @@ class _ExactAxes(ReadOnlyArrays):
 
     def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Share the novelty of rows, or errors, among the features, see `Explainer`."""
-        program = self.kernel.program
-        axes = self.projection[:, :n_components]
+        explainer = self._span_explainer if n_components is None else self._explainer
 
-        def of_span(chunk: Array) -> Array:
-            return self._span_explainer.shares(chunk, self._novelty_score.coefficients(chunk))
+        def answer(chunk: Array) -> Array:
+            return explainer.shares(chunk, self.combinations(chunk, n_components)[1])
 
-        def of_axes(chunk: Array) -> Array:
-            projected = self._projected(program.matrix(chunk, self.atoms))[:, :n_components]
-            return self._explainer.shares(chunk, self.mean_coefficients + projected @ axes.T)
+        width = len(self.atoms) * len(self.kernel.program.base_matrices)
+        return in_chunks(answer, rows, np.empty(rows.shape), width)
 
-        width = len(self.atoms) * len(program.base_matrices)
-        return in_chunks(of_span if n_components is None else of_axes, rows, np.empty(rows.shape), width)
+    def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
+        """Return rows (m, d), and the coefficients (n, m) over them of the projections of rows onto span or axes."""
+        if n_components is None:
+            return self.independent_rows, self._novelty_score.coefficients(rows)
+        projected = self._projected(self.kernel.program.matrix(rows, self.atoms))[:, :n_components]
+        return self.atoms, self.mean_coefficients + projected @ self.projection[:, :n_components].T
 
     @cached_property
     def _novelty_score(self) -> NoveltyScore:
@@ -103,7 +113,7 @@ class _ExactAxes(ReadOnlyArrays):
 
     def residual_spectrum(self, n_components: int) -> ResidualSpectrum:
         """Describe the variance beside the leading axes, O(n^3)."""
-        gram = self.kernel.program.gram(self.atoms)
+        gram = self.fitted_kernel.program.gram(self.atoms)
         total, square = float(self.weights.sum()), float(self.weights @ self.weights)
         centred = _centred_gram(gram, self.weights, self.mean_coefficients)
         divisor = _divisor(self.weights, self.mean_coefficients)
@@ -142,14 +152,16 @@ class KernelPCA(Estimator):
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
         A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is computed from the rows.
+        ``"scale"`` or ``"median"`` is computed from the rows. ``"precomputed"``: X is a matrix of kernel values, of
+        shape (n, n) in `fit` and (n_asked, n) in `transform`, as in scikit-learn; what needs rows or k(x, x), such as
+        `inverse_transform` and `novelty`, is refused then.
     center : bool, default=True
         Subtract the mean in feature space.
 
     Attributes
     ----------
     atoms_ : ndarray of shape (n, d)
-        All rows.
+        All rows; not with precomputed kernel values.
     eigenvalues_ : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x).
     explained_variance_ratio_ : ndarray of shape (q,)
@@ -232,12 +244,12 @@ class KernelPCA(Estimator):
         where = "KernelPCA.fit"
         n_components = check_n_components(self.n_components, where=where)
         center = check_flag("center", self.center, where=where)
-        kernel = kernel_from(self.kernel, where=where)
-        rows = checked_rows(X, where, None, None)
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
         # The caller may write to X later.
-        axes = _exact_axes(kernel.settled(rows, weights), rows.copy(), weights, n_components, center)
-        self._published = axes, feature_names(X)
+        X = arrow_table(X, where)
+        kernel, rows = kernel_and_rows(self.kernel, X, where, copied=True)
+        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        axes = _exact_axes(kernel.settled(rows, weights), rows, weights, n_components, center)
+        self._published = replace(axes, kernel=asked_with(axes.kernel)), feature_names(X)
         return self
 
     def _snapshot(self) -> _ExactAxes | None:
@@ -248,7 +260,7 @@ class KernelPCA(Estimator):
         return self._published[0].residual_spectrum(n_components)
 
     def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._published is None else (self._published[0].atoms.shape[1], self._published[1])
+        return None if self._published is None else (self._published[0].n_features, self._published[1])
 
 
 def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int | float, center: bool) -> _ExactAxes:
@@ -302,6 +314,7 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
         total_weight=total,
         independent_rows=rows[independent],
         factor=factor,
+        fitted_kernel=kernel,
     )
 
 

@@ -1,12 +1,14 @@
 """Sparse kernel PCA of all rows at once, by maximum likelihood."""
 
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrow import arrow_table
 from streamkpca._core.parameters import check_choice
-from streamkpca._core.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca._core.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
@@ -14,7 +16,8 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.estimators._params import explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
 
 Array = npt.NDArray[np.float64]
 
@@ -30,7 +33,8 @@ class SparseKernelPCA(SnapshotEstimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters; or ``"precomputed"`` for
+        matrices of kernel values, as `KernelPCA` takes them.
     noise_variance : float, "auto" or None, default="auto"
         Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" searches for the
         one that keeps the fewest rows that hold at least 99% of the variance on the q axes of all rows, and no fewer
@@ -172,8 +176,8 @@ class SparseKernelPCA(SnapshotEstimator):
             optimiser=self.optimiser,
             where=where,
         )
-        kernel = kernel_from(self.kernel, where=where)
-        rows = checked_rows(X, where, None, None).copy()
+        X = arrow_table(X, where)
+        kernel, rows = kernel_and_rows(self.kernel, X, where, copied=True)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
         # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
@@ -187,7 +191,7 @@ class SparseKernelPCA(SnapshotEstimator):
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
         self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, some_of(rows)),
+            replace(refit(kernel, candidates, moments, settings, some_of(rows)), kernel=asked_with(kernel)),
             candidates,
             moments,
             feature_names(X),

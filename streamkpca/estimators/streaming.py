@@ -10,19 +10,28 @@ from typing import IO, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrow import arrow_table, is_arrow
+from streamkpca._core.categories import CategoryReader
 from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import Names, as_sample_weight, checked_parts, feature_names, without_bad_rows
+from streamkpca._core.validation import (
+    Names,
+    as_sample_weight,
+    feature_names,
+    without_bad_rows,
+)
 from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.estimators._learning import learned, learned_in_batches, rows_for
 from streamkpca.estimators._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.equality import category_reader
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
@@ -232,6 +241,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Sparse matrices of scipy are not made dense, see Notes. Columns that the kernel compares by `Equal` may hold
+            text. An Arrow stream (whatever has
+            ``__arrow_c_stream__``: tables and readers of pyarrow, relations of DuckDB) is read batch by batch.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
@@ -252,8 +264,26 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         The result depends on the rows and their order, not on how calls cut the stream.
 
+        Sparse rows of more than 1,024 columns stay sparse, here and in atoms, samples and checkpoints: O(k) for each
+        pair of rows with k numbers other than 0. Atoms do not move then. Narrower ones are made dense in parts.
+
+        Text in columns of categories (pandas' and polars' categorical and text columns, or lists of lists) becomes
+        numbers, `kernels.category_code` of it, which depend on nothing else: models and machines agree on them without
+        a table, and a category that no row had before is a new one. `categories_` has the texts, to read `atoms_`.
+
         Examples
         --------
+        A machine's load depends on its state:
+
+        >>> import pandas as pd
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF, Equal
+        >>> rows = pd.DataFrame({"load": [0.1, 0.2, 5.1, 5.2], "state": ["idle", "idle", "busy", "busy"]})
+        >>> kernel = RBF(1.0).on(0) * (2.0 * Equal().on(1)).exp()
+        >>> model = StreamingKernelPCA(1, kernel=kernel).partial_fit(rows)
+        >>> model.novelty([[0.1, "idle"], [5.1, "idle"], [0.1, "broken"]]).round(1)
+        array([ 0. , 29.6, 29.6])
+
         However the stream is cut, the model is the same, to the byte:
 
         >>> import numpy as np
@@ -270,22 +300,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         cell = self._cell
         with cell.write_lock.held:
             settings = self._settings(where)
-            stream = cell.stream
-            width, names = (None, None) if stream is None else (stream.n_features, stream.names)
-            rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows)
-            if stream is None:
-                settings.kernel.check_width(rows.shape[1], where)
-                stream = Stream(settings, rows.shape[1], feature_names(X))
-            stream.check_continued(settings, where)
-            rows, n_rejected = stream.rounded(rows, where, finite=not settings.skips_bad_rows), 0
-            # All weights may be zero here: the same rows could have come in one call with others. A default weight
-            # stays a number, as making an array of it took a fifth of the time of a single row.
-            weights = (
-                1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
-            )
-            if settings.skips_bad_rows:
-                rows, weights, n_rejected = without_bad_rows(rows, weights)
-            cell.stream = stream.learned(rows, weights, settings, n_rejected=n_rejected)
+            learn = learned_in_batches if is_arrow(X) else learned
+            cell.stream = learn(cell.stream, X, sample_weight, settings, where)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -328,12 +344,13 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         del y
         where = "StreamingKernelPCA.fit"
-        settings = self._settings(where)
-        rows = checked_parts(X, where, None, None, finite=not settings.skips_bad_rows)
-        settings.kernel.check_width(rows.shape[1], where)
+        settings, X = self._settings(where), arrow_table(X, where)
+        categories = category_reader(settings.kernel)
+        settings, rows = rows_for(None, settings, X, where, categories)
         weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
         stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
-        rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows)
+        rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows, has_text=categories.has_seen_text)
+        stream.categories = categories.names_with({})
         if settings.skips_bad_rows:
             rows, weights, n_rejected = without_bad_rows(rows, weights)
             if not np.any(weights):
@@ -592,6 +609,23 @@ class StreamingKernelPCA(SnapshotEstimator):
         (1, 3)
         """
         return self._require_stream("n_rows_rejected_").n_rejected
+
+    @property
+    def categories_(self) -> dict[str, float]:
+        """Categories that came as text, and the numbers that stand for them in `atoms_`.
+
+        At most 4,096, those of the smallest numbers, and none of more than 200 characters; others count all the same.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="equal").partial_fit([["red", "round"], ["red", 4]])
+        >>> model.categories_
+        {'round': 6027358053731117.0, 'red': 7376076489290110.0}
+        >>> model.atoms_[1].tolist()
+        [7376076489290110.0, 4.0]
+        """
+        return dict(self._require_stream("categories_").categories)
 
     @property
     def width_scores_(self) -> dict[str, Array]:
@@ -939,7 +973,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     def _width(self) -> tuple[int, Names | None] | None:
         stream = self._cell.stream
-        return None if stream is None else (stream.n_features, stream.names)
+        return None if stream is None else (stream.n_columns, stream.names)
 
     def _refit_input(self) -> tuple[Candidates, Moments] | None:
         stream = self._cell.stream
@@ -989,6 +1023,12 @@ class StreamingKernelPCA(SnapshotEstimator):
             if stream is not None:
                 streams.append((stream, other._settings(where)))
         return merged_streams(self._stream, streams, settings, where)
+
+    def _note_categories(self, categories: CategoryReader) -> None:
+        """Keep the texts of categories that were turned into codes before the rows came here."""
+        with self._cell.write_lock.held:
+            stream = self._require_stream("categories_")
+            stream.categories = categories.names_with(stream.categories)
 
     def _settings(self, where: str) -> StreamSettings:
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with

@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from streamkpca._core import _loops as core_loops
+from streamkpca._core.packed import MOST_DENSE
 from streamkpca.components import _loops as component_loops
 from streamkpca.dictionary import _loops as dictionary_loops
 from streamkpca.estimators.approximate import ApproximateKernelPCA
 from streamkpca.estimators.exact import KernelPCA
 from streamkpca.estimators.sparse import SparseKernelPCA
 from streamkpca.estimators.streaming import StreamingKernelPCA, merge
-from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear
+from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.kernels import _loops as kernel_loops
 
 Array = npt.NDArray[np.float64]
@@ -30,7 +32,7 @@ _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),
     (RBF(0.3), 3),
     (RBF(0.3), 1),
-    (Cosine() + Laplacian("median").on([0]) * Linear(), 3),
+    (Cosine() + Laplacian("median").on([0]) * Linear() + Equal(), 3),
 )
 
 _BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6
@@ -90,6 +92,8 @@ def warmup() -> Warmth:
             for rows, weights in _batches(n_features):
                 _use_streams(kernel, rows, weights)
                 _use_batches(kernel, rows, weights)
+        wide = csr_array(np.eye(_BLOCK * _N_BLOCKS, MOST_DENSE + 1))
+        _ask(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS, block_size=_BLOCK).partial_fit(wide), wide)
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()
@@ -135,7 +139,7 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
         _ask(model.fit(rows, sample_weight=weights), rows)
 
 
-def _ask(model: Any, rows: Array) -> None:
+def _ask(model: Any, rows: Any) -> None:
     """Call all queries with one row and with many."""
     for some in (rows[:1], rows):
         model.transform(some)

@@ -22,7 +22,7 @@ from streamkpca.export.c_kernel import (
     packed_factor,
     write_kernel,
 )
-from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.model import Formula, check_single_categories, formula_of
 from streamkpca.export.rounding import Rounding, measure_rounding
 
 # How exact answers are unless atoms nearly depend on each other. The header never states less than this, which is 32
@@ -106,6 +106,8 @@ def to_c(
     if threshold is not None:
         threshold = check_real("threshold", threshold, where=where, least=0.0)
     formula = formula_of(model, where=where, language="C")
+    if dtype == "float":
+        check_single_categories(formula, where=where, dtypes=("float", "double"))
     level = float(np.abs(formula.kernel.diagonal(formula.rows)).max())
     if level < _LEAST_LEVEL:
         raise ValueError(

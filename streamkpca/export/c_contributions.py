@@ -101,6 +101,8 @@ def _differences(source: Source, formula: Formula, base: BaseText, p: int, root:
         else:
             weight = f"(largest > {zero} ? {source.call('fabs', 'coordinates[i]')} / largest : {one})"
             difference = source.call("fabs", f"{of_row} - {of_atom}")
+            if base.matrix.base is Base.EQUAL:
+                difference = f"({of_row} == {of_atom} ? {zero} : {one})"
             start, summed, end = zero, f"{part} += {weight} / sum * {difference};", part
         lines += [*statements, f"{c} {part} = {start};", f"for (i = 0; i < {s}; ++i) {summed}"]
         lines += [f"{part} = {end};"] if end != part else []

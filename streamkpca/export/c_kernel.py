@@ -339,7 +339,7 @@ class BaseText:
     @property
     def n_multiplications(self) -> int:
         """Number of multiplications for a row and one atom."""
-        return 0 if self.matrix.base is Base.ABSOLUTE else self.width
+        return 0 if self.matrix.base in (Base.ABSOLUTE, Base.EQUAL) else self.width
 
     @property
     def n_divisions(self) -> int:
@@ -366,6 +366,9 @@ class BaseText:
             return [f"{loop} {{", *square, "}"]
         if base is Base.ABSOLUTE:
             return [f"{loop} {self.sum} += {source.call('fabs', difference)};"]
+        if base is Base.EQUAL:
+            one, zero = source.number(1.0), source.number(0.0)
+            return [f"{loop} {self.sum} += {self.entry_of_row} == {self.entry_of_atom} ? {one} : {zero};"]
         return [f"{loop} {self.sum} += {self.entry_of_row} * {self.entry_of_atom};"]
 
     def write_preparation(self) -> None:
@@ -423,7 +426,7 @@ class BaseText:
         """Return the value between a row and itself, and write a function if it needs one."""
         source, c = self.source, self.source.dtype
         if not self.own:
-            return source.number(0.0)
+            return source.number(float(self.width) if self.matrix.base is Base.EQUAL else 0.0)
         if self.is_prepared:
             return self.own
         head = f"{source.name}_square{self._number}"

@@ -13,6 +13,8 @@ from streamkpca.estimators._base import Estimator, FittedModel
 from streamkpca.estimators._snapshot_base import SnapshotEstimator
 from streamkpca.estimators.exact import KernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.equality import category_columns
+from streamkpca.kernels.sparse import OfSparse
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -101,6 +103,11 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
     if parts is None:
         raise not_fitted(type(model).__name__, where)
     fitted, axis_atoms, coefficients, offset, span, factor = parts
+    if isinstance(fitted.kernel, OfSparse):
+        raise ValueError(
+            f"{where}: expected a model of dense rows but this one has learned sparse ones of {fitted.n_features} "
+            f"columns, which are not written in {language}; reduce the columns first"
+        )
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
@@ -129,6 +136,18 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
         facts=_facts(model, fitted),
         feature_names=_feature_names(model),
     )
+
+
+def check_single_categories(formula: Formula, *, where: str, dtypes: tuple[str, str]) -> None:
+    """Refuse categories that numbers of single precision cannot tell apart; `dtypes` are the names of both types."""
+    codes = formula.rows[:, sorted(category_columns(formula.kernel, formula.n_features))]
+    if (codes.astype(np.float32) != codes).any():
+        single, double = dtypes
+        raise ValueError(
+            f'{where}: expected categories that single precision can tell apart, for dtype="{single}", but some are '
+            "beyond it, as the codes of text are; give the model whole numbers below 2**24 for categories, or use "
+            f'dtype="{double}"'
+        )
 
 
 def _snapshot_parts(model: SnapshotEstimator) -> _Parts | None:

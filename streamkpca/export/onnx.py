@@ -9,7 +9,7 @@ import numpy.typing as npt
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
-from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.model import Formula, check_single_categories, formula_of
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
 
@@ -82,6 +82,8 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     where = "to_onnx"
     check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
     formula = formula_of(model, where=where, language="ONNX")
+    if dtype == "float32":
+        check_single_categories(formula, where=where, dtypes=("float32", "float64"))
     onnx = _onnx()
     graph = Graph(onnx)
     outputs = ["projection", "reconstruction_error", "novelty"]
@@ -226,7 +228,7 @@ def _own_values(graph: Graph, formula: Formula, rows: str) -> str:
     if constant is not None:
         return graph.constant(np.float64(constant))
     program = formula.kernel.program
-    bases = [_own_base_values(graph, matrix, rows) for matrix in program.base_matrices]
+    bases = [_own_base_values(graph, matrix, rows, formula.n_features) for matrix in program.base_matrices]
     return program.evaluate(bases, _NodeArithmetic(graph, ()))
 
 
@@ -243,11 +245,11 @@ def _base_matrix(graph: Graph, matrix: PairwiseMatrix, rows: str, atoms: Array) 
         squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
         unit = graph.node("Div", scaled, _not_zero(graph, graph.node("Sqrt", squares)))
         return graph.node("MatMul", unit, graph.constant(unit_rows(atoms).T))
-    return _distances(graph, rows, atoms, squared=matrix.base is Base.SQUARED)
+    return _distances(graph, rows, atoms, matrix.base)
 
 
-def _distances(graph: Graph, rows: str, atoms: Array, *, squared: bool) -> str:
-    """Write distances, one row after another.
+def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
+    """Write distances, or numbers of equal features, one row after another.
 
     Inner products would take a thirtieth of the time for thousands of rows, but they cancel near the atoms, where the
     root in a Matern kernel turns 1e-16 into 1e-8. All differences at once would take d times the memory of the result,
@@ -256,12 +258,14 @@ def _distances(graph: Graph, rows: str, atoms: Array, *, squared: bool) -> str:
     helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     prefix = f"Distance_{len(graph.nodes)}"
     row, difference, distance = f"{prefix}_row", f"{prefix}_difference", f"{prefix}_sum"
-    nodes = [helper.make_node("Sub", [row, graph.constant(atoms)], [difference])]
-    if squared:
+    compare = "Equal" if base is Base.EQUAL else "Sub"
+    nodes = [helper.make_node(compare, [row, graph.constant(atoms)], [difference])]
+    if base is Base.SQUARED:
         nodes.append(helper.make_node("ReduceSumSquare", [difference], [distance], axes=[1], keepdims=0))
     else:
         sizes = f"{prefix}_sizes"
-        nodes.append(helper.make_node("Abs", [difference], [sizes]))
+        counted = {"to": double} if base is Base.EQUAL else {}
+        nodes.append(helper.make_node("Cast" if counted else "Abs", [difference], [sizes], **counted))
         axes = graph.constant(np.array([1], dtype=np.int64))
         nodes.append(helper.make_node("ReduceSum", [sizes, axes], [distance], keepdims=0))
     m, d = atoms.shape
@@ -284,7 +288,9 @@ def _at_least_one_row(graph: Graph, rows: str, shape: str) -> str:
     return graph.node("Pad", rows, graph.node("Concat", graph.constant(np.array([0, 0])), missing, axis=0))
 
 
-def _own_base_values(graph: Graph, matrix: PairwiseMatrix, rows: str) -> str:
+def _own_base_values(graph: Graph, matrix: PairwiseMatrix, rows: str, n_features: int) -> str:
+    if matrix.base is Base.EQUAL:
+        return graph.constant(np.float64(matrix.view.width(n_features)))
     rows = _viewed(graph, matrix, rows)
     if matrix.base is Base.INNER:
         return graph.node("ReduceSumSquare", rows, axes=[1], keepdims=0)

@@ -137,6 +137,8 @@ def _base_matrix(matrix: PairwiseMatrix, rows: Array, atoms: Array) -> Singles:
         rows, atoms = (rows / units).astype(np.float32).astype(np.float64), atoms / units
     if matrix.base is Base.COSINE:
         rows, atoms = unit_rows(rows), unit_rows(atoms)
+    if matrix.base is Base.EQUAL:
+        return np.array([(row == atoms).sum(axis=1) for row in rows], dtype=np.float32)
     left, right = rows.astype(np.float32), atoms.astype(np.float32)
     if matrix.base in (Base.INNER, Base.COSINE):
         return left @ right.T

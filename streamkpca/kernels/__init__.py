@@ -4,9 +4,11 @@ A kernel compares features as they are. ``kernel.in_units(units)`` first divides
 range or standard deviation of the first rows. Features that vary together can be whitened: ``in_units("whitened")``.
 """
 
+from streamkpca._core.categories import category_code
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.custom import Custom
 from streamkpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
+from streamkpca.kernels.equality import Equal
 from streamkpca.kernels.registry import kernel_from
 from streamkpca.kernels.stationary import RBF, Laplacian, Matern, RationalQuadratic
 
@@ -14,6 +16,7 @@ __all__ = [
     "RBF",
     "Cosine",
     "Custom",
+    "Equal",
     "Kernel",
     "Laplacian",
     "Linear",
@@ -21,5 +24,6 @@ __all__ = [
     "Polynomial",
     "RationalQuadratic",
     "Sigmoid",
+    "category_code",
     "kernel_from",
 ]

@@ -20,7 +20,7 @@ _DISTANCE_TILE = 256
 LOAD, SCALE, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
 
 # The kinds of base matrices.
-INNER, COSINE, SQUARED, ABSOLUTE = range(4)
+INNER, COSINE, SQUARED, ABSOLUTE, EQUAL = range(5)
 
 _LARGEST = float(np.finfo(np.float64).max)
 _LOG2_E = 1.4426950408889634
@@ -371,6 +371,9 @@ def _fill_base_matrices(kinds: Any, bounds: Any, columns: Any, parts: Any, row: 
             elif kind == ABSOLUTE:
                 for j in range(m):
                     sums[j] += abs(value - part[j])
+            elif kind == EQUAL:
+                for j in range(m):
+                    sums[j] += 1.0 if value == part[j] else 0.0
             else:
                 for j in range(m):
                     sums[j] += value * part[j]
@@ -387,6 +390,8 @@ def _fill_own_values(kinds: Any, bounds: Any, columns: Any, row: Any, first: Any
                 value += row[columns[k]] * row[columns[k]]
         elif kind == COSINE:
             value = 1.0 if _scale_to_one(kind, row, columns, start, stop)[0] > 0.0 else 0.0
+        elif kind == EQUAL:
+            value = float(stop - start)
         if p == 0:
             first[0, 0] = value
         else:
@@ -528,6 +533,96 @@ def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, colum
                 else:
                     for j in range(width):
                         sums[j] += abs(value - others[j])
+
+
+@jit
+def count_equal(X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
+    """Write how many features are equal; notation as in `direct_distances`."""
+    rows, d = X.shape
+    columns = Yt.shape[1]
+    for i in range(rows):
+        sums = target[row + i, column : column + columns]
+        for j in range(columns):
+            sums[j] = 0.0
+        for k in range(d):
+            value = X[i, k]
+            others = Yt[k]
+            for j in range(columns):
+                sums[j] += 1.0 if value == others[j] else 0.0
+
+
+@jit
+def _merged_distance(
+    squared: Any, columns: Any, numbers: Any, count: Any, others: Any, given: Any, n_others: Any
+) -> Any:
+    """Sum the squares, or the sizes, of the differences of two packed rows, whose columns ascend."""
+    total, a, b = 0.0, 0, 0
+    while a < count or b < n_others:
+        if b >= n_others or (a < count and columns[a] < others[b]):
+            difference = numbers[a]
+            a += 1
+        elif a >= count or others[b] < columns[a]:
+            difference = given[b]
+            b += 1
+        else:
+            difference = numbers[a] - given[b]
+            a += 1
+            b += 1
+        total += difference * difference if squared else abs(difference)
+    return total
+
+
+@jit
+def compare_packed(
+    kind: Any,
+    x_columns: Any,
+    x_numbers: Any,
+    x_counts: Any,
+    x_squares: Any,
+    y_columns: Any,
+    y_numbers: Any,
+    y_counts: Any,
+    y_squares: Any,
+    row_of_x: Any,
+    target: Any,
+    row: Any,
+    column: Any,
+) -> None:
+    """Write inner products, squared or absolute distances of packed rows.
+
+    Notation: columns (n, k) in ascending order, then -1, numbers (n, k), counts and squared lengths (n,) of the left
+    rows x and the right rows y; row_of_x (d,), zeros, as they are again afterwards; target (n, m) takes the block.
+
+    Notes
+    -----
+    O(k) for each pair. A left row is spread out over all columns, so that a right row picks what it meets there.
+    Squared distances that have lost digits are summed again from the differences, as in `finish_squared_distances`.
+    """
+    for i in range(len(x_counts)):
+        for k in range(x_counts[i]):
+            row_of_x[x_columns[i, k]] = x_numbers[i, k]
+        out = target[row + i, column : column + len(y_counts)]
+        for j in range(len(y_counts)):
+            if kind == ABSOLUTE:
+                out[j] = _merged_distance(
+                    False, x_columns[i], x_numbers[i], x_counts[i], y_columns[j], y_numbers[j], y_counts[j]
+                )
+                continue
+            product = 0.0
+            columns, numbers = y_columns[j], y_numbers[j]
+            for k in range(y_counts[j]):
+                product += row_of_x[columns[k]] * numbers[k]
+            if kind == SQUARED:
+                total = x_squares[i] + y_squares[j]
+                distance = total - 2.0 * product
+                if not distance > _CANCELLED * total:
+                    distance = _merged_distance(
+                        True, x_columns[i], x_numbers[i], x_counts[i], columns, numbers, y_counts[j]
+                    )
+                product = distance
+            out[j] = product
+        for k in range(x_counts[i]):
+            row_of_x[x_columns[i, k]] = 0.0
 
 
 @jit

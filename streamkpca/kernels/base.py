@@ -51,6 +51,7 @@ class Kernel(ABC):
     # Every kernel is a frozen dataclass, whose fields are its parameters and the kernels that it combines. Its class
     # says what is known of all its values.
     _stationary: ClassVar[bool] = False
+    _of_equality: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
     _divides: ClassVar[bool] = False
@@ -312,6 +313,19 @@ class Kernel(ABC):
         (False, True)
         """
         return self._divides or any(part.has_units for part in self._parts())
+
+    @property
+    def is_of_equality(self) -> bool:
+        """Whether the value depends on nothing but which features are equal, as `Equal` does.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import RBF, Equal
+        >>> (2.0 * Equal()).exp().is_of_equality, (RBF(1.0) * Equal()).is_of_equality
+        (True, False)
+        """
+        parts = self._parts()
+        return all(part.is_of_equality for part in parts) if parts else self._of_equality
 
     @property
     def is_compiled(self) -> bool:
@@ -602,6 +616,27 @@ class Kernel(ABC):
         """Leave out the program, which is made again where it is needed."""
         return self._own_parameters()
 
+    def contents(self, X: Array) -> Array:
+        """Return what a checksum of rows is made of.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, c)
+            The rows themselves, but for packed ones.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.kernels import RBF
+        >>> RBF(1.0).contents(np.ones((1, 2)))
+        array([[1., 1.]])
+        """
+        return X
+
     def _own_parameters(self) -> dict[str, Any]:
         """Return the parameters by name, without those of the parts."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
@@ -776,6 +811,11 @@ class Exponential(Kernel):
 
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.exp()"
+
+    @cached_property
+    def is_stationary(self) -> bool:
+        """Whether the value is known to depend on x - y alone and is positive everywhere."""
+        return self.kernel.is_stationary or self.kernel.is_of_equality
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)

@@ -14,13 +14,15 @@ def has_gradients(program: Program) -> bool:
     return (
         not program.scalings
         and len(program.base_matrices) <= _MOST_MATRICES
-        and all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
+        and all(matrix.is_dense and matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
     )
 
 
 def is_of_squared_distances(program: Program) -> bool:
     """Say whether a kernel is a function of squared distances alone."""
-    return not program.scalings and all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
+    return not program.scalings and all(
+        matrix.is_dense and matrix.base is Base.SQUARED for matrix in program.base_matrices
+    )
 
 
 def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
@@ -62,6 +64,9 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
     X (n, d), Y (m, d) and `weights` (n, m) give (m, d). At the cusps of L1 distances, which have no derivative, it is
     the mean of both sides. O(n m d).
     """
+    if matrix.base is Base.EQUAL:
+        # Categories have no direction to move in.
+        return np.zeros(Y.shape)
     origin = matrix.origin(Y)
     x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
     if matrix.base is Base.SQUARED:
@@ -92,6 +97,8 @@ def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Arr
     k' is the derivative by the base matrix. For a squared distance, this is -2 k' / k at distance 0. Where a matrix
     multiplies rows, the numbers that a feature becomes count as independent.
     """
+    if matrix.base is Base.EQUAL:
+        return np.zeros(Y.shape)
     y = matrix.view.of(Y)
     if matrix.base is Base.SQUARED:
         steepness = 2.0 * steepness

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ class Base(Enum):
     COSINE = "inner products of rows scaled to length 1"
     SQUARED = "squared distances"
     ABSOLUTE = "L1 distances"
+    EQUAL = "numbers of equal features"
     CUSTOM = "values of the caller's function"
 
 
@@ -63,6 +64,8 @@ class PairwiseMatrix:
     view: FeatureView
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
+
+    is_dense: ClassVar[bool] = True
 
     def origin(self, Y: Array) -> Array | None:
         """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
@@ -118,6 +121,8 @@ class PairwiseMatrix:
                 np.matmul(left.used, right.used.T, out=block)
             if right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
+        elif self.base is Base.EQUAL:
+            loops.count_equal(left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
         else:
             transposed = np.ascontiguousarray(right.rows.T)
             loops.direct_distances(left.rows, transposed, self.base is Base.SQUARED, target, row, column)
@@ -130,6 +135,8 @@ class PairwiseMatrix:
                 np.einsum("ij,ij->i", rows, rows, out=target)
         elif self.base is Base.COSINE:
             target[:] = rows.any(axis=1)
+        elif self.base is Base.EQUAL:
+            target[:] = rows.shape[1]
         elif self.base is not Base.CUSTOM:
             target[:] = 0.0
         elif self.diagonal is not None:
@@ -206,11 +213,12 @@ _MOST_NUMBERS = 2**21
 _MOST_COPIES = 16
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
-_KINDS = {
+KINDS = {
     Base.INNER: loops.INNER,
     Base.COSINE: loops.COSINE,
     Base.SQUARED: loops.SQUARED,
     Base.ABSOLUTE: loops.ABSOLUTE,
+    Base.EQUAL: loops.EQUAL,
 }
 
 Value = TypeVar("Value")
@@ -223,14 +231,19 @@ class ProgramBuilder:
         self._steps: list[tuple[int, int, float, float]] = []
         self._matrices: dict[PairwiseMatrix, int] = {}
         self._scalings: dict[RowScaling, int] = {}
+        self._matrix: Callable[..., PairwiseMatrix] = PairwiseMatrix
         self._height = 0
         self._depth = 0
+
+    def pack(self, make: Callable[..., PairwiseMatrix]) -> None:
+        """Make base matrices of packed rows, by a function with the arguments of `PairwiseMatrix`."""
+        self._matrix = make
 
     def load(
         self, base: Base, view: FeatureView, function: PairFunction | None = None, diagonal: RowFunction | None = None
     ) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
-        matrix = PairwiseMatrix(base, view, function, diagonal)
+        matrix = self._matrix(base, view, function=function, diagonal=diagonal)
         self._push(loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)))
 
     def copy(self) -> None:
@@ -399,7 +412,8 @@ class Program:
 
     def is_laid_out_in_little(self, d: int) -> bool:
         """Tell whether the features that all base matrices compare, of rows of d features, are few copies of a row."""
-        return sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
+        is_dense = all(matrix.is_dense for matrix in self.base_matrices)
+        return is_dense and sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
 
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
@@ -474,7 +488,7 @@ class PreparedKernel:
             self._view = FeatureView(None if chosen == all_columns else chosen, tuple(np.concatenate(units).tolist()))
         columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
-        layout = [*(_KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
+        layout = [*(KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
         used = [
             (unit_rows(part) if matrix.base is Base.COSINE else part).T
             for matrix, part in zip(matrices, parts, strict=True)

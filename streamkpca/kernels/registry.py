@@ -18,12 +18,23 @@ from streamkpca.kernels.base import DEEPEST, Kernel
 from streamkpca.kernels.views import UnitMatrix, checked_units
 
 KernelClass = TypeVar("KernelClass", bound=type[Kernel])
+OuterClass = TypeVar("OuterClass", bound=type[Kernel])
 Number = float | int
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.
 KERNELS: dict[str, type[Kernel]] = {}
 # The same classes by the names that expressions use, such as RBF.
 _CLASSES: dict[str, type[Kernel]] = {}
+
+
+# Kernels around a whole one, by their names in expressions; with a whole number each.
+_OUTER: dict[str, Callable[[Kernel, int], Kernel]] = {}
+
+
+def register_outer(kind: OuterClass) -> OuterClass:
+    """Decorate the class of a kernel that is made of another one and a whole number, and stands outside all others."""
+    _OUTER[kind.__name__] = kind
+    return kind
 
 
 def register(*names: str) -> Callable[[KernelClass], KernelClass]:
@@ -67,6 +78,13 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
         return value
     names = ", ".join(repr(name) for name in sorted(KERNELS))
     if isinstance(value, str):
+        if value == "precomputed":
+            raise ValueError(
+                f"{where}: expected a kernel that can compare any two rows but got 'precomputed'. A model that meets "
+                "rows one after another, or answers for rows alone, evaluates its kernel itself: the rows that it "
+                "keeps change. KernelPCA, SparseKernelPCA and ApproximateKernelPCA take a precomputed matrix in fit; "
+                "here pass the function as kernels.Custom(f)"
+            )
         if value not in KERNELS:
             raise ValueError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")
         return KERNELS[value]()
@@ -238,6 +256,8 @@ class _Reader:
         match node:
             case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="kernels"), attr=name) if name in _CLASSES:
                 return _CLASSES[name]()
+            case ast.Call(func=ast.Name(id=name), args=[part, number], keywords=[]) if name in _OUTER and depth == 0:
+                return _OUTER[name](inner(part), int(_number(number, whole=True)))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CLASSES:
                 return _construct(name, args, keywords)
             case ast.Call(func=ast.Attribute(value=part, attr="exp"), args=[], keywords=[]):

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.packed import widened
 from streamkpca._core.rows import Rows
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
@@ -66,6 +67,10 @@ class RowBuffer(NamedTuple):
         weights = self.weight_buffer.copy()
         weights[: self.n_rows] = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
         return type(self)(self.n_rows, self.row_buffer, weights)
+
+    def widened(self, room: int) -> Self:
+        """Give packed rows room for so many numbers each."""
+        return type(self)(self.n_rows, widened(self.row_buffer, room), self.weight_buffer.copy())
 
     def _moved(self, capacity: int) -> Self:
         rows, weights = np.empty((capacity, self.row_buffer.shape[1]), self.row_buffer.dtype), np.empty(capacity)

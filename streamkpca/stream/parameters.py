@@ -79,6 +79,7 @@ PARAMETERS = (
         unit="KERNEL",
         usual=(
             "cosine",
+            "equal",
             "laplacian",
             "linear",
             "matern",

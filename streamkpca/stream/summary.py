@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.packed import widened
 from streamkpca._core.positions import shifted
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis
@@ -161,6 +162,14 @@ class Summary:
         twin.basis = self.basis.copy()
         return twin
 
+    def widened(self, room: int) -> Self:
+        """Return a copy whose packed rows have room for so many numbers each."""
+        wider = self.copy()
+        wider.basis.atoms = widened(self.basis.atoms, room)
+        wider.selection_sample = self.selection_sample.widened(room)
+        wider.reservoir = self.reservoir.widened(room)
+        return wider
+
     @property
     def moments(self) -> Moments:
         """Moments of all rows recorded; O(m^3) if there are pending sums."""
@@ -181,6 +190,10 @@ class Summary:
             return self.schedule.countdown
         # Without a budget, any block that is not explained brings atoms; pending sums show that the last one did not.
         return _MOST_PREFETCHED if self.pending_sums else 0
+
+    def _arrival_times(self, rows: Array) -> Array:
+        """Draw the times (2, B) at which the rows of the next block arrive in the samples."""
+        return arrival_times(self.seed, self.n_rows, self.basis.kernel.contents(rows), 2)
 
     def prepare_block(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
         """Compare rows (B, d) with the atoms; this changes nothing, so other threads can prepare later blocks."""
@@ -220,7 +233,7 @@ class Summary:
         variation = self._variation(block)
         if self.basis.size:
             self._watch(block, tolerance, variation)
-        times = arrival_times(self.seed, self.n_rows, rows, 2)
+        times = self._arrival_times(rows)
         self.selection_sample = self.selection_sample.add(rows, weights, self.n_rows, times[1])
         moves_atoms = moves_atoms and can_move(self.basis.kernel)
         pace = MOVING_PACE if moves_atoms else ROWS_PACE
@@ -258,7 +271,10 @@ class Summary:
         if not weights.any():
             self.n_rows += len(rows)
             return
-        self._record(self.prepare_block(rows, weights, half_life), arrival_times(self.seed, self.n_rows, rows, 2)[0])
+        self._record(
+            self.prepare_block(rows, weights, half_life),
+            self._arrival_times(rows)[0],
+        )
 
     def sampled(self, rows: Array, weights: Array, half_life: float | None = None) -> tuple[Reservoir, RowSums]:
         """Return the reservoir and the totals (sums without directions) as they would be after a block; O(B d).
@@ -273,7 +289,7 @@ class Summary:
             return later.reservoir, totals
         rows, weights = _countable(rows, weights), decayed_weights(weights, half_life)[1]
         energy = self.basis.kernel.program.diagonal(rows)
-        times = arrival_times(self.seed, self.n_rows, rows, 2)[0]
+        times = self._arrival_times(rows)[0]
         sums = RowSums.of(np.empty((len(rows), 0)), energy, weights)
         return later.reservoir.add(rows, weights, self.n_rows, times), totals.plus(sums)
 

@@ -132,6 +132,7 @@ def test_formulas_of_kernels_are_those_of_the_code() -> None:
         "Matern(nu=2.5, length_scale=3.0)": (1 + t + t * t / 3) * math.exp(-t),
         "RationalQuadratic(alpha=0.7, length_scale=3.0)": (1 + squared / (2 * 0.7 * 3.0**2)) ** -0.7,
         "Cosine()": inner / (lengths[0] * lengths[1]),
+        "Equal() + Equal().on((1,))": 0.0,
         "Sigmoid(gamma=0.5, coef0=1.5)": math.tanh(0.5 * inner + 1.5),
         "2.0 * Linear() ** 3 + Linear().exp() * Linear()": 2.0 * inner**3 + math.exp(inner) * inner,
         "Linear().on((0, 2)).in_units((2.0, 1.0, 4.0))": x[0] * y[0] / 4.0 + x[2] * y[2] / 16.0,
@@ -146,7 +147,7 @@ def test_the_plain_reader_imports_nothing_but_what_it_may() -> None:
     tree = ast.parse(Path(plain_reader.__file__).read_text(encoding="utf-8"))
     found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     found |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert found <= {"struct", "json", "math", "typing"}
+    assert found <= {"struct", "json", "math", "hashlib", "typing"}
 
 
 @pytest.mark.parametrize("settings", [{}, {"noise_variance": None}, {"atoms": "rows", "dtype": "float32"}], ids=str)
@@ -181,6 +182,16 @@ def test_files_of_earlier_versions_are_read_by_the_page() -> None:
         assert ("searched" in header["stream"]["summary"]["pace"]) == (version >= 2)
         assert ("atoms" in header["parameters"]) == (version >= 2)
         assert ("n_settling" in header["stream"]) == (version >= 3)
+
+
+def test_the_page_is_enough_to_name_categories() -> None:
+    texts = ["open", "closed", "7", "007", "0.5", "-1e-05", "1e999", "nan", "überlast", ""]
+    model = StreamingKernelPCA(1, kernel=kernels.RBF(0.3).on(1) * kernels.Equal().on(0).exp(), block_size=4)
+    model.partial_fit([[text, 0.0] for text in texts])
+    plain = plain_reader.Checkpoint(model.refit().to_bytes())
+    assert plain.categories == model.categories_
+    assert list(plain.categories) == sorted(set(texts) - {"7", "0.5", "-1e-05"})
+    assert [plain_reader.category_number(text) for text in texts] == [kernels.category_code(text) for text in texts]
 
 
 @pytest.mark.parametrize("name", FILES)

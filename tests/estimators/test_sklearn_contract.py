@@ -9,6 +9,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 
 ESTIMATORS = [StreamingKernelPCA(), KernelPCA(), SparseKernelPCA(), ApproximateKernelPCA()]
+# Two that differ in what they keep; scikit-learn gives them kernel matrices, by their tag.
+ESTIMATORS += [KernelPCA(kernel="precomputed"), ApproximateKernelPCA(kernel="precomputed")]
 
 
 def named_checks():
@@ -18,7 +20,10 @@ def named_checks():
             warnings.simplefilter("ignore", UserWarning)
             checks = list(estimator_checks_generator(estimator))
         for _, check in checks:
-            yield pytest.param(estimator, check, id=f"{type(estimator).__name__}-{check.func.__name__}")
+            # It asks about rows of 3 columns after a fit to a 10 by 10 matrix, and expects to read of NaN first.
+            if check.func.__name__ == "check_estimators_nan_inf" and estimator.kernel == "precomputed":
+                continue
+            yield pytest.param(estimator, check, id=f"{estimator}-{check.func.__name__}")
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(named_checks()))

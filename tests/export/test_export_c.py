@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA
 from streamkpca.export import to_c
-from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
+from streamkpca.kernels import RBF, Cosine, Equal, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 COMPILER_OF_CPP = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -127,6 +127,24 @@ def test_every_exportable_kernel_answers_as_in_python(kernel, build):
     model = streamed(kernel)
     rows = probing_rows(model)
     assert_same_answers(model, rows, *build(model).answers(rows), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_categories_answer_as_in_python(dtype, build):
+    for kernel in (Equal(), 0.5 * RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp()):
+        rows = np.round(2.0 * drawn_rows(0))
+        rows[:, 0] = drawn_rows(1)[:, 0]
+        model = streamed(kernel, rows)
+        library, new = build(model, dtype=dtype, contributions=True), np.roll(rows[:40], 1, axis=1)
+        tolerance = 1e-11 if dtype == "double" else 1e-3
+        assert_same_answers(model, new, *library.answers(new), tolerance=tolerance)
+        expected = model.contributions(new)
+        np.testing.assert_allclose(
+            explained(library.library, new, NUMBERS[dtype]), expected, atol=tolerance, rtol=tolerance
+        )
+    model = streamed(Equal(), rows + 2.0**40)
+    with pytest.raises(ValueError, match="to_c: expected categories that single precision can tell apart"):
+        to_c(model, dtype="float")
 
 
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
@@ -429,7 +447,7 @@ def explained(library, rows, dtype):
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
 def test_contributions_are_those_of_python_where_the_kernel_allows_it(kernel, build):
     model = streamed(kernel)
-    if re.search(r"Polynomial|Sigmoid|exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*", repr(kernel)):
+    if re.search(r"Polynomial|Sigmoid|Linear\(\)\)\.exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*", repr(kernel)):
         with pytest.raises(
             ValueError, match=r"to_c: contributions under the kernel .* need derivatives, which C does not"
         ):

@@ -23,7 +23,7 @@ from hypothesis import assume, given
 import streamkpca
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA
 from streamkpca.export import to_onnx
-from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, RationalQuadratic
+from streamkpca.kernels import RBF, Cosine, Equal, Laplacian, Linear, Matern, RationalQuadratic
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +56,16 @@ def test_every_exportable_kernel_answers_as_in_python(kernel, dtype):
     model = streamed(kernel)
     rows = probing_rows(model).astype(np.float32).astype(np.float64)
     assert_same_answers(model, rows, *answers(model, rows, dtype), tolerance=TOLERANCES[dtype])
+
+
+def test_categories_answer_as_in_python():
+    rows = np.round(2.0 * drawn_rows(0)) + 2.0**40
+    rows[:, 0] = drawn_rows(1)[:, 0]
+    for kernel in (Equal(), 0.5 * RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp()):
+        model, new = streamed(kernel, rows), np.roll(rows[:40], 1, axis=0)
+        assert_same_answers(model, new, *answers(model, new), tolerance=1e-11)
+    with pytest.raises(ValueError, match=r'to_onnx: expected categories that single precision can tell .*"float64"'):
+        to_onnx(model, dtype="float32")
 
 
 @given(exportable_kernels())

@@ -49,6 +49,7 @@ def test_a_printed_kernel_reads_as_that_kernel(kernel):
         ("rbf", kernels.RBF()),
         (" poly ", kernels.Polynomial()),
         ("RBF", kernels.RBF()),
+        ("2 * Equal().on([3]).exp()", 2 * kernels.Equal().on(3).exp()),
         ("RBF(0.5)", kernels.RBF(gamma=0.5)),
         ("RBF(gamma=median)", kernels.RBF(gamma="median")),
         ("Linear() * 2", 2 * kernels.Linear()),

@@ -6,7 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca._core.linalg import inverse_factor
-from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+from streamkpca.kernels import (
+    RBF,
+    Cosine,
+    Equal,
+    Kernel,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+)
 from streamkpca.kernels.program import PreparedKernel
 
 KERNELS = [
@@ -16,6 +27,7 @@ KERNELS = [
     Sigmoid(gamma=0.1, coef0=0.2),
     RBF(0.3),
     Laplacian(0.4),
+    Equal(),
     Matern(0.5, length_scale=2.0),
     Matern(1.5, length_scale=1.0),
     Matern(2.5, length_scale=0.7),

@@ -11,7 +11,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import BinaryIO
 
 from streamkpca.cli.tables.columns import Choice, Columns, TableError
@@ -41,6 +41,8 @@ def open_table(
     labels: str | None = None,
     time: str | None = None,
     learned: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    category_features: Collection[int] = (),
     on_bad_rows: str = "raise",
     follow: bool = False,
     tell: Tell = lambda line: None,
@@ -60,7 +62,7 @@ def open_table(
         Name of the array inside an npz file; not needed if only one has two dimensions.
     header, delimiter : bool, str, optional
         For CSV: see `CsvTable`.
-    columns, drop, labels, time, learned : str or sequence of str
+    columns, drop, labels, time, learned, categories, category_features : str or sequence
         See `Choice`. For npz, `labels` and `time` may also name an array with one value a row.
     on_bad_rows : "raise" or "skip"
         Whether a row that cannot be read as finite numbers is an error, or is left out and counted in
@@ -111,7 +113,7 @@ def open_table(
     if on_bad_rows not in ON_BAD_ROWS:
         raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}; choose one of these")
     # Each format is imported when a table needs it.
-    skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned)
+    skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned, categories, category_features)
     origin = Source(source, stream, follow=follow, tell=tell)
     magic = origin.peek(lambda head: len(_without_blanks(head)) >= MAGIC_BYTES or b"\n" in _without_blanks(head))
     if found := contents_of(magic):

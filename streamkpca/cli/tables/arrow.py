@@ -39,11 +39,12 @@ class ArrowTable(BinaryTable):
         self.columns = choose_columns(source.name, names, choice, named=True)
         self._note_names()
         for j in self.columns.wanted:
-            if not self._holds_numbers(kinds[j]):
+            if not self._holds_numbers(kinds[j]) and not (j in self.columns.categories and self._holds_text(kinds[j])):
                 name = self.columns.option(j)
                 raise TableError(
                     f"{source.name}: {self.columns.called(j)} holds {short(str(kinds[j]))} but numbers are required; "
                     f"leave the column out (--drop {name}), or keep it beside the rows (--time {name})"
+                    + (f", or compare it as categories (--category {name})" if self._holds_text(kinds[j]) else "")
                 )
 
     def _open(self, stack: ExitStack) -> Any:
@@ -84,6 +85,12 @@ class ArrowTable(BinaryTable):
         if types.is_dictionary(kind):
             kind = kind.value_type
         return any(check(kind) for check in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
+
+    def _holds_text(self, kind: Any) -> bool:
+        types = self._arrow.types
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        return any(check(kind) for check in (types.is_string, types.is_large_string, types.is_string_view))
 
     def _batches(self, stack: ExitStack, n_rows: int, read: list[int], first: int) -> Iterator[Any]:
         """Yield batches of the columns to read, from row `first` on."""
@@ -138,6 +145,8 @@ class ArrowTable(BinaryTable):
     def _numbers(self, column: Any) -> Any:
         if self._arrow.types.is_dictionary(column.type):
             column = column.dictionary_decode()
+        if self._holds_text(column.type):
+            return self._coded(column.to_pylist())
         # A missing value becomes None or NaN, and both become NaN here.
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -94,6 +94,10 @@ class Choice:
         Column to keep beside the rows, unchanged. It is a feature only if `columns` names it too.
     learned : sequence of str
         Names of the columns to read, in this order, from a file with column names, if `columns` is empty.
+    categories : sequence of str
+        Columns that hold categories, by name or position: text in them becomes numbers.
+    category_features : collection of int
+        The same, by positions among the columns that are read, as a model has learned them.
     """
 
     columns: Sequence[str] = ()
@@ -101,6 +105,8 @@ class Choice:
     labels: str | None = None
     time: str | None = None
     learned: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    category_features: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,8 @@ class Columns:
         Positions of the label column and of the time column.
     named : bool
         Whether the names come from the file.
+    categories : frozenset of int
+        Positions of the columns that hold categories.
     """
 
     names: tuple[str, ...]
@@ -124,6 +132,12 @@ class Columns:
     labels: int | None
     time: int | None
     named: bool
+    categories: frozenset[int] = frozenset()
+
+    @property
+    def category_features(self) -> list[int]:
+        """Positions of the categories among the chosen columns."""
+        return [i for i, j in enumerate(self.features) if j in self.categories]
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -178,7 +192,14 @@ def choose_columns(source: str, names: Sequence[str], choice: Choice, *, named: 
             f"{source}: no column is left of {list_names(names)}; "
             "choose others with --columns, --drop, --time or --labels"
         )
-    return Columns(tuple(names), features, label, time, named)
+    categories = {finder.find(wanted) for wanted in choice.categories}
+    for j in sorted(categories - set(features)):
+        raise TableError(
+            f"{source}: column {short(names[j])!r} holds categories (--category) but is not read; name it in --columns "
+            "too, or leave it out of --category"
+        )
+    categories |= {features[i] for i in choice.category_features if i < len(features)}
+    return Columns(tuple(names), features, label, time, named, frozenset(categories))
 
 
 def check_width(source: str, n_columns: int) -> None:

@@ -18,11 +18,10 @@ from streamkpca.cli.tables.columns import (
     need_pyarrow,
     short,
 )
-from streamkpca.cli.tables.reader import Array, Counts, Time
+from streamkpca.cli.tables.reader import MISSING, Array, Counts, Time
 from streamkpca.cli.tables.source import Source
 from streamkpca.cli.tables.text import BOM, BadRecord, Parsed, Records, TextTable, decode, is_utf8
 
-MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _SNIFFED = (",", "\t", ";")
 # A quotation mark that opens a field and is not closed within this many bytes spoils its own line alone.
 _LONGEST_QUOTED = 1 << 20
@@ -290,12 +289,15 @@ class CsvTable(TextTable):
 
     def _parse_fast(self, records: Records) -> Parsed | None:
         if len(self.columns.names) > _FEW_COLUMNS and b'"' not in records.joined:
-            return self._parse_wide(records)
+            return self._parse_slowly(records) if self.columns.categories else self._parse_wide(records)
         arrow = need_pyarrow(self.source)
         block, wanted = records.joined, [str(j) for j in self.columns.wanted]
         time = None if self.columns.time is None else str(self.columns.time)
         # All numbers have one type: a column of integers may turn fractional a million rows later.
-        types = dict.fromkeys(wanted, arrow.float64()) | ({} if time is None else {time: arrow.binary()})
+        categories = {str(j) for j in self.columns.categories}
+        types = {j: arrow.string() if j in categories else arrow.float64() for j in wanted} | (
+            {} if time is None else {time: arrow.binary()}
+        )
         try:
             table = arrow.csv.read_csv(
                 arrow.BufferReader(block),
@@ -312,6 +314,9 @@ class CsvTable(TextTable):
             values: Array = np.empty((table.num_rows, len(wanted)))
             for j, name in enumerate(wanted):
                 column = table.column(name)
+                if name in categories:
+                    values[:, j] = self._coded(column.cast(arrow.string()).to_pylist())
+                    continue
                 # A time column that is also a feature was read as text.
                 values[:, j] = (
                     column.cast(arrow.string()).cast(arrow.float64()) if name == time else column
@@ -353,6 +358,8 @@ class CsvTable(TextTable):
         text = field.strip()
         if text.lower() in MISSING:
             raise BadRecord(f"{self.columns.called(j)} has no value ({short(field)!r})", self.columns.option(j))
+        if j in self.columns.categories:
+            return float(self._coded([text])[0])
         if not is_number(text):
             hint = "" if self._header else "; if the first line holds names, add --header"
             if len(self.columns.names) == 1:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca.cli.tables.columns import Choice, Columns, TableError, choose_columns, need_pyarrow
-from streamkpca.cli.tables.reader import Array, Time
+from streamkpca.cli.tables.reader import Array, Time, category_cell
 from streamkpca.cli.tables.source import Source
 from streamkpca.cli.tables.text import BadRecord, Parsed, Records, TextTable
 
@@ -37,6 +37,7 @@ class JsonTable(TextTable):
         self.columns = choose_columns(source.name, names, choice, named=self._objects)
         # A column that begins with true or false is likely to continue with them.
         self._flags = {name for name in names if isinstance(first, dict) and isinstance(first[name], bool)}
+        self._texts = {name for name in names if isinstance(first, dict) and type(first[name]) is str}
         time = self.columns.time
         # Times that are not text, or are also features, are read one by one, to keep them as they are spelled.
         self._spelled_times = time is not None and (
@@ -83,7 +84,9 @@ class JsonTable(TextTable):
         arrow = need_pyarrow(self.source)
         block, names = records.joined, [self.columns.names[j] for j in self.columns.wanted]
         time = None if self.columns.time is None else self.columns.names[self.columns.time]
+        categories = {self.columns.names[j] for j in self.columns.categories}
         types = {name: arrow.bool_() if name in self._flags else arrow.float64() for name in names}
+        types |= dict.fromkeys(categories & self._texts, arrow.string())
         if time is not None:
             types[time] = arrow.string()
         try:
@@ -98,7 +101,9 @@ class JsonTable(TextTable):
             return None
         values: Array = np.empty((table.num_rows, len(names)))
         for j, name in enumerate(names):
-            values[:, j] = table.column(name).cast(arrow.float64()).to_numpy()
+            column = table.column(name)
+            is_text = arrow.types.is_string(column.type)
+            values[:, j] = self._coded(column.to_pylist()) if is_text else column.cast(arrow.float64()).to_numpy()
         return self._screen_fast(values, None if time is None else table.column(time).to_pylist(), records)
 
     def _parse_arrays(self, records: Records) -> Parsed | None:
@@ -124,7 +129,7 @@ class JsonTable(TextTable):
             if len(row) != len(names):
                 raise BadRecord(f"expected {len(names)} values (as in the first line) but found {len(row)}")
             row = dict(zip(names, row, strict=True))
-        numbers = [_number(row.get(names[j]), self.columns, j) for j in self.columns.wanted]
+        numbers = [self._value(row.get(names[j]), j) for j in self.columns.wanted]
         time = None if self.columns.time is None else row.get(names[self.columns.time])
         if time is not None:
             # JSON can escape half a surrogate pair, which no text can hold.
@@ -134,6 +139,12 @@ class JsonTable(TextTable):
                 raise BadRecord("is nested too deeply") from None
             time = text.encode("utf-8", "replace").decode()
         return numbers, time
+
+    def _value(self, value: Any, j: int) -> float:
+        is_text = isinstance(value, str) and not isinstance(value, _Spelled)
+        if j in self.columns.categories and is_text and category_cell(value) is not None:
+            return float(self._coded([value])[0])
+        return _number(value, self.columns, j)
 
 
 def _row(record: str) -> dict[str, Any] | list[Any]:

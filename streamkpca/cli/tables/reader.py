@@ -9,12 +9,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.categories import CategoryReader
+from streamkpca._core.concurrency import cached_property
 from streamkpca.cli.tables.columns import Columns, TableError, list_names, short
 
 Array = npt.NDArray[np.float64]
@@ -142,6 +145,15 @@ class Table(ABC):
     n_skipped: int = 0
     first_skipped: str | None = None
     _after: Mapping[str, Any] | None = None
+
+    @cached_property
+    def category_reader(self) -> CategoryReader:
+        """Turns text in columns of categories into codes, and notes the texts that it has seen."""
+        return CategoryReader(lambda d: ())
+
+    def _coded(self, cells: Sequence[Any]) -> Array:
+        """Turn n cells of a column of categories into codes (n,), missing ones into NaN."""
+        return self.category_reader.coded(map(category_cell, cells), len(cells))
 
     def _note_names(self) -> None:
         """Note that names are lost where several columns have the same one."""
@@ -290,6 +302,19 @@ def remedy_for_row(column: str | None = None, *, text: bool = False) -> str:
         return rows
     beside = f"; a time can stay beside the rows (--time {column})" if text else ""
     return f"leave the column out (--drop {column}), {rows}{beside}"
+
+
+# How tables spell that a value is missing.
+MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
+
+
+@lru_cache(maxsize=2**16)
+def category_cell(cell: Any) -> Any:
+    """Return a category without the blanks around it, None if it is missing; numbers stay."""
+    if not isinstance(cell, str):
+        return cell
+    text = cell.strip()
+    return None if text.lower() in MISSING else text
 
 
 def time_values(column: npt.NDArray[Any], zone: str = "") -> list[Time]:

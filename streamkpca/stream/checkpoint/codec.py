@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.categories import LONGEST_NAME, MOST_NAMES, kept_names
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
@@ -178,6 +179,7 @@ def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
         "seed": stream.seed,
         "n_features": stream.n_features,
         "feature_names": None if stream.names is None else [str(name) for name in stream.names],
+        "categories": sorted(stream.categories),
         "n_rows_before": stream.n_rows_before,
         "n_rejected": stream.n_rejected,
         "n_rows_at_refit": stream.n_rows_at_refit,
@@ -245,6 +247,8 @@ def restored_stream(
         dtype=header.choice("dtype", _ROWS),
     )
     stream = Stream(began, d, None if names is None else np.array(names, dtype=object))
+    if "categories" in header:
+        stream.categories = _restored_categories(header.texts("categories"))
     stream.n_rows_before = header.integer("n_rows_before")
     stream.n_rejected = header.integer("n_rejected")
     stream.n_rows_at_refit = header.integer("n_rows_at_refit")
@@ -261,6 +265,15 @@ def restored_stream(
     if header.flag("published_as_scheduled"):
         stream.published = stream.scheduled
     return stream
+
+
+def _restored_categories(texts: list[str]) -> dict[str, float]:
+    """Return the codes of texts, which must be those that are kept of them."""
+    if len(texts) > MOST_NAMES or any(len(text) > LONGEST_NAME for text in texts):
+        raise CheckpointError(
+            f"categories are {len(texts)} texts but should be at most {MOST_NAMES} of at most {LONGEST_NAME} characters"
+        )
+    return kept_names(texts)
 
 
 def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
