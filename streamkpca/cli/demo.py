@@ -11,8 +11,10 @@ from streamkpca import plots
 from streamkpca._core.parameters import check_integer
 from streamkpca.cli.reports import auroc, average_precision
 from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.plots.canvas import GROUP_COLORS, LINE, finish, ink
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -37,7 +39,8 @@ _MEMORY_ROWS = 20_000
 _ALARM_DEVIATIONS = 4.0
 # A fault counts as found when this share of its rows raises an alarm: a single row may do so by chance.
 _FOUND_SHARE = 0.1
-_PICTURE_ROWS = 4000
+# Points of a curve in the picture.
+_CURVE_POINTS = 500
 
 
 class PlantBlock(NamedTuple):
@@ -135,7 +138,7 @@ class _Plant:
 
 
 class Watch:
-    """An unfitted model that scores rows of the plant before it learns them, and what it found.
+    """An unfitted model that scores rows of the plant before it learns them, and what it found in them.
 
     `novelty` and `threshold` (n,) are the scores of all rows and the alarm thresholds at the time, NaN for the first
     block; `seconds` is the time for scoring, projecting and learning.
@@ -143,18 +146,15 @@ class Watch:
     Notes
     -----
     Prequential: every score comes from a model that has not seen the row, so one pass both learns and measures. All
-    scores are kept for that, 17 bytes a row, and about 4,000 of `n_rows` rows for the picture, evenly chosen. The model
-    itself stays bounded.
+    scores are kept for that, 17 bytes a row. The model itself stays bounded.
     """
 
-    def __init__(self, model: StreamingKernelPCA, *, n_rows: int) -> None:
+    def __init__(self, model: StreamingKernelPCA) -> None:
         self.model = model
         self.seconds = 0.0
-        self._step = -(-n_rows // _PICTURE_ROWS)
         self._novelty: list[Array] = []
         self._threshold: list[Array] = []
         self._faults: list[npt.NDArray[np.int8]] = []
-        self._picked: list[tuple[npt.NDArray[np.int64], Array, npt.NDArray[np.int8]]] = []
         self._n_rows = 0
 
     @property
@@ -189,15 +189,11 @@ class Watch:
         self._novelty.append(novelty)
         self._threshold.append(np.full(n, level))
         self._faults.append(block.faults)
-        row = self._n_rows + np.arange(n)
-        # Faults are rare and short: with the same step the selection would miss most of them.
-        picked = (row % self._step == 0) | ((block.faults > 0) & (row % -(-self._step // 12) == 0))
-        self._picked.append((row[picked], block.rows[picked], block.faults[picked]))
         self._n_rows += n
         return projections, novelty
 
     def picture(self) -> "Figure":
-        """Draw novelty over time, the spectrum, and projections on the present axes, not on those in `take`."""
+        """Draw novelty over time, how far rows of each kind are from an alarm, and the spectrum."""
         figure = plots.make_figure(width=11, height=8)
         figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
@@ -208,17 +204,29 @@ class Watch:
             label_names=FAULT_KINDS,
             ax=figure.add_subplot(grid[0, :]),
         )
-        row, rows, faults = (np.concatenate(parts) for parts in zip(*self._picked, strict=True))
-        plots.draw_projections(
-            self.model.transform(rows),
-            color=row,
-            color_name="row",
-            highlight=faults > 0,
-            ax=figure.add_subplot(grid[1, 0]),
-        )
+        self._draw_distances_from_an_alarm(figure.add_subplot(grid[1, 0]))
         spectrum = figure.add_subplot(grid[1, 1])
         plots.draw_spectrum(self.model.eigenvalues_, explained=self.model.explained_variance_ratio_, ax=spectrum)
         return figure
+
+    def _draw_distances_from_an_alarm(self, axes: "Axes") -> None:
+        """Draw, for each kind of rows, the share whose novelty exceeds any multiple of the threshold at the time."""
+        multiples, faults = self.novelty / self.threshold, self.faults
+        for kind, (name, color) in enumerate(zip(FAULT_KINDS, (LINE, *GROUP_COLORS), strict=False)):
+            mine = np.sort(multiples[(faults == kind) & np.isfinite(multiples) & (multiples > 0)])
+            if len(mine):
+                shown = np.linspace(0, len(mine) - 1, min(len(mine), _CURVE_POINTS)).astype(int)
+                alarms = float(np.mean(mine > 1.0))
+                label = f"{name}: {alarms:.1%} are alarms" if alarms < 0.1 else f"{name}: {alarms:.0%} are alarms"
+                axes.step(mine[shown], 1.0 - shown / len(mine), color=color, linewidth=1.5, label=label)
+        axes.axvline(1.0, color=ink(axes), linewidth=0.9, linestyle="--")
+        axes.set_xscale("log")
+        axes.set_ylim(0.0, 1.02)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(title="rows", loc="center left", fontsize="small", title_fontsize="small", frameon=False)
+        finish(
+            axes, "how far rows are from an alarm", "novelty / threshold at the time", "share of rows that exceed it"
+        )
 
     def _alarm_level(self) -> float:
         """Set the threshold of alarms from the scores of the rows just before."""

@@ -59,7 +59,7 @@ def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
             [("sensors", str(N_SENSORS)), ("rows", f"{rows:,} (one every ten minutes)"), ("seed", str(seed))],
         )
     model = StreamingKernelPCA()
-    watch, signals = Watch(model, n_rows=rows), SignalGuard()
+    watch, signals = Watch(model), SignalGuard()
     interrupted = False
     with signals.installed(), one_line(), ResultWriter(table_file) as writer:
         try:

@@ -200,7 +200,7 @@ def test_memory_follows_the_numbers_and_not_the_columns():
         Custom(lambda X, Y: X @ Y.T),
         2.0 * RBF().scaled_by(len),
     ],
-    ids=str,
+    ids=lambda kernel: type(kernel).__name__,
 )
 def test_kernels_that_need_single_columns_are_refused(kernel):
     model = StreamingKernelPCA(**SETTINGS, kernel=kernel)
