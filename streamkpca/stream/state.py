@@ -234,10 +234,11 @@ class Stream:
             for start in range(0, len(rows), settings.block_size):
                 block = slice(start, start + settings.block_size)
                 summary.record(rows[block], np.ascontiguousarray(weights[block]), half_life=settings.half_life)
-            # The first pass has aged these already, unless all rows have faded to nothing.
+            # The first pass has aged these already, unless all rows have faded to nothing; the second aged them again.
             heaviest, total = float(sample.weights.sum()), summary.total_weight
             if heaviest > 2.0 * total:
-                summary.selection_sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
+                sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
+            summary.selection_sample = sample
             weights = np.minimum(stats.weights, total)
             summary.atom_stats = replace(summary.atom_stats, weights=weights)
             stream._publish_now(settings)

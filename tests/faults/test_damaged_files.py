@@ -50,6 +50,8 @@ FREE_ARRAYS = {
     "pending.rows", "pending.weights", "atoms.weights", "atoms.exposure", "atoms.positions", "settled.first",
     "settled.second", "recent.first", "recent.second", "jury.rows", "jury.weights", "jury.keys", "jury.positions",
     "reservoir.rows", "reservoir.weights", "reservoir.keys", "reservoir.positions",
+    # They settle the kernel again; what the stream forgot since is not kept.
+    "settling.weights",
 } | {
     f"{name}.{part}"
     for name in ("scheduled", "published")
