@@ -152,7 +152,7 @@ def test_joblib_gets_the_answers_of_one_process(backend: str, model: StreamingKe
         ]
         assert parallel(joblib.delayed(learned)(part) for part in parts) == [learned(part) for part in parts]
         # Larger arrays reach the workers as read-only memory maps.
-        mapped = np.repeat(ROWS, 20, axis=0)
+        mapped = np.repeat(ROWS, 6, axis=0)
         sent = joblib.Parallel(n_jobs=2, backend=backend, max_nbytes=1000)(
             joblib.delayed(type_and_flag)(mapped) for _ in range(2)
         )
