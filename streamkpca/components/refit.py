@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigvalsh
 
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_factor, solve_transposed, squared_norms
 from streamkpca._core.parameters import (
@@ -22,6 +21,7 @@ from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
+    all_eigenvalues,
     covariance_divisor,
     deciding_signs,
     eigenvalue_bounds,
@@ -368,7 +368,7 @@ def residual_spectrum(
     beside = (moments.second - total * np.outer(mean, mean)) / divisor + np.outer(off, off)
     beside = beside - axes @ (axes.T @ beside)
     beside = beside - (beside @ axes) @ axes.T
-    return ResidualSpectrum.of(eigvalsh(beside), moments.losses.total / divisor, mean_energy, n_effective)
+    return ResidualSpectrum.of(all_eigenvalues(beside), moments.losses.total / divisor, mean_energy, n_effective)
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:

@@ -204,7 +204,11 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     n_left, length = n_evaluations - 1, 1.0
     while here is not None and here.value > _EXPLAINED and n_left > 0:
-        direction = _newton_direction(here, steps)
+        with np.errstate(over="ignore", invalid="ignore"):
+            direction = _newton_direction(here, steps)
+        # Weights that have nearly faded have curvatures whose inverse leaves the range of numbers.
+        if not np.isfinite(direction).all():
+            break
         slope = float(np.vdot(here.gradient, direction))
         there = unexplained(atoms - length * direction)
         n_left -= 1

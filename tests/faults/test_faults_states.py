@@ -178,3 +178,14 @@ def test_a_stream_of_rows_of_negative_energy_answers_without_atoms(noise_varianc
         assert model.n_atoms_ == 0
         assert model.transform([[0.1]]).shape[0] == 1
         assert_comes_back(model)
+
+
+def test_atoms_stay_where_weights_that_have_nearly_faded_give_no_direction() -> None:
+    """Warnings are errors here: the inverse of such a curvature leaves the range of numbers."""
+    X = np.array([[20.0, 10.0, 0.0], [-10.0, -10.0, -0.2], [-20.0, -20.0, -0.2], [20.0, 10.0, 0.2]])
+    model = StreamingKernelPCA(
+        1, kernel=kernels.Matern(0.5, length_scale=0.1), max_atoms=1, tolerance=0.0, block_size=2, half_life=1e-3
+    )
+    model.partial_fit(np.tile(X, (2, 1)))
+    assert np.isfinite(model.atoms_).all()
+    assert_comes_back(model)
