@@ -9,15 +9,7 @@ from typing import NoReturn
 import click
 
 from streamkpca.cli.console import INTERRUPTED, STOPPED_WITH, say
-
-# The signals that stop a command, and Python's default handlers of them.
-_STOPS: list[tuple[signal.Signals, object]] = [
-    (signal.SIGINT, signal.default_int_handler),
-    (signal.SIGTERM, signal.SIG_DFL),
-]
-if hasattr(signal, "SIGHUP"):
-    # The terminal was closed.
-    _STOPS.append((signal.SIGHUP, signal.SIG_DFL))
+from streamkpca.cli.undisturbed import STOPS
 
 
 class SignalGuard:
@@ -43,7 +35,8 @@ class SignalGuard:
         """Handle these signals inside, and restore the handlers from before at the end."""
         replaced = []
         try:
-            for signum, default in _STOPS:
+            for signum in STOPS:
+                default = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
                 # A signal that is ignored, as in background jobs, or that has another handler stays so.
                 if (before := signal.getsignal(signum)) == default:
                     signal.signal(signum, self.receive)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+# The signals that stop a command; after SIGHUP the terminal was closed.
+STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def undisturbed() -> Iterator[None]:
 
     # Only the main thread may set handlers, and it alone runs them.
     if threading.current_thread() is threading.main_thread():
-        for signum in _STOPS:
+        for signum in STOPS:
             if callable(handler := signal.getsignal(signum)):
                 before[signum] = handler
                 signal.signal(signum, hold)

@@ -114,13 +114,10 @@ class Stream:
         if self.summary is not None:
             stream.summary = self.summary.widened(room)
         stream.scheduled = None if self.scheduled is None else self.scheduled.widened(room)
-        stream.published = (
-            stream.scheduled
-            if self.published is self.scheduled
-            else None
-            if self.published is None
-            else self.published.widened(room)
-        )
+        if self.published is self.scheduled:
+            stream.published = stream.scheduled
+        elif self.published is not None:
+            stream.published = self.published.widened(room)
         return stream
 
     # Checks

@@ -271,10 +271,7 @@ class Summary:
         if not weights.any():
             self.n_rows += len(rows)
             return
-        self._record(
-            self.prepare_block(rows, weights, half_life),
-            self._arrival_times(rows)[0],
-        )
+        self._record(self.prepare_block(rows, weights, half_life), self._arrival_times(rows)[0])
 
     def sampled(self, rows: Array, weights: Array, half_life: float | None = None) -> tuple[Reservoir, RowSums]:
         """Return the reservoir and the totals (sums without directions) as they would be after a block; O(B d).
