@@ -1,6 +1,7 @@
 """The reservoir: a weighted random sample of the stream, of fixed size."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -62,6 +63,12 @@ class Draws:
     def at(self, chosen: npt.NDArray[Any] | slice) -> "Draws":
         """Return the rows at some places, or those that a mask selects."""
         return Draws(self.rows[chosen], self.positions[chosen], self.weights[chosen], self.keys[chosen])
+
+    def mapped(self, change: Callable[[Array], Array]) -> "Draws":
+        """Return the draws with a change of their rows; these draws themselves if it changes none."""
+        rows = self.double_rows
+        changed = change(rows)
+        return self if changed is rows else replace(self, rows=changed)
 
     def first(self, count: int, others: "tuple[Draws, ...]") -> "Draws":
         """Return the first `count` to arrive among these rows and others, in the order of arrival."""
@@ -209,6 +216,11 @@ class Reservoir:
     def first(self, count: int) -> Self:
         """Return the sample of at most `count` rows that the same draws give."""
         return replace(self, size=min(count, self.size), sorted_draws=self._drawn.at(slice(count)), unsorted_draws=())
+
+    def mapped(self, change: Callable[[Array], Array]) -> Self:
+        """Return the sample with a change of its rows; this sample itself if it changes none."""
+        changed = self._drawn.mapped(change)
+        return self if changed is self._drawn else replace(self, sorted_draws=changed, unsorted_draws=())
 
     def since(self, start: int) -> Draws:
         """Return the rows from position `start` of the stream on, in the order of the draws."""

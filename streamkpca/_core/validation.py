@@ -23,7 +23,8 @@ LARGEST_WEIGHT = 1e100
 
 # The methods whose callers can choose to skip such rows.
 _SKIP_THEM = dict.fromkeys(
-    ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"), ', or set on_bad_rows="skip" to leave them out'
+    ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"),
+    ', or set on_bad_rows="skip" to leave them out, on_missing="marginal" to use what rows with NaN have',
 )
 _FLOAT64 = np.dtype(np.float64)
 
@@ -39,6 +40,7 @@ def as_rows(
     where: str,
     n_features: int | None = None,
     finite: bool = True,
+    gaps: bool = False,
     categories: CategoryReader | None = None,
 ) -> Array:
     """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
@@ -52,14 +54,21 @@ def as_rows(
     TypeError
         X is sparse, a string, or holds objects.
     ValueError
-        X is not two-dimensional, has no row or no column, is complex, holds text, NaN or infinity (unless `finite` is
-        False), or has another number of columns than `n_features`.
+        X is not two-dimensional, has no row or no column, is complex, holds text, NaN (unless `gaps` is True or
+        `finite` False) or infinity (unless `finite` is False), or has another number of columns than `n_features`.
     """
-    values = _contiguous(_real_array(X, where, "X", categories))
+    values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X", categories))
     _check_shape(values.shape, where, n_features)
     if finite:
-        _check_finite(values, where)
+        _check_finite(values, where, gaps=gaps)
     return values
+
+
+def _unmasked(X: Any) -> Any:
+    """Return a masked array with NaN where it is masked, anything else as it is."""
+    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "fiub":
+        return X.astype(np.float64).filled(np.nan)
+    return X
 
 
 def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> None:
@@ -84,13 +93,15 @@ def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> 
         )
 
 
-def _check_finite(rows: Rows, where: str) -> None:
-    """Refuse rows (n, d) with NaN or infinity, and say where the first is and how many there are."""
+def _check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
+    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is and how many there are."""
     first, n_bad = "", 0
     for place, part in parts_of(rows):
         if all_finite(part):
             continue
-        numbers = np.isfinite(part)
+        numbers = ~np.isinf(part) if gaps else np.isfinite(part)
+        if numbers.all():
+            continue
         if not first:
             row, column = (int(i) for i in np.argwhere(~numbers)[0])
             kind = "NaN" if np.isnan(part[row, column]) else "infinity"
@@ -164,6 +175,7 @@ def checked_rows(
     names: Names | None,
     *,
     finite: bool = True,
+    gaps: bool = False,
     categories: CategoryReader | None = None,
 ) -> Array:
     """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
@@ -173,7 +185,7 @@ def checked_rows(
     if is_sparse(X) and X.shape[-1] <= MOST_DENSE:
         return dense_parts(checked_csr(X, where, n_features, finite=finite))[:]
     X = _by_names(X, where, names)
-    return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
+    return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps, categories=categories)
 
 
 def checked_parts(
@@ -183,6 +195,7 @@ def checked_parts(
     names: Names | None,
     *,
     finite: bool = True,
+    gaps: bool = False,
     categories: CategoryReader | None = None,
 ) -> Rows:
     """Check X as `checked_rows` does, but convert many rows only where they are sliced."""
@@ -197,13 +210,13 @@ def checked_parts(
             )
         return dense_parts(checked_csr(X, where, n_features, finite=finite))
     if not isinstance(X, RowParts):
-        X = _by_names(X, where, names)
+        X = _by_names(_unmasked(X) if gaps else X, where, names)
     parts = _unconverted(X, where, categories)
     if parts is None:
-        return as_rows(X, where=where, n_features=n_features, finite=finite, categories=categories)
+        return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps, categories=categories)
     _check_shape(parts.shape, where, n_features)
     if finite:
-        _check_finite(parts, where)
+        _check_finite(parts, where, gaps=gaps)
     else:
         for _ in parts_of(parts):
             # Whatever else is no number is refused before any row is used.
@@ -270,23 +283,30 @@ def _check_names(X: Any, where: str, names: Names | None) -> None:
         )
 
 
-def without_bad_rows(rows: Rows, weights: Array | float) -> tuple[Rows, Array | float, int]:
+def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) -> tuple[Rows, Array | float, int]:
     """Give weight zero to rows with NaN or infinity, and put zeros in their places.
 
-    Returns the rows (n, d), the weights (n,) or a float, and how many rows were bad.
+    With `gaps`, NaN are gaps: only rows with infinity, or without any number, are bad. Returns the rows (n, d), the
+    weights (n,) or a float, and how many rows were bad.
     """
     if not isinstance(rows, RowParts) and all_finite(rows):
         return rows, weights, 0
-    rows = _parts_if_large(rows)
+    rows, usable = _parts_if_large(rows), _rows_with_numbers if gaps else _finite_rows
     if isinstance(rows, RowParts):
-        good = np.concatenate([_finite_rows(part) for _, part in parts_of(rows)])
+        good = np.concatenate([usable(part) for _, part in parts_of(rows)])
     else:
-        good = _finite_rows(rows)
+        good = usable(rows)
     n_bad = len(rows) - int(np.count_nonzero(good))
-    if not n_bad:
+    if not n_bad and not gaps:
         return rows, weights, 0
-    kept = rows.mapped(_zeros_for_bad) if isinstance(rows, RowParts) else _zeros_for_bad(rows)
-    return kept, np.where(good, weights, 0.0), n_bad
+
+    def clean(part: Array) -> Array:
+        kept = np.where(usable(part)[:, None], part, 0.0)
+        # One NaN for all: what sets the others apart would decide which rows are drawn into samples.
+        return np.where(np.isnan(kept), np.nan, kept)
+
+    kept = rows.mapped(clean) if isinstance(rows, RowParts) else clean(rows)
+    return kept, np.where(good, weights, 0.0) if n_bad else weights, n_bad
 
 
 def _finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
@@ -294,8 +314,10 @@ def _finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
     return finite
 
 
-def _zeros_for_bad(rows: Array) -> Array:
-    return np.where(_finite_rows(rows)[:, None], rows, 0.0)
+def _rows_with_numbers(rows: Array) -> npt.NDArray[np.bool_]:
+    """Tell which rows (n, d) have a finite number and no infinite one."""
+    usable: npt.NDArray[np.bool_] = np.isfinite(rows).any(axis=1) & ~np.isinf(rows).any(axis=1)
+    return usable
 
 
 def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
@@ -338,7 +360,7 @@ def _rounded(rows: Array) -> Array:
 
 def _check_in_range(rows: Array, rounded: Array, first: int, where: str) -> None:
     """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
-    in_range = np.isfinite(rounded)
+    in_range = ~np.isinf(rounded)
     if not in_range.all():
         row, column = (int(i) for i in np.argwhere(~in_range)[0])
         raise ValueError(

@@ -8,7 +8,9 @@ from typing import Any, Self, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core._loops import all_finite
 from streamkpca._core.concurrency import cached_property
+from streamkpca._core.gaps import ColumnSums, RowDistribution, gaps_in
 from streamkpca._core.linalg import (
     LARGEST_AMPLIFICATION,
     inverse_factor,
@@ -24,6 +26,7 @@ from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.precomputed import Precomputed
 from streamkpca.kernels.program import PreparedKernel
 from streamkpca.kernels.sparse import OfSparse
@@ -103,6 +106,8 @@ class Snapshot(ReadOnlyArrays):
         Weight of the rows behind this snapshot.
     unexplained_energy_ratio : float
         Share of the stream's energy that is not recorded in the basis.
+    distribution : RowDistribution or None
+        What gaps of rows could hold; None where rows have none.
     """
 
     kernel: Kernel
@@ -124,11 +129,17 @@ class Snapshot(ReadOnlyArrays):
     noise_variance: float | None
     total_weight: float
     unexplained_energy_ratio: float
+    distribution: RowDistribution | None = None
 
     @property
     def n_components(self) -> int:
         """Number of columns of a projection."""
         return len(self.eigenvalues)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows that are asked about may have gaps."""
+        return self.distribution is not None
 
     @property
     def n_features(self) -> int:
@@ -147,7 +158,7 @@ class Snapshot(ReadOnlyArrays):
 
     def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
-        if _are_few(rows) and self._targets is not None:
+        if self._is_quick(rows) and self._targets is not None:
             few = self._targets.project(rows, *self._plain_axes)
             if few is not None:
                 return few
@@ -162,23 +173,23 @@ class Snapshot(ReadOnlyArrays):
         never negative.
         """
         to_span = n_components is None and not active_only
-        if to_span and _are_few(rows) and self._span is not None:
+        if to_span and self._is_quick(rows) and self._span is not None:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
                 return few[0]
-        program = self.kernel.program
         axes = self.axes[:, :n_components]
 
         atoms, factor = (self.active_atoms, self.factor) if active_only else (self.span_atoms, self.span_factor)
 
         def outside_span(chunk: Array) -> Array:
-            coordinates = solve_factor(factor, program.matrix(chunk, atoms))
-            return program.diagonal(chunk) - squared_norms(coordinates)
+            values, energy = self._compare(chunk, atoms)
+            return energy - squared_norms(solve_factor(factor, values))
 
         def beside_axes(chunk: Array) -> Array:
-            coordinates = solve_factor(self.factor, program.matrix(chunk, self.active_atoms))
-            outside = program.diagonal(chunk) - squared_norms(coordinates)
+            values, energy = self._compare(chunk, self.active_atoms)
+            coordinates = solve_factor(self.factor, values)
+            outside = energy - squared_norms(coordinates)
             centred = coordinates - self.mean
             # Both terms are sums of squares: no digits cancel, as in a difference of squared lengths.
             return outside + squared_norms(centred - (centred @ axes) @ axes.T)
@@ -190,13 +201,18 @@ class Snapshot(ReadOnlyArrays):
 
     def novelty(self, rows: Rows) -> Array:
         """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
-        if _are_few(rows) and self._span is not None:
+        if self._is_quick(rows) and self._span is not None:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
                 return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
-            return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
+            return in_chunks(
+                lambda chunk: self._novelty_score.of_rows(self.completed(chunk)),
+                rows,
+                np.empty(len(rows)),
+                len(self.span_atoms),
+            )
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
@@ -207,7 +223,9 @@ class Snapshot(ReadOnlyArrays):
         explainer = self._span_explainer if n_components is None else self._active_explainer
 
         def answer(chunk: Array) -> Array:
-            return explainer.shares(chunk, self.combinations(chunk, n_components)[1])
+            whole = self.completed(chunk)
+            shares = explainer.shares(whole, self.combinations(whole, n_components)[1])
+            return shares if whole is chunk else _of_present(shares, np.isnan(chunk))
 
         with one_blas_thread():
             width = len(self.span_atoms) * len(self.kernel.program.base_matrices)
@@ -216,9 +234,9 @@ class Snapshot(ReadOnlyArrays):
     def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
         """Return atoms (m, d), and the coefficients (n, m) over them of the projections of rows onto span or axes."""
         if n_components is None:
-            return self.span_atoms, self._novelty_score.coefficients(rows)
+            return self.span_atoms, self._novelty_score.coefficients(self.completed(rows))
         axes = self.axes[:, :n_components]
-        coordinates = solve_factor(self.factor, self.kernel.program.matrix(rows, self.active_atoms))
+        coordinates = solve_factor(self.factor, self._values(rows, self.active_atoms))
         projected = self.mean + ((coordinates - self.mean) @ axes) @ axes.T
         return self.active_atoms, solve_transposed(self.factor, projected)
 
@@ -229,6 +247,16 @@ class Snapshot(ReadOnlyArrays):
     @cached_property
     def _active_explainer(self) -> Explainer:
         return Explainer(self.kernel, self.active_atoms)
+
+    def completed(self, rows: Array) -> Array:
+        """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
+        if self._expected_kernel is None:
+            return rows
+        return self._expected_kernel.completed(rows, self.span_atoms, self.span_factor)
+
+    @cached_property
+    def _expected_kernel(self) -> ExpectedKernel | None:
+        return None if self.distribution is None else ExpectedKernel(self.kernel, self.distribution)
 
     def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
@@ -250,6 +278,13 @@ class Snapshot(ReadOnlyArrays):
         # Cached properties are made when they are first read.
         _ = self._targets, self._plain_axes, self._span, self._novelty_score
         return self
+
+    def _is_quick(self, rows: Rows) -> TypeGuard[Array]:
+        """Tell whether one compiled call answers; it would be compiled again for arrays that cannot be written to."""
+        if len(rows) > _FEW_ROWS or isinstance(rows, RowParts) or not rows.flags.writeable:
+            return False
+        # Not every kernel's value is NaN where a number is: gaps equal no category.
+        return self.distribution is None or bool(all_finite(rows))
 
     @cached_property
     def _targets(self) -> PreparedKernel | None:
@@ -278,8 +313,52 @@ class Snapshot(ReadOnlyArrays):
         return NoveltyScore(self.kernel, self.span_atoms, self.span_factor)
 
     def _transform(self, chunk: Array) -> Array:
-        projected: Array = self.kernel.program.matrix(chunk, self.active_atoms) @ self.projection - self.offset
+        projected: Array = self._values(chunk, self.active_atoms) @ self.projection - self.offset
         return projected
+
+    def _values(self, rows: Array, atoms: Array) -> Array:
+        """Return E k(x, z) with atoms (m, d); the values themselves of rows without gaps."""
+        if self._expected_kernel is None:
+            return self.kernel.program.matrix(rows, atoms)
+        return self._expected_kernel.compare(rows, atoms).kernel_rows
+
+    def _compare(self, rows: Array, atoms: Array) -> tuple[Array, Array]:
+        """Return E k(x, z) with atoms (m, d), and E k(x, x)."""
+        if self._expected_kernel is None:
+            return self.kernel.program.matrix(rows, atoms), self.kernel.program.diagonal(rows)
+        compared = self._expected_kernel.compare(rows, atoms)
+        return compared.kernel_rows, compared.energy + compared.spread
+
+    def imputed(self, rows: Rows) -> Array:
+        """Complete rows (n, d): as novelty does, or by the pre-image of the projection where that is less novel.
+
+        A model of rows without gaps knows what they could hold from its atoms and its sample.
+        """
+        known = self
+        if self.distribution is None:
+            seen = np.concatenate([self.atoms, self.sample])
+            known = replace(self, distribution=ColumnSums.of(seen, np.ones(len(seen))).distribution())
+
+        def answer(chunk: Array) -> Array:
+            missing = gaps_in(chunk)
+            if missing is None:
+                return chunk
+            whole, found = (
+                known.completed(chunk),
+                np.where(missing, known.inverse_transform(known.transform(chunk)), chunk),
+            )
+            is_nearer = known.novelty(found) < known.novelty(whole)
+            return np.where(is_nearer[:, None], found, whole)
+
+        return in_chunks(answer, rows, np.empty(rows.shape), known._pre_images.width)
+
+
+def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:
+    """Take the shares (n, d) of missing features away; the others add up to 1."""
+    shares = np.where(missing, 0.0, shares)
+    total = shares.sum(axis=1, keepdims=True)
+    present = ~missing / np.maximum((~missing).sum(axis=1, keepdims=True), 1)
+    return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), present)
 
 
 def width_of_questions(kernel: Kernel, atoms: Array) -> int:
@@ -325,8 +404,3 @@ def in_chunks(answer: Callable[[Array], Array], rows: Rows, out: Array, width: i
                 if not finite.all():
                     raise _FarRowError(int(np.flatnonzero(~finite)[0]))
     return out
-
-
-def _are_few(rows: Rows) -> TypeGuard[Array]:
-    """Tell whether one compiled call answers; it would be compiled again for arrays that cannot be written to."""
-    return len(rows) <= _FEW_ROWS and not isinstance(rows, RowParts) and rows.flags.writeable

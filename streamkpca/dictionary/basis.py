@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.gaps import RowDistribution
 from streamkpca._core.linalg import (
     KERNEL_ROUNDING,
     LARGEST_AMPLIFICATION,
@@ -23,6 +24,7 @@ from streamkpca._core.positions import origins_of, positions_outside
 from streamkpca.dictionary._loops import gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
+from streamkpca.kernels.expected import Compared, ExpectedKernel
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -32,6 +34,9 @@ _LEAST_ENERGY = 1e-50
 
 # Squares and sums of larger numbers would overflow; the likelihood takes at most four times this limit.
 _LARGEST_ENERGY = 1e139
+
+# That of rows without gaps.
+_NO_SPREAD = np.zeros(0)
 
 # Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
 _LARGEST_NEGATIVE_SHARE = 1e-3
@@ -45,7 +50,7 @@ class Projected:
     ----------
     rows : ndarray of shape (B, d)
     energy : ndarray of shape (B,)
-        k(x, x).
+        k(x, x); of a row with gaps, the squared length of its expected image.
     coordinates : ndarray of shape (B, m)
         c(x) = L^-1 k_Z(x).
     """
@@ -136,6 +141,8 @@ class Basis:
         L with L L^T = k(Z, Z); row j holds the Gram-Schmidt coordinates of atom j.
     energy : ndarray of shape (m,)
         k(z, z).
+    distribution : RowDistribution or None
+        What the gaps of rows could hold; None where rows have none.
 
     Notes
     -----
@@ -151,6 +158,8 @@ class Basis:
         self.atoms: Array = np.empty((0, n_features))
         self.factor: Array = np.empty((0, 0))
         self.energy: Array = np.empty(0)
+        self.distribution: RowDistribution | None = None
+        self._expected: ExpectedKernel | None = None
         self._inverse: Array | None = None
         self._precision: Array | None = None
         self._rounding_amplification: float | None = None
@@ -195,8 +204,8 @@ class Basis:
 
     def project(self, rows: Array) -> Projected:
         """Project rows onto the span of the atoms, O(B m (d + m))."""
-        energy, kernel_rows = self.compare(rows)
-        return Projected(rows, energy, self.coordinates(kernel_rows))
+        compared = self.compare(rows)
+        return Projected(rows, compared.energy, self.coordinates(compared.kernel_rows))
 
     def vectors_in(self, other: "Basis") -> Array:
         """Return the projections (m, m2) of this basis' vectors onto another basis of m2 vectors; O(m m2 (d + m2)).
@@ -206,12 +215,27 @@ class Basis:
         atoms = other.project(self.atoms).coordinates
         return solve_factor(self.factor, np.ascontiguousarray(atoms.T)).T
 
-    def compare(self, rows: Array) -> tuple[Array, Array]:
-        """Evaluate the kernel for rows with themselves, (B,), and with the atoms, (B, m); O(B m d)."""
+    def compare(self, rows: Array) -> Compared:
+        """Evaluate the kernel for rows (B, d), with gaps, with themselves and with the atoms; O(B m d)."""
+        if self.distribution is not None:
+            compared = self._expected_kernel(self.distribution).compare(rows, self.atoms)
+            check_energy(compared.energy + compared.spread)
+            return compared
         program = self.kernel.program
         energy = program.diagonal(rows)
         check_energy(energy)
-        return energy, program.matrix(rows, self.atoms)
+        return Compared(program.matrix(rows, self.atoms), energy, _NO_SPREAD)
+
+    def completed(self, rows: Array) -> Array:
+        """Put numbers into the gaps of rows (B, d) that leave them near the span; the rows themselves without gaps."""
+        if self.distribution is None:
+            return rows
+        return self._expected_kernel(self.distribution).completed(rows, self.atoms, self.factor)
+
+    def _expected_kernel(self, distribution: RowDistribution) -> ExpectedKernel:
+        if self._expected is None or self._expected.distribution is not distribution:
+            self._expected = ExpectedKernel(self.kernel, distribution)
+        return self._expected
 
     def coordinates(self, kernel_rows: Array) -> Array:
         """Turn kernel values against the atoms (B, m), C-contiguous, into coordinates in place, O(B m^2)."""

@@ -28,7 +28,8 @@ class ProjectionLoss:
         Energy that rows had outside the span on arrival, and that was lost with removed atoms, since the span last
         grew. All of it is orthogonal to the present span.
     other_arrival, other_removal : float
-        The same from before the span last grew: later directions need not be orthogonal to it.
+        The same from before the span last grew: later directions need not be orthogonal to it. Nor need the variance
+        of what is missing in rows with gaps.
     other_length : float
         Bound on the Frobenius norm of what was lost with removed atoms before the span last grew.
     rounding : float
@@ -78,6 +79,10 @@ class ProjectionLoss:
     def arrived(self, energy: float, rounding: float = 0.0) -> Self:
         """Add what rows have outside the span when they arrive."""
         return replace(self, orthogonal_arrival=self.orthogonal_arrival + energy, rounding=self.rounding + rounding)
+
+    def spread_out(self, energy: float) -> Self:
+        """Add the variance of what is missing in rows with gaps, along directions of any kind."""
+        return replace(self, other_arrival=self.other_arrival + energy)
 
     def rounded(self, energy: float) -> Self:
         """Add what rounding may have moved."""
@@ -149,6 +154,8 @@ class RowSums:
         sum a_n v_n.
     second : ndarray of shape (m, m)
         sum a_n v_n v_n^T.
+    spread : float
+        The part of the energy that is the variance of what is missing in rows with gaps.
     """
 
     total_weight: float
@@ -157,6 +164,7 @@ class RowSums:
     largest_energy: float
     first: Array
     second: Array
+    spread: float = 0.0
 
     @classmethod
     def zero(cls, m: int = 0) -> Self:
@@ -164,8 +172,11 @@ class RowSums:
         return cls(0.0, 0.0, 0.0, 0.0, np.zeros(m), np.zeros((m, m)))
 
     @classmethod
-    def of(cls, vectors: Array, energy: Array, weights: Array) -> Self:
-        """Sum over a block: vectors (B, m), k(x, x) as energy (B,), weights (B,); O(B m^2)."""
+    def of(cls, vectors: Array, energy: Array, weights: Array, spread: Array | None = None) -> Self:
+        """Sum over a block: vectors (B, m), k(x, x) as energy (B,), weights (B,), spread (B,) of gaps; O(B m^2).
+
+        With gaps, the vectors are expected ones, and so is the energy, of which the spread is a part.
+        """
         # The usual case, all weights 1, costs no scaled copy.
         even = bool(np.all(weights == 1.0))
         scaled = np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None]
@@ -176,6 +187,7 @@ class RowSums:
             largest_energy=float(energy.max(where=weights > 0.0, initial=0.0)),
             first=weights @ vectors,
             second=gram_of(scaled),
+            spread=0.0 if spread is None else float(weights @ spread),
         )
 
     def plus(self, other: "RowSums") -> Self:
@@ -188,6 +200,7 @@ class RowSums:
             largest_energy=max(self.largest_energy, other.largest_energy),
             first=self.first + other.first,
             second=self.second + other.second,
+            spread=self.spread + other.spread,
         )
 
     @property
@@ -210,6 +223,7 @@ class RowSums:
             energy=self.energy * factor,
             first=self.first * factor,
             second=self.second * factor,
+            spread=self.spread * factor,
         )
 
     def solved(self, inverse: Array) -> Self:
@@ -253,9 +267,10 @@ class Moments(RowSums):
 
         `rounding_amplification` is the share of their energy that rounding may have moved, see `Basis`.
         """
-        arrived = self.losses.arrived(
-            sums.energy - float(np.trace(sums.second)), rounding_amplification * abs(sums.energy)
-        )
+        outside = sums.energy - float(np.trace(sums.second)) - sums.spread
+        arrived = self.losses.arrived(outside, rounding_amplification * abs(sums.energy))
+        if sums.spread:
+            arrived = arrived.spread_out(sums.spread)
         return replace(self.plus(sums), losses=arrived)
 
     def grown(self, count: int) -> Self:
@@ -279,7 +294,8 @@ class Moments(RowSums):
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
         # The totals stay as they are: added up in another order they would differ in the last digits.
         totals = self.total_weight, self.total_squared_weight, self.energy, self.largest_energy
-        return Moments.zero(len(sums.first)).recorded(RowSums(*totals, sums.first, sums.second), rounding_amplification)
+        again = RowSums(*totals, sums.first, sums.second, sums.spread)
+        return Moments.zero(len(sums.first)).recorded(again, rounding_amplification)
 
     def reprojected(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Project what is recorded onto another span, O(m^2 m2).

@@ -170,8 +170,9 @@ def moved_basis(
     Returns the new basis, the positions (k,) of its atoms in the old one, because atoms that have met are not
     independent, and which of them (k,) have moved.
     """
-    atoms = moved_atoms(basis.kernel, basis.atoms, rows, weights, n_evaluations=n_evaluations)
+    atoms = moved_atoms(basis.kernel, basis.atoms, basis.completed(rows), weights, n_evaluations=n_evaluations)
     moved = Basis(basis.kernel, atoms.shape[1])
+    moved.distribution = basis.distribution
     kept = moved.extend(atoms)
     return moved, kept, (moved.atoms != basis.atoms[kept]).any(axis=1)
 

@@ -44,8 +44,10 @@ _KERNEL_VALUES_SUFFICE = ("transform", "hotelling_t2")
 _SPARSE_ROWS = 64
 # Kernels of rows that are packed, or are no rows.
 _NOT_OF_ROWS = (OfSparse, Precomputed)
+# What needs all numbers of a row.
+_WHOLE_ONLY = ("score",)
 # What would make dense rows of sparse ones.
-_DENSE_ONLY = ("inverse_transform", "score")
+_DENSE_ONLY = ("inverse_transform", "score", "impute")
 _NEEDED = dict.fromkeys(("reconstruction_error", "novelty", "score_samples"), "k(x, x) of the rows")
 
 
@@ -63,6 +65,10 @@ class FittedModel(Protocol):
     @property
     def n_features(self) -> int:
         """Number of columns of a row that is asked about."""
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows that are asked about may have gaps."""
 
     @property
     def eigenvalues(self) -> Array:
@@ -1055,7 +1061,8 @@ class Estimator(ABC):
             return plain
         _, names = self._known_width(method)
         categories = category_reader(answers.kernel)
-        return checked_parts(X, f"{type(self).__name__}.{method}", width, names, categories=categories)
+        gaps = answers.has_gaps and method not in _WHOLE_ONLY
+        return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps, categories=categories)
 
 
 def _sparse_contributions(answers: FittedModel, kernel: OfSparse, rows: Rows, n_components: int | None) -> Any:

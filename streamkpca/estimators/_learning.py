@@ -43,8 +43,8 @@ def learned(stream: Stream | None, X: Any, sample_weight: Any, settings: StreamS
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.
     weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
-    if settings.skips_bad_rows:
-        rows, weights, n_rejected = without_bad_rows(rows, weights)
+    if settings.skips_bad_rows or settings.admits_nan:
+        rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
     later = stream.learned(rows, weights, settings, n_rejected=n_rejected)
     if categories is not None and has_text:
         later.categories = categories.names_with(later.categories)
@@ -84,9 +84,11 @@ def rows_for(
             )
         room = 0 if stream is None else stream.n_features // 2
         rows: Rows = checked_packed(X, where, kernel.n_columns, finite=finite, room=room)
-        return replace(settings, kernel=kernel), rows
+        # Nothing is missing in sparse rows: what they do not hold is 0.
+        return replace(settings, kernel=kernel, on_missing="raise"), rows
     width, names = (None, None) if stream is None else (stream.n_features, stream.names)
-    rows = checked_parts(X, where, width, names, finite=finite, categories=categories)
+    gaps = settings.admits_nan
+    rows = checked_parts(X, where, width, names, finite=finite, gaps=gaps, categories=categories)
     if stream is None:
         kernel.check_width(rows.shape[1], where)
     return settings, rows

@@ -48,6 +48,11 @@ class _ExactAxes(ReadOnlyArrays):
     fitted_kernel: Kernel  # of two rows that were fitted; another one where their values were given
 
     @property
+    def has_gaps(self) -> bool:
+        """False: all numbers of a row are needed."""
+        return False
+
+    @property
     def n_features(self) -> int:
         """Number of columns of a row that is asked about."""
         return width_of_questions(self.kernel, self.atoms)

@@ -19,6 +19,7 @@ from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import (
     Names,
     as_sample_weight,
+    checked_parts,
     feature_names,
     without_bad_rows,
 )
@@ -100,6 +101,10 @@ class StreamingKernelPCA(SnapshotEstimator):
     on_bad_rows : {"raise", "skip"}, default="raise"
         What `partial_fit` and `fit` do with rows that contain NaN or infinity: "raise" refuses the whole call, "skip"
         leaves out these rows and counts them in `n_rows_rejected_`. They keep their positions in the stream.
+    on_missing : {"raise", "skip", "marginal"}, default="raise"
+        What becomes of rows with gaps, which are NaN (or None in tables, or masked). "raise": as `on_bad_rows` says.
+        "skip": they are left out. "marginal": a missing number is integrated out, see Notes, in learning and in all
+        questions; only rows without any number are left out. Sparse rows of more than 1,024 columns have no gaps.
     random_state : int or None, default=0
         Seed of the random sample; None for a new seed each time. Nothing else is random.
     dtype : {"float64", "float32"}, default="float64"
@@ -165,6 +170,16 @@ class StreamingKernelPCA(SnapshotEstimator):
     publishes the next one. Writers wait for each other. If a call fails, by an exception or Ctrl-C, the model is as
     before the call. Models survive a fork and can be pickled.
 
+    With ``on_missing="marginal"``, missing numbers are normal, given those that the row has, with the running means,
+    variances and (up to 256 features) correlations of the columns, weighted as the rows are. A row then enters as its
+    expected image: for RBF, Linear and Polynomial of degree 8 or less, their sums and products, in any units and on any
+    columns, in closed form (of products, with one inner product at most). With other kernels, gaps take the numbers of
+    the nearest atom. The energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms
+    are complete rows, or rows completed as novelty does: by the expected numbers or those of the nearest atom,
+    whichever are less novel. So nothing that was not seen makes a row novel, and rows of which little was seen have
+    the more room below the threshold. `contributions` gives missing numbers none. It costs a row
+    O(m g^2) for g gaps, and all rows O(d^2).
+
     A row costs O(m (d + m)), a search for atoms O(n m (d + m)) with n sampled rows, a refit O(m^3). Memory is
     O(m (d + m) + B (d + B) + n d).
 
@@ -213,6 +228,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         refit_every: int | Literal["auto"] = "auto",
         reservoir_size: int = 512,
         on_bad_rows: Literal["raise", "skip"] = "raise",
+        on_missing: Literal["raise", "skip", "marginal"] = "raise",
         random_state: int | None = 0,
         dtype: Literal["float64", "float32"] = "float64",
     ) -> None:
@@ -230,6 +246,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         self.refit_every = refit_every
         self.reservoir_size = reservoir_size
         self.on_bad_rows = on_bad_rows
+        self.on_missing = on_missing
         self.random_state = random_state
         self.dtype = dtype
 
@@ -242,8 +259,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         ----------
         X : array-like of shape (n, d)
             Sparse matrices of scipy are not made dense, see Notes. Columns that the kernel compares by `Equal` may hold
-            text. An Arrow stream (whatever has
-            ``__arrow_c_stream__``: tables and readers of pyarrow, relations of DuckDB) is read batch by batch.
+            text. An Arrow stream (whatever has ``__arrow_c_stream__``: tables and readers of pyarrow, relations of
+            DuckDB) is read batch by batch.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
@@ -351,8 +368,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
         rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows, has_text=categories.has_seen_text)
         stream.categories = categories.names_with({})
-        if settings.skips_bad_rows:
-            rows, weights, n_rejected = without_bad_rows(rows, weights)
+        if settings.skips_bad_rows or settings.admits_nan:
+            rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
             if not np.any(weights):
                 raise ValueError(
                     f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
@@ -480,6 +497,52 @@ class StreamingKernelPCA(SnapshotEstimator):
         with self._cell.write_lock.held:
             self._cell.stream = self._merged_with([other], f"{type(self).__name__}.merge")
         return self
+
+    # Gaps
+
+    def impute(self, X: Any) -> Array:
+        """Complete rows with gaps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows, in which NaN (None in tables, masked cells) are gaps.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            The rows, with a number in each gap: the expected one given the others of the row, that of the nearest atom,
+            or that of the pre-image of the row's projection, whichever make the row least novel.
+
+        Raises
+        ------
+        NotFittedError
+            The model has seen no rows yet.
+        TypeError, ValueError
+            X is not a real array of the right width, or has infinite numbers.
+
+        Notes
+        -----
+        A model with ``on_missing="marginal"`` knows what gaps could hold from all of its rows; any other from its atoms
+        and its sample. Models of sparse rows of more than 1,024 columns, which have no gaps, do not impute.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca import StreamingKernelPCA
+        >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 3000)
+        >>> circle = np.column_stack([np.cos(angle), np.sin(angle)])
+        >>> model = StreamingKernelPCA(max_atoms=32).partial_fit(circle)
+        >>> abs(model.impute([[0.6, np.nan], [0.6, 0.8]])).round(1)
+        array([[0.6, 0.8],
+               [0.6, 0.8]])
+        """
+        snapshot = self._fitted_snapshot("impute")
+        self._check_has_rows("impute", snapshot)
+        _, names = self._known_width("impute")
+        categories, where = category_reader(snapshot.kernel), f"{type(self).__name__}.impute"
+        rows = checked_parts(X, where, snapshot.n_features, names, gaps=True, categories=categories)
+        return snapshot.imputed(rows)
 
     # Certificates
 

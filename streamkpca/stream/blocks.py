@@ -119,7 +119,7 @@ class Block:
     sums : RowSums
         Of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
     unexplained : float
-        Energy of the block outside the span; rounding may make it negative.
+        Energy of the block outside the span, without the variance of what is missing; rounding may make it negative.
 
     Notes
     -----
@@ -134,15 +134,17 @@ class Block:
     def __init__(self, basis: Basis, rows: Array, weights: Array) -> None:
         self.rows, self.weights = rows, weights
         self._basis = basis.copy()
-        self._row_energy, self._kernel_rows = basis.compare(rows)
+        self._kernel_rows, self._row_energy, spread = basis.compare(rows)
+        # The account holds what is expected of k(x, x), but no atom could explain the variance of what is missing.
+        energy, apart = (self._row_energy + spread, spread) if len(spread) else (self._row_energy, None)
         if basis.is_well_conditioned:
-            self.sums = RowSums.of(self._kernel_rows, self._row_energy, weights)
+            self.sums = RowSums.of(self._kernel_rows, energy, weights, apart)
             recorded = float(np.vdot(basis.precision, self.sums.second))
         else:
             coordinates = basis.coordinates(self._kernel_rows.copy())
-            self.sums = RowSums.of(coordinates, self._row_energy, weights)
+            self.sums = RowSums.of(coordinates, energy, weights, apart)
             recorded = float(np.trace(self.sums.second))
-        self.unexplained = self.sums.energy - recorded
+        self.unexplained = self.sums.energy - recorded - self.sums.spread
 
     @property
     def mean_residual(self) -> float:
@@ -151,7 +153,7 @@ class Block:
 
     def is_current_for(self, basis: Basis) -> bool:
         """Tell whether the basis still has the atoms that this block was compared with."""
-        return self._basis.factor is basis.factor
+        return self._basis.factor is basis.factor and self._basis.distribution is basis.distribution
 
     def projected(self) -> Projected:
         """Return the rows' coordinates, O(B m^2)."""

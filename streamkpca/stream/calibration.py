@@ -100,4 +100,4 @@ def _cross_validated(
                 known = stream.settled_on(rows, others) if is_young else kernel
                 basis = stream.relearned(rows, others, settings, known).basis
                 score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
-                yield Calibration(score.of_rows(rows[left_out]), weights[left_out])
+                yield Calibration(score.of_rows(basis.completed(rows[left_out])), weights[left_out])

@@ -172,6 +172,11 @@ PARAMETERS = (
         can_change=False,
     ),
     _choice("on_bad_rows", ("raise", "skip"), help="Rows with NaN or infinity: refuse them, or leave them out."),
+    _choice(
+        "on_missing",
+        ("raise", "skip", "marginal"),
+        help="Rows with gaps (NaN): as --on-bad-rows says, leave them out, or use what they have.",
+    ),
     Parameter(
         "random_state",
         0,

@@ -27,6 +27,17 @@ class StreamSettings:
     refit: RefitSettings
     dtype: str = "float64"
     moves_atoms: bool = False
+    on_missing: str = "raise"
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows may have gaps, over which kernel values are integrated."""
+        return self.on_missing == "marginal"
+
+    @property
+    def admits_nan(self) -> bool:
+        """Whether rows with NaN are used or left out, and not refused as `skips_bad_rows` may say."""
+        return self.on_missing != "raise"
 
     def refit_interval(self, n_atoms: int) -> float:
         """Return how many rows may come between two refits.
@@ -60,6 +71,7 @@ class StreamSettings:
             refit_every=None if value["refit_every"] == "auto" else value["refit_every"],
             reservoir_size=value["reservoir_size"],
             skips_bad_rows=value["on_bad_rows"] == "skip",
+            on_missing=value["on_missing"],
             random_state=value["random_state"],
             dtype=value["dtype"],
             moves_atoms=value["atoms"] == "moved" and max_atoms is not None,

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from streamkpca._core.categories import kept_names
 from streamkpca._core.concurrency import WriteLock
+from streamkpca._core.gaps import ColumnSums, gaps_in
 from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca._core.rows import Rows, parts_of
 from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
-from streamkpca.components.refit import Candidates, refit
+from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
@@ -68,6 +69,8 @@ class Stream:
         self.block_size = settings.block_size
         self.reservoir_size = settings.reservoir_size
         self.dtype = settings.dtype
+        # Sparse rows have no gaps.
+        self.has_gaps = settings.has_gaps and not isinstance(settings.kernel, OfSparse)
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         given = settings.random_state
         self.seed = secrets.randbits(63) if given is None else given
@@ -133,6 +136,11 @@ class Stream:
                 f"kernel={self.given_kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
                 f"dtype={self.dtype!r}; set them back or start anew with fit"
             )
+        if self.has_gaps != (settings.has_gaps and not isinstance(self.kernel, OfSparse)):
+            raise ValueError(
+                f"{where}: on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or from "
+                "'marginal' within a stream; set it back or start anew with fit"
+            )
         self._continued = settings
 
     def rounded(self, rows: Rows, where: str, *, finite: bool, has_text: bool = False) -> Rows:
@@ -188,7 +196,7 @@ class Stream:
             # The same for all rows, whatever the width, but exp(exp(...)) of 1 can be too large.
             origin = np.zeros((1, self.n_features))
             check_energy(kernel.settled(origin).program.diagonal(origin))
-        _check_range(kernel, rows, weights)
+        _check_range(kernel, rows, weights, gaps=self.has_gaps)
 
     # The next stream
 
@@ -219,7 +227,7 @@ class Stream:
             stream.check_range(rows, weights)
             # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
             kernel, stream.settling = stream.settled_on(*_spread_rows(rows, weights)), None
-            _check_range(kernel, rows, weights)
+            _check_range(kernel, rows, weights, gaps=self.has_gaps)
             if settings.max_atoms is None:
                 stream._take_all(rows, weights, settings, kernel)
             else:
@@ -238,6 +246,7 @@ class Stream:
             summary.selection_sample = sample
             weights = np.minimum(stats.weights, total)
             summary.atom_stats = replace(summary.atom_stats, weights=weights)
+            summary.renew_distribution()
             stream._publish_now(settings)
         return stream
 
@@ -459,6 +468,7 @@ class Stream:
             seed=self.seed,
             n_rows=self.n_rows_before,
             dtype=self.dtype,
+            has_gaps=self.has_gaps,
         )
 
     def settled_kernel(self) -> Kernel:
@@ -472,7 +482,14 @@ class Stream:
         if not weights.any():
             # A query may come before any row of positive weight; then any scale will do, and is not kept.
             return self.kernel.settled(np.zeros((1, rows.shape[1])))
-        return self.kernel.settled(rows, _within_range(weights))
+        return self.kernel.settled(self._filled(rows, weights), _within_range(weights))
+
+    def _filled(self, rows: Array, weights: Array) -> Array:
+        """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
+        missing = gaps_in(rows) if self.has_gaps else None
+        if missing is None:
+            return rows
+        return ColumnSums.of(rows, weights).distribution().completed(rows, missing)
 
     # Refits
 
@@ -496,14 +513,19 @@ class Stream:
         """
         summary, atoms = self.refit_input(settings)
         known = summary.basis.kernel, atoms, summary.moments
-        sample = summary.reservoir.kept_rows
+        sample = summary.reservoir.mapped(summary.basis.completed).kept_rows.astype(self.dtype, copy=False)
+
+        def fitted(chosen: RefitSettings) -> Snapshot:
+            snapshot = refit(*known, chosen, sample, self.scheduled)
+            return replace(snapshot, distribution=summary.basis.distribution).ready()
+
         try:
-            return refit(*known, settings.refit, sample, self.scheduled).ready()
+            return fitted(settings.refit)
         except SparsityError as error:
             # A stream must not stop here, and the last axes may be those of a much older stream.
             warnings.warn(f"{error}; until then all atoms are active", SparsityWarning, stacklevel=4)
             everything = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
-            return refit(*known, everything, sample, self.scheduled).ready()
+            return fitted(everything)
 
     # Answers to readers, which do not change the stream
 
@@ -521,7 +543,7 @@ class Stream:
             rows, weights, _ = self.summary.selection_sample.in_stream_order()
         if not weights.any():
             rows, weights = np.zeros((1, self.n_features)), np.ones(1)
-        return self.settled_kernel().width_scores(rows, _within_range(weights))
+        return self.settled_kernel().width_scores(self._filled(rows, weights), _within_range(weights))
 
     def refit_input(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
         """Return what a refit starts from: a summary of all rows, and its atoms."""
@@ -579,12 +601,15 @@ class Stream:
             yield "published", self.published
 
 
-def _check_range(kernel: Kernel, rows: Rows, weights: Array | float) -> None:
+def _check_range(kernel: Kernel, rows: Rows, weights: Array | float, *, gaps: bool = False) -> None:
     is_bounded = kernel.is_settled and kernel.is_stationary
     if is_bounded and not kernel.has_units:
         return
     for place, part in parts_of(rows):
         counting = part[weights[place] > 0.0] if isinstance(weights, np.ndarray) else part
+        if gaps and (missing := gaps_in(counting)) is not None:
+            # What they will be completed by is among other rows.
+            counting = np.where(missing, 0.0, counting)
         kernel.check_range(counting, "kernel")
         if not is_bounded:
             with one_blas_thread(), np.errstate(over="ignore"):

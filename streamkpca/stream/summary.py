@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.gaps import ColumnSums, gaps_in
 from streamkpca._core.packed import widened
 from streamkpca._core.positions import shifted
 from streamkpca._core.reservoir import Reservoir, arrival_times
@@ -58,6 +59,8 @@ _MOVING_SAMPLE, _MOVING_CANDIDATES = 16, 512
 _HORIZON = 2.0
 # Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
 _OPTIMISM = 2.5
+# What gaps could hold is decided anew after this share of more rows, or after so many.
+_MORE_ROWS, _ROWS_TO_RENEW = 0.25, 4096
 # Rows compared with a basis at a time.
 _CHUNK = 1024
 
@@ -106,10 +109,14 @@ class Summary:
         Rows before the first that counts.
     dtype : str
         Precision that samples keep their rows in.
+    has_gaps : bool
+        Whether rows may have gaps, whose numbers the basis' distribution stands in for.
 
     Attributes
     ----------
     basis : Basis
+    column_sums : ColumnSums or None
+        What the distribution of the basis is made of, now and then: while it stays, blocks can be compared ahead.
     reservoir : Reservoir
         The sample that certificates read.
     trend : PageCusum
@@ -142,9 +149,11 @@ class Summary:
         seed: int = 0,
         n_rows: int = 0,
         dtype: str = "float64",
+        has_gaps: bool = False,
     ) -> None:
         self.seed = seed
         self.basis = Basis(kernel, n_features)
+        self.column_sums = ColumnSums.none(n_features) if has_gaps else None
         self.pending_sums: RowSums | None = None
         self.moments_base = Moments.zero()
         self.atom_stats = AtomStats.none()
@@ -223,6 +232,7 @@ class Summary:
         if not weights.any():
             self.n_rows += len(rows)
             return
+        self._meet(rows, weights)
         if block is None or not block.is_current_for(self.basis):
             block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
@@ -271,6 +281,7 @@ class Summary:
         if not weights.any():
             self.n_rows += len(rows)
             return
+        self._meet(rows, weights)
         self._record(self.prepare_block(rows, weights, half_life), self._arrival_times(rows)[0])
 
     def sampled(self, rows: Array, weights: Array, half_life: float | None = None) -> tuple[Reservoir, RowSums]:
@@ -285,18 +296,19 @@ class Summary:
         if not weights.any():
             return later.reservoir, totals
         rows, weights = _countable(rows, weights), decayed_weights(weights, half_life)[1]
-        energy = self.basis.kernel.program.diagonal(rows)
+        later._meet(rows, weights)
+        nothing = Basis(self.basis.kernel, rows.shape[1])
+        nothing.distribution = later.basis.distribution
         times = self._arrival_times(rows)[0]
-        sums = RowSums.of(np.empty((len(rows), 0)), energy, weights)
+        sums = Block(nothing, rows, weights).sums
         return later.reservoir.add(rows, weights, self.n_rows, times), totals.plus(sums)
 
     def shrink(self, max_atoms: int) -> None:
         """Remove the weakest atoms until at most `max_atoms` are left."""
         if self.basis.size > max_atoms:
             self.selection_sample = self.selection_sample.sorted()
-            choice = choose_to_shrink(
-                self.basis, self.atom_stats, self.selection_sample, max_atoms, total_weight=self.total_weight
-            )
+            sample = self.selection_sample.mapped(self.basis.completed)
+            choice = choose_to_shrink(self.basis, self.atom_stats, sample, max_atoms, total_weight=self.total_weight)
             self._change(choice, self.basis.atoms[:0], self.atom_stats.positions[:0], np.empty(0))
 
     def move(self) -> None:
@@ -346,6 +358,7 @@ class Summary:
         """Return an empty summary that chooses atoms from this number of rows, and keeps all of them as its sample."""
         chooser = type(self)(self.basis.kernel, self.basis.atoms.shape[1], seed=self.seed)
         chooser.selection_sample = Reservoir.empty(n_rows + 1, self.basis.atoms.shape[1])
+        chooser.column_sums = self.column_sums
         return chooser
 
     def choose_from(self, sample: Reservoir, order: Positions, chooser: Self) -> None:
@@ -353,7 +366,7 @@ class Summary:
         stats = chooser.atom_stats
         rows = order[stats.origins]
         positions = sample.positions[rows]
-        self.basis, self.selection_sample = chooser.basis, sample
+        self.basis, self.selection_sample, self.column_sums = chooser.basis, sample, chooser.column_sums
         self.atom_stats = replace(
             stats, positions=np.where(stats.positions < 0, ~positions, positions), weights=sample.weights[rows]
         )
@@ -367,6 +380,8 @@ class Summary:
         """
         started = self.copy()
         started.pending_sums, started.n_rows, started.last_drift = None, 0, None
+        started.basis.distribution = None
+        started.column_sums = None if self.column_sums is None else ColumnSums.none(self.basis.atoms.shape[1])
         started.moments_base = Moments.zero(self.basis.size)
         started.atom_stats = self.atom_stats.from_outside(self.basis.atoms)
         started.reservoir, started.selection_sample = self.reservoir.emptied(), self.selection_sample.emptied()
@@ -380,6 +395,9 @@ class Summary:
         self.atom_stats = replace(self.atom_stats, weight_since_admission=np.zeros(self.basis.size))
         self.reservoir = self.reservoir.emptied()
         self.n_rows = 0
+        if self.column_sums is not None:
+            # Gaps are judged by the distribution of the first pass until the second is over.
+            self.column_sums = ColumnSums.none(self.basis.atoms.shape[1])
 
     def forget(self, factor: float) -> None:
         """Multiply the weights of all rows recorded so far by `factor`, from 0 to 1."""
@@ -392,6 +410,7 @@ class Summary:
             self.atom_stats = self.atom_stats.decayed(factor)
             self.selection_sample = self.selection_sample.decayed(factor)
             self.reservoir = self.reservoir.decayed(factor)
+            self.column_sums = self.column_sums.decayed(factor) if self.column_sums else None
 
     def merge(self, other: Self) -> None:
         """Add the summary of another stream with the same kernel, as if its rows had come after these.
@@ -424,8 +443,31 @@ class Summary:
         self.selection_sample = self.selection_sample.merged(other.selection_sample, self.n_rows)
         self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
         self.n_rows += other.n_rows
+        if other.column_sums is not None:
+            own = self.column_sums or ColumnSums.none(self.basis.atoms.shape[1])
+            self.column_sums = own.merged(other.column_sums)
+            self.renew_distribution()
         # How well the union explains later rows is not known yet.
         self.trend, self.schedule = PageCusum(), SearchSchedule()
+
+    def _meet(self, rows: Array, weights: Array) -> None:
+        """Decide, before a block (B, d), what gaps could hold: what is known of the columns, at first from the block.
+
+        The distribution is made anew once there are a quarter more rows, or 4,096.
+        """
+        sums = self.column_sums
+        if sums is None:
+            return
+        if self.basis.distribution is None:
+            self.basis.distribution = ColumnSums.of(rows, weights).distribution()
+        elif self.n_rows - sums.n_rows > min(_MORE_ROWS * sums.n_rows, _ROWS_TO_RENEW) and sums.total_weight > 0.0:
+            self.renew_distribution()
+
+    def renew_distribution(self) -> None:
+        """Let what is known of the columns now decide what gaps could hold."""
+        if self.column_sums is not None:
+            self.column_sums = self.column_sums._replace(n_rows=self.n_rows)
+            self.basis.distribution = self.column_sums.distribution()
 
     def _decay(self, weights: Array, half_life: float | None) -> None:
         """Let the rows recorded so far decay by the length of a block."""
@@ -445,6 +487,8 @@ class Summary:
         self.atom_stats = self.atom_stats.advanced(block.sums.total_weight)
         self.reservoir = self.reservoir.add(block.rows, block.weights, self.n_rows, times)
         self.n_rows += len(block.rows)
+        if self.column_sums is not None:
+            self.column_sums = self.column_sums.plus(block.rows, block.weights)
 
     def _n_rows_counting(self) -> float:
         """Return the number of rows of equal weight that estimate a mean as well as the rows recorded do."""
@@ -475,7 +519,7 @@ class Summary:
         else:
             # Rows before the first atom have no energy.
             total_energy = energy
-            mean_energy = _weighted_sum(self.basis.kernel, block.rows, block.weights) / weight
+            mean_energy = _weighted_sum(self.basis.kernel, self.basis.completed(block.rows), block.weights) / weight
         variation = max(total_energy - mean_energy, _LEAST_VARIANCE_SHARE * abs(total_energy)) / weight
         return min(variation * block.sums.total_weight, abs(energy))
 
@@ -516,7 +560,11 @@ class Summary:
         return block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
 
     def _fill(self, block: Block, max_atoms: int | None, tolerated: float) -> None:
-        """Admit rows of the block, until it is explained or the budget is used up."""
+        """Admit rows of the block, their gaps completed, until it is explained or the budget is used up."""
+        positions = _as_completed(block.rows, self.n_rows + np.arange(len(block.rows)), self.basis)
+        completed = self.basis.completed(block.rows)
+        if completed is not block.rows:
+            block = Block(self.basis, completed, block.weights)
         for start in range(0, len(block.rows), _MOST_FILLING):
             piece = slice(start, start + _MOST_FILLING)
             part, weights = block, block.weights[piece]
@@ -536,7 +584,7 @@ class Summary:
                     least_gain=tolerated / block.sums.total_weight / max_atoms,
                     total_weight=self.total_weight + block.sums.total_weight,
                 )
-            self._change(choice, part.rows, self.n_rows + start + np.arange(len(weights)), weights)
+            self._change(choice, part.rows, positions[piece], weights)
 
     def _swap(self, block: Block, *, moves_atoms: bool) -> None:
         """Let rows sampled since the last search replace atoms.
@@ -552,15 +600,20 @@ class Summary:
             sample, n_rounds = sample.first(max(_MOVING_SAMPLE * self.basis.size, SCREENING_ROWS)), 1
             candidates = candidates.at(slice(_MOVING_CANDIDATES))
         for _ in range(n_rounds):
+            # In the present basis, as the atoms that complete a row may be gone in the next round.
+            whole, ready = sample.mapped(self.basis.completed), candidates.mapped(self.basis.completed)
             choice, promising = choose_swaps(
-                self.basis, self.atom_stats, self.moments_base, sample, candidates, total_weight, usual_weight
+                self.basis, self.atom_stats, self.moments_base, whole, ready, total_weight, usual_weight
             )
             if not choice:
                 break
-            self._change(choice, candidates.double_rows, candidates.positions, candidates.weights)
+            positions = _as_completed(candidates.rows, candidates.positions, self.basis)
+            self._change(choice, ready.double_rows, positions, candidates.weights)
             if choice.profit <= _WORTH_ANOTHER_ROUND * block.mean_residual:
                 break
-            candidates = promising
+            # As they came, since the next round may complete them otherwise.
+            order = np.argsort(candidates.positions)
+            candidates = candidates.at(order[np.searchsorted(candidates.positions[order], promising.positions)])
 
     def _sampled_residual(self) -> float:
         """Return the mean residual of a part of the selection sample, O(m (d + m))."""
@@ -577,6 +630,12 @@ class Summary:
             accepted = choice.admitted[self.basis.extend(rows[choice.admitted])]
             self.moments_base = self.moments_base.grown(len(accepted))
             self.atom_stats = self.atom_stats.joined(positions[accepted], weights[accepted], np.zeros(len(accepted)))
+
+
+def _as_completed(rows: Array, positions: Positions, basis: Basis) -> Positions:
+    """Mark the positions (n,) of rows (n, d) with gaps: atoms of these are no rows of the stream."""
+    missing = None if basis.distribution is None else gaps_in(rows)
+    return positions if missing is None else np.where(missing.any(axis=1), ~positions, positions)
 
 
 def _compared(basis: Basis, rows: Array, weights: Array) -> tuple[RowSums, float]:

@@ -1,0 +1,248 @@
+"""Rows with gaps: running sums over what columns hold, and the normal distribution that stands in for what is missing.
+
+A gap is NaN. Wherever rows may have gaps, a `RowDistribution` says what the missing numbers could be: those of a normal
+distribution, given the numbers that the row has.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+
+from streamkpca._core._loops import all_finite
+from streamkpca._core.concurrency import cached_property
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+# Rows of more features are taken to have independent columns: sums over pairs of columns would cost more than kernels.
+WIDEST_TOGETHER = 256
+# Eigenvalues of correlations below this, as where a column repeats another, are raised to it.
+_LEAST_EIGENVALUE = 1e-6
+
+
+def gaps_in(rows: Array) -> Mask | None:
+    """Return which cells of rows (n, d) are missing; None if none is."""
+    # NaN spoils the sum of finite numbers, and a sum that overflows is looked at.
+    if all_finite(rows):
+        return None
+    missing = np.isnan(rows)
+    return missing if missing.any() else None
+
+
+@dataclass(frozen=True, eq=False)
+class RowDistribution:
+    """A normal distribution of rows.
+
+    Parameters
+    ----------
+    mean, scale : ndarray of shape (d,)
+        Mean and standard deviation of each column; scale 0 of a column that never varied.
+    precision : ndarray of shape (d, d) or (0, 0)
+        The inverse of the correlations of columns; (0, 0) stands for independent columns.
+    """
+
+    mean: Array
+    scale: Array
+    precision: Array
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether columns say nothing about each other."""
+        return not len(self.precision)
+
+    def completed(self, rows: Array, missing: Mask) -> Array:
+        """Put the expected number, given the others of the row, in every gap of rows (n, d).
+
+        Notes
+        -----
+        With the precision P of standardised columns, the missing part given the present one x_o has the mean
+        -P_mm^-1 P_mo x_o and the covariance P_mm^-1. O(g^3) for g gaps of a row, and O(n d^2).
+        """
+        filled = np.where(missing, self.mean, rows)
+        if self.is_independent:
+            return filled
+        with np.errstate(all="ignore"):
+            unit = np.where(self.scale > 0.0, self.scale, 1.0)
+            pulls = ((filled - self.mean) / unit) @ self.precision
+        for i in np.flatnonzero(missing.any(axis=1)).tolist():
+            gaps = np.flatnonzero(missing[i])
+            shift = np.linalg.solve(self.precision[np.ix_(gaps, gaps)], -pulls[i, gaps])
+            values = self.mean[gaps] + self.scale[gaps] * shift
+            # A row so far away that its neighbours' pull overflows keeps the mean.
+            filled[i, gaps] = np.where(np.isfinite(values), values, self.mean[gaps])
+        return filled
+
+    def distances(self, rows: Array, missing: Mask, others: Array) -> Array:
+        """Return squared distances (n, m) of rows (n, d) to complete ones (m, d), in scales, over the present columns.
+
+        Columns that never varied count in their own units.
+        """
+        unit = np.where(self.scale > 0.0, self.scale, 1.0)
+        with np.errstate(all="ignore"):
+            present = np.where(missing, 0.0, (rows - self.mean) / unit)
+            apart = (others - self.mean) / unit
+            return (present**2).sum(axis=1)[:, None] - 2.0 * present @ apart.T + ~missing @ (apart**2).T
+
+    def borrowed(self, rows: Array, missing: Mask, others: Array) -> Array:
+        """Put the numbers of the nearest of some complete rows (m, d), at least one, in the gaps of rows (n, d)."""
+        nearest = np.argmin(self.distances(rows, missing, others), axis=1)
+        return np.where(missing, others[nearest], rows)
+
+
+class ColumnSums(NamedTuple):
+    """Sums over rows of what pairs of columns hold where both have a number; a value.
+
+    Parameters
+    ----------
+    origin : ndarray of shape (d,)
+        What numbers are measured from, so that sums of squares keep their digits.
+    weight, first, second : ndarray of shape (d, d) or (d,)
+        For columns j and k the weight of the rows that have both, and the sums of x_j and of x_j x_k over these; the
+        diagonals alone where there are more than `WIDEST_TOGETHER` columns.
+    total_weight, total_squared_weight : float
+        Of all rows.
+    n_rows : int
+        Rows counted when the distribution was last made.
+    """
+
+    origin: Array
+    weight: Array
+    first: Array
+    second: Array
+    total_weight: float
+    total_squared_weight: float
+    n_rows: int
+
+    @classmethod
+    def none(cls, d: int) -> Self:
+        """Return the sums over no rows."""
+        zeros = np.zeros((d, d) if d <= WIDEST_TOGETHER else d)
+        return cls(np.zeros(d), zeros, zeros, zeros, 0.0, 0.0, 0)
+
+    @classmethod
+    def of(cls, rows: Array, weights: Array) -> Self:
+        """Return the sums over rows (n, d), with gaps, of weights (n,)."""
+        return cls.none(rows.shape[1]).plus(rows, weights)
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether there are sums for pairs of columns."""
+        return self.weight.ndim == 2
+
+    def plus(self, rows: Array, weights: Array) -> Self:
+        """Add rows (n, d), with gaps, of weights (n,); O(n d^2)."""
+        counting = weights > 0.0
+        if not counting.any():
+            return self
+        rows, weights = rows[counting], weights[counting]
+        present = ~np.isnan(rows)
+        origin = self._origin_with(rows, present, weights)
+        with np.errstate(all="ignore"):
+            moved = np.where(present, rows - origin, 0.0)
+            weighted, heavy = moved * weights[:, None], present * weights[:, None]
+            if self.is_of_pairs:
+                sums = heavy.T @ present, weighted.T @ present, weighted.T @ moved
+            else:
+                sums = heavy.sum(axis=0), weighted.sum(axis=0), (weighted * moved).sum(axis=0)
+        return self._replace(
+            origin=origin,
+            weight=self.weight + sums[0],
+            first=self.first + sums[1],
+            second=self.second + sums[2],
+            total_weight=self.total_weight + float(weights.sum()),
+            total_squared_weight=self.total_squared_weight + float(weights @ weights),
+        )
+
+    def merged(self, other: Self) -> Self:
+        """Add the sums over other rows."""
+        known = self._diagonal(self.weight) > 0.0
+        origin = np.where(known, self.origin, other.origin)
+        shift = np.where(other._diagonal(other.weight) > 0.0, other.origin - origin, 0.0)
+        moved = other._measured_from(shift)
+        return self._replace(
+            origin=origin,
+            weight=self.weight + other.weight,
+            first=self.first + moved.first,
+            second=self.second + moved.second,
+            total_weight=self.total_weight + other.total_weight,
+            total_squared_weight=self.total_squared_weight + other.total_squared_weight,
+        )
+
+    def decayed(self, factor: float) -> Self:
+        """Multiply the weights of all rows by `factor`."""
+        return self._replace(
+            weight=self.weight * factor,
+            first=self.first * factor,
+            second=self.second * factor,
+            total_weight=self.total_weight * factor,
+            total_squared_weight=self.total_squared_weight * factor**2,
+        )
+
+    def distribution(self) -> RowDistribution:
+        """Return the normal distribution with these moments; O(d^3).
+
+        Notes
+        -----
+        The correlations of each pair of columns come from the rows that have both, so together they need not be those
+        of any rows: eigenvalues below zero are raised. Then they shrink towards none by the share that loses least for
+        normal rows, which is more the fewer rows there are [1]_.
+
+        References
+        ----------
+        .. [1] Y. Chen, A. Wiesel, Y. C. Eldar, A. O. Hero, "Shrinkage algorithms for MMSE covariance estimation", IEEE
+           Transactions on Signal Processing 58, 2010, eq. (23).
+        """
+        weight, first, second = map(self._diagonal, (self.weight, self.first, self.second))
+        with np.errstate(all="ignore"):
+            seen = weight > 0.0
+            shift = np.where(seen, first / weight, 0.0)
+            spread = np.sqrt(np.maximum(np.where(seen, second / weight - shift**2, 0.0), 0.0))
+            # Less than this is the rounding of numbers that are all the same.
+            size = np.abs(np.where(seen, self.origin + shift, 0.0)) * 1e-12
+            scale = np.where((spread > size) & np.isfinite(spread), spread, 0.0)
+            mean = np.where(np.isfinite(self.origin + shift), self.origin + shift, 0.0)
+            if not self.is_of_pairs:
+                return RowDistribution(mean, scale, np.empty((0, 0)))
+            means = np.where(self.weight > 0.0, self.first / self.weight, 0.0)
+            covariance = np.where(self.weight > 0.0, self.second / self.weight - means * means.T, 0.0)
+            unit = np.where(scale > 0.0, scale, np.inf)
+            correlations = np.clip(np.nan_to_num(covariance / unit / unit[:, None]), -1.0, 1.0)
+        np.fill_diagonal(correlations, 1.0)
+        values, vectors = eigh(correlations)
+        shrunk = self._shrunk(np.maximum(values, 0.0))
+        precision = (vectors / shrunk) @ vectors.T
+        return RowDistribution(mean, scale, 0.5 * (precision + precision.T))
+
+    def _shrunk(self, values: Array) -> Array:
+        """Shrink the eigenvalues (d,) of correlations towards their mean, by what the number of rows suggests."""
+        d = len(values)
+        n = self.total_weight**2 / self.total_squared_weight if self.total_squared_weight > 0.0 else 1.0
+        total, squares = float(values.sum()), float(values @ values)
+        excess = (n + 1.0 - 2.0 / d) * (squares - total**2 / d)
+        share = 1.0 if excess <= 0.0 else min(1.0, max(((1.0 - 2.0 / d) * squares + total**2) / excess, 0.0))
+        shrunk: Array = np.maximum((1.0 - share) * values + share * total / d, _LEAST_EIGENVALUE)
+        return shrunk
+
+    def _diagonal(self, sums: Array) -> Array:
+        return np.diagonal(sums).copy() if sums.ndim == 2 else sums
+
+    def _origin_with(self, rows: Array, present: Mask, weights: Array) -> Array:
+        """Choose an origin for the columns that had no number yet: their mean."""
+        fresh = self._diagonal(self.weight) == 0.0
+        if not fresh.any():
+            return self.origin
+        with np.errstate(all="ignore"):
+            mean = (weights[:, None] * np.where(present, rows, 0.0)).sum(axis=0) / (weights @ present)
+        return np.where(fresh & np.isfinite(mean), mean, self.origin)
+
+    def _measured_from(self, shift: Array) -> Self:
+        """Return the sums of x + shift."""
+        if not self.is_of_pairs:
+            second = self.second + 2.0 * shift * self.first + shift**2 * self.weight
+            return self._replace(first=self.first + shift * self.weight, second=second)
+        column = shift[:, None]
+        second = self.second + column * self.first.T + shift * self.first + column * shift * self.weight
+        return self._replace(first=self.first + column * self.weight, second=second)
