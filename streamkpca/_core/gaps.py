@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
+from streamkpca._core._gap_loops import fill_expected, nearest_atoms
 from streamkpca._core._loops import all_finite
-from streamkpca._core.concurrency import cached_property
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -53,43 +53,17 @@ class RowDistribution:
         """Whether columns say nothing about each other."""
         return not len(self.precision)
 
-    def completed(self, rows: Array, missing: Mask) -> Array:
-        """Put the expected number, given the others of the row, in every gap of rows (n, d).
+    def completed(self, rows: Array) -> Array:
+        """Put the expected number, given the others of the row, in every gap of rows (n, d); O(g^2 (g + 1) + g d)."""
+        out = np.empty(rows.shape)
+        fill_expected(np.ascontiguousarray(rows), self.mean, self.scale, self.precision, out)
+        return out
 
-        Notes
-        -----
-        With the precision P of standardised columns, the missing part given the present one x_o has the mean
-        -P_mm^-1 P_mo x_o and the covariance P_mm^-1. O(g^3) for g gaps of a row, and O(n d^2).
-        """
-        filled = np.where(missing, self.mean, rows)
-        if self.is_independent:
-            return filled
-        with np.errstate(all="ignore"):
-            unit = np.where(self.scale > 0.0, self.scale, 1.0)
-            pulls = ((filled - self.mean) / unit) @ self.precision
-        for i in np.flatnonzero(missing.any(axis=1)).tolist():
-            gaps = np.flatnonzero(missing[i])
-            shift = np.linalg.solve(self.precision[np.ix_(gaps, gaps)], -pulls[i, gaps])
-            values = self.mean[gaps] + self.scale[gaps] * shift
-            # A row so far away that its neighbours' pull overflows keeps the mean.
-            filled[i, gaps] = np.where(np.isfinite(values), values, self.mean[gaps])
-        return filled
-
-    def distances(self, rows: Array, missing: Mask, others: Array) -> Array:
-        """Return squared distances (n, m) of rows (n, d) to complete ones (m, d), in scales, over the present columns.
-
-        Columns that never varied count in their own units.
-        """
-        unit = np.where(self.scale > 0.0, self.scale, 1.0)
-        with np.errstate(all="ignore"):
-            present = np.where(missing, 0.0, (rows - self.mean) / unit)
-            apart = (others - self.mean) / unit
-            return (present**2).sum(axis=1)[:, None] - 2.0 * present @ apart.T + ~missing @ (apart**2).T
-
-    def borrowed(self, rows: Array, missing: Mask, others: Array) -> Array:
+    def borrowed(self, rows: Array, others: Array) -> Array:
         """Put the numbers of the nearest of some complete rows (m, d), at least one, in the gaps of rows (n, d)."""
-        nearest = np.argmin(self.distances(rows, missing, others), axis=1)
-        return np.where(missing, others[nearest], rows)
+        nearest = np.empty(len(rows), dtype=np.int64)
+        nearest_atoms(np.ascontiguousarray(rows), others, self.scale, nearest)
+        return np.where(np.isnan(rows), others[nearest], rows)
 
 
 class ColumnSums(NamedTuple):

@@ -67,7 +67,7 @@ def as_rows(
 def _unmasked(X: Any) -> Any:
     """Return a masked array with NaN where it is masked, anything else as it is."""
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "fiub":
-        return X.astype(np.float64).filled(np.nan)
+        return np.ma.filled(X.astype(np.float64), np.nan)
     return X
 
 
@@ -94,12 +94,12 @@ def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> 
 
 
 def _check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
-    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is and how many there are."""
+    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many."""
     first, n_bad = "", 0
     for place, part in parts_of(rows):
         if all_finite(part):
             continue
-        numbers = ~np.isinf(part) if gaps else np.isfinite(part)
+        numbers: npt.NDArray[np.bool_] = ~np.isinf(part) if gaps else np.isfinite(part)
         if numbers.all():
             continue
         if not first:
@@ -316,8 +316,8 @@ def _finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
 
 def _rows_with_numbers(rows: Array) -> npt.NDArray[np.bool_]:
     """Tell which rows (n, d) have a finite number and no infinite one."""
-    usable: npt.NDArray[np.bool_] = np.isfinite(rows).any(axis=1) & ~np.isinf(rows).any(axis=1)
-    return usable
+    usable = np.logical_and(np.isfinite(rows).any(axis=1), ~np.isinf(rows).any(axis=1))
+    return np.asarray(usable)
 
 
 def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
@@ -360,7 +360,7 @@ def _rounded(rows: Array) -> Array:
 
 def _check_in_range(rows: Array, rounded: Array, first: int, where: str) -> None:
     """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
-    in_range = ~np.isinf(rounded)
+    in_range: npt.NDArray[np.bool_] = ~np.isinf(rounded)
     if not in_range.all():
         row, column = (int(i) for i in np.argwhere(~in_range)[0])
         raise ValueError(

@@ -201,6 +201,9 @@ class Snapshot(ReadOnlyArrays):
 
     def novelty(self, rows: Rows) -> Array:
         """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
+        # Few rows are completed first, and then as quick as others.
+        if len(rows) <= _FEW_ROWS and self.has_gaps and not isinstance(rows, RowParts):
+            rows = self.completed(rows)
         if self._is_quick(rows) and self._span is not None:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
@@ -252,7 +255,18 @@ class Snapshot(ReadOnlyArrays):
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._expected_kernel.completed(rows, self.span_atoms, self.span_factor)
+        return self._expected_kernel.completed(rows, self.span_atoms, self._outside_span)
+
+    def _outside_span(self, rows: Array) -> Array:
+        """Return the squared distances (n,) of rows without gaps to the span, without regard to digits."""
+        if self._is_quick(rows) and self._span is not None:
+            targets, inverse = self._span
+            few = targets.measure(rows, inverse)
+            if few is not None:
+                return few[0]
+        coordinates = solve_factor(self.span_factor, self.kernel.program.matrix(rows, self.span_atoms))
+        outside: Array = self.kernel.program.diagonal(rows) - squared_norms(coordinates)
+        return outside
 
     @cached_property
     def _expected_kernel(self) -> ExpectedKernel | None:

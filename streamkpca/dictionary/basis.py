@@ -230,7 +230,9 @@ class Basis:
         """Put numbers into the gaps of rows (B, d) that leave them near the span; the rows themselves without gaps."""
         if self.distribution is None:
             return rows
-        return self._expected_kernel(self.distribution).completed(rows, self.atoms, self.factor)
+        return self._expected_kernel(self.distribution).completed(
+            rows, self.atoms, lambda whole: self.project(whole).residual
+        )
 
     def _expected_kernel(self, distribution: RowDistribution) -> ExpectedKernel:
         if self._expected is None or self._expected.distribution is not distribution:

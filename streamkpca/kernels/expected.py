@@ -1,21 +1,25 @@
 """Kernel values of rows with gaps: their expectations, the missing numbers being normal given the others of the row.
 
-Closed forms hold for sums of products of RBF kernels with a power of one inner product, in any units and on any columns:
-RBF, Linear, Polynomial, and their sums and products. For other kernels gaps take the numbers of the nearest atom.
+Closed forms hold for sums of products of RBF kernels with a power of one inner product, in any units and on any
+columns: RBF, Linear, Polynomial, and their sums and products. For other kernels gaps take the numbers of the nearest
+atom.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core._gap_loops import (
+    form_cumulants_apart,
+    form_cumulants_together,
+    tilt_apart,
+    tilt_together,
+)
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.gaps import Mask, RowDistribution, gaps_in
-from streamkpca._core.linalg import solve_factor, squared_norms
-from streamkpca.kernels._gap_loops import tilt_apart, tilt_together
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.program import Arithmetic, Array, Base, PairwiseMatrix, Program
@@ -107,46 +111,42 @@ class ExpectedKernel:
                 target[some] = values
         return out
 
-    def completed(self, rows: Array, atoms: Array, factor: Array) -> Array:
+    def completed(self, rows: Array, atoms: Array, residual: Callable[[Array], Array]) -> Array:
         """Put numbers into the gaps of rows (n, d): the rows themselves if they have none.
 
-        Either the expected ones or those of the nearest atom, whichever leave the row nearer to the span of the atoms
-        (m, d), whose kernel matrix has the Cholesky factor L. Expected numbers of categories would be none.
+        Either the expected ones or those of the nearest atom, whichever have the smaller residual, the squared distance
+        of complete rows to the span of the atoms (m, d). No category is expected.
         """
         missing = gaps_in(rows)
         if missing is None:
             return rows
         has_gaps = missing.any(axis=1)
-        out, part, gaps = rows.copy(), rows[has_gaps], missing[has_gaps]
-        expected = self.distribution.completed(part, gaps)
+        out, part = rows.copy(), np.ascontiguousarray(rows[has_gaps])
+        expected = self.distribution.completed(part)
         categories = sorted(category_columns(self.kernel, rows.shape[1]))
         if not len(atoms):
             out[has_gaps] = expected
             for column in categories:
                 out[:, column] = _filled_forward(rows[:, column])
             return out
-        borrowed = self.distribution.borrowed(part, gaps, atoms)
-        expected[:, categories] = borrowed[:, categories]
+        borrowed = self.distribution.borrowed(part, atoms)
+        if categories:
+            expected[:, categories] = borrowed[:, categories]
         with np.errstate(all="ignore"):
-            is_nearer = self._residual(borrowed, atoms, factor) < self._residual(expected, atoms, factor)
+            is_nearer = residual(borrowed) < residual(expected)
         expected[is_nearer] = borrowed[is_nearer]
         out[has_gaps] = expected
         return out
 
-    def _residual(self, rows: Array, atoms: Array, factor: Array) -> Array:
-        coordinates = solve_factor(factor, self._program.matrix(rows, atoms))
-        residual: Array = self._program.diagonal(rows) - squared_norms(coordinates)
-        return residual
-
     def _expected(self, rows: Array, missing: Mask, atoms: Array) -> Compared:
         """Integrate over the gaps of rows (b, d), each of which has some."""
         if self._terms is None:
-            fill = self.distribution.borrowed(rows, missing, atoms) if len(atoms) else None
-            completed = self.distribution.completed(rows, missing) if fill is None else fill
+            known = self.distribution
+            completed = known.borrowed(rows, atoms) if len(atoms) else known.completed(rows)
             return Compared(
                 self._program.matrix(completed, atoms), self._program.diagonal(completed), np.zeros(len(rows))
             )
-        part = _Part(self.distribution.completed(rows, missing), missing, self._program, atoms)
+        part = _Part(self.distribution.completed(rows), missing, self._program, atoms)
         kernel_rows, energy, whole = np.zeros((len(rows), len(atoms))), np.zeros(len(rows)), np.zeros(len(rows))
         with np.errstate(all="ignore"):
             for term in self._terms:
@@ -181,7 +181,8 @@ class ExpectedKernel:
         distribution, d = self.distribution, part.rows.shape[1]
         unit = np.where(distribution.scale > 0.0, distribution.scale, 1.0)
         b, m = len(part.rows), len(part.atoms)
-        apart = distribution.is_independent and all(self._metrics[p].ndim == 1 for p, _ in term.widths)
+        used = [p for p, _ in term.widths] + ([] if term.inner is None else [term.inner])
+        apart = distribution.is_independent and all(self._metrics[p].ndim == 1 for p in used)
         stiffness = np.zeros(d) if apart else np.zeros((d, d))
         exponent = np.zeros((b, m))
         for p, width in term.widths:
@@ -211,8 +212,8 @@ class ExpectedKernel:
         length, whole = term.coefficient * np.exp(own), np.full(b, term.coefficient)
         if term.inner is not None:
             exponent *= normal_moment(term.power, part.bases[term.inner] + shifts, variances)
-            moments = np.array([self._own_moments(term, part, i, stiffness) for i in range(b)]).reshape(b, 2)
-            length, whole = length * moments[:, 0], whole * moments[:, 1]
+            of_two, of_one = self._own_moments(term.inner, term.power, part, stiffness)
+            length, whole = length * of_two, whole * of_one
         return exponent, length, whole
 
     def _sloped(self, inner: int, rows: Array) -> Array:
@@ -221,41 +222,18 @@ class ExpectedKernel:
         metric = _metric(self._program.base_matrices[inner], rows.shape[1])
         return (rows * metric if metric.ndim == 1 else rows @ metric) * scale
 
-    def _own_moments(self, term: Term, part: "_Part", i: int, stiffness: Array) -> tuple[float, float]:
-        """Return E S(x, x')^p under the tilt of two independent draws, and E S(x, x)^p.
-
-        Notes
-        -----
-        S is a quadratic form of normal variables, whose cumulants are 2^(r-1) (r-1)! (tr (A C)^r + r m^T (A C)^(r-1) A
-        m) for mean m and covariance C. For two draws, S(x, x') is one form of (x + x') / sqrt 2, whose covariance the
-        tilt leaves alone, less one of (x - x') / sqrt 2.
-        """
-        assert term.inner is not None
-        row = part.rows[i]
-        gaps = part.gaps[part.starts[i] : part.starts[i + 1]]
-        square = np.ix_(gaps, gaps)
-        metric = self._metrics[term.inner]
-        form = np.diag(metric[gaps]) if metric.ndim == 1 else metric[square]
-        tilt = np.diag(stiffness[gaps]) if stiffness.ndim == 1 else stiffness[square]
-        precision = np.eye(len(gaps)) if self.distribution.is_independent else self._precision[square]
-        covariance, tilted = np.linalg.inv(precision), np.linalg.inv(precision + 4.0 * tilt)
-        slope = self._sloped(term.inner, row[None])[0, gaps]
-        mean = float(self._program.base_matrices[term.inner].view.of(row[None])[0] @ self._seen_by(term.inner, row))
-        own, two = [], []
-        forward, apart, pushed = np.eye(len(gaps)), np.eye(len(gaps)), slope
-        for r in range(1, term.power + 1):
-            forward, apart = forward @ form @ covariance, apart @ form @ tilted
-            bent = mean if r == 1 else float(slope @ covariance @ pushed)
-            if r > 1:
-                pushed = form @ covariance @ pushed
-            size = 2.0 ** (r - 1) * math.factorial(r - 1)
-            own.append(size * (np.trace(forward) + r * bent))
-            half = np.trace(forward) / 2.0**r + r * bent / 2.0 ** (r - 1)
-            two.append(size * (half + (-0.5) ** r * np.trace(apart)))
-        return moment_of(two), moment_of(own)
-
-    def _seen_by(self, inner: int, row: Array) -> Array:
-        return self._program.base_matrices[inner].view.of(row[None])[0]
+    def _own_moments(self, inner: int, power: int, part: "_Part", stiffness: Array) -> tuple[Array, Array]:
+        """Return E S(x, x')^p under the tilt of two independent draws of the gaps, and E S(x, x)^p; (b,) each."""
+        view = self._program.base_matrices[inner].view
+        seen = view.of(part.rows)
+        lengths = np.einsum("ij,ij->i", seen, seen)
+        one, two = np.empty((2, len(part.rows), power))
+        known = self._metrics[inner], self._sloped(inner, part.rows), lengths, one, two
+        if stiffness.ndim == 1:
+            form_cumulants_apart(part.starts, part.gaps, stiffness, *known)
+        else:
+            form_cumulants_together(part.starts, part.gaps, self._precision, stiffness, *known)
+        return moment_of(two), moment_of(one)
 
 
 class _Part:
@@ -287,12 +265,17 @@ def normal_moment(power: int, mean: Array, variance: Array) -> Array:
     return total
 
 
-def moment_of(cumulants: list[float]) -> float:
-    """Return the raw moment of the order of the last cumulant."""
-    moments = [1.0]
-    for n in range(1, len(cumulants) + 1):
-        moments.append(sum(math.comb(n - 1, k - 1) * cumulants[k - 1] * moments[n - k] for k in range(1, n + 1)))
-    return float(moments[-1])
+def moment_of(cumulants: Array) -> Array:
+    """Return the raw moments (n,) of order p, given cumulants (n, p) without the factors (r - 1)!."""
+    n_orders = cumulants.shape[1]
+    moments = [np.ones(len(cumulants))]
+    for n in range(1, n_orders + 1):
+        total = np.zeros(len(cumulants))
+        for r in range(1, n + 1):
+            # (n - 1 choose r - 1) (r - 1)!
+            total += math.perm(n - 1, r - 1) * cumulants[:, r - 1] * moments[n - r]
+        moments.append(total)
+    return moments[-1]
 
 
 def _metric(matrix: PairwiseMatrix, d: int) -> Array:
@@ -309,7 +292,7 @@ def _metric(matrix: PairwiseMatrix, d: int) -> Array:
 
 
 # Base matrices with the gammas of exponentials, and with powers.
-_Key = tuple[tuple[tuple[int, float], ...], tuple[tuple[int, int], ...]]
+_Key = tuple[tuple[tuple[int, Any], ...], tuple[tuple[int, Any], ...]]
 
 
 class _NotClosedError(Exception):

@@ -138,8 +138,8 @@ class Stream:
             )
         if self.has_gaps != (settings.has_gaps and not isinstance(self.kernel, OfSparse)):
             raise ValueError(
-                f"{where}: on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or from "
-                "'marginal' within a stream; set it back or start anew with fit"
+                f"{where}: on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or "
+                "from 'marginal' within a stream; set it back or start anew with fit"
             )
         self._continued = settings
 
@@ -486,10 +486,9 @@ class Stream:
 
     def _filled(self, rows: Array, weights: Array) -> Array:
         """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
-        missing = gaps_in(rows) if self.has_gaps else None
-        if missing is None:
+        if not self.has_gaps or gaps_in(rows) is None:
             return rows
-        return ColumnSums.of(rows, weights).distribution().completed(rows, missing)
+        return ColumnSums.of(rows, weights).distribution().completed(rows)
 
     # Refits
 

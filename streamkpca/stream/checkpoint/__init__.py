@@ -52,7 +52,12 @@ def write_checkpoint(
     header: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        "parameters": {
+            # What earlier releases do not know is left out where it changes nothing.
+            name: _plain(value)
+            for name, value in parameters.items()
+            if (name, value) != ("on_missing", "raise")
+        },
         "stream": None,
         "extra": extra,
     }

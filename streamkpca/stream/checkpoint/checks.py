@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
+from streamkpca._core.gaps import RowDistribution
 from streamkpca._core.linalg import solve_transposed
 from streamkpca._core.positions import are_outside, origins_of
 from streamkpca._core.reservoir import Reservoir
@@ -64,7 +65,13 @@ def check_stream(stream: Stream) -> None:
     if summary is not None:
         require_columns(summary.basis.kernel, stream.n_features)
     require(pending.n_rows < stream.block_size, f"{pending.n_rows} rows are pending for a block of {stream.block_size}")
-    require_rows("pending", pending.rows, summary.basis.kernel if summary else stream.kernel, pending.weights)
+    gaps = stream.has_gaps
+    require(
+        summary is None or gaps == (summary.column_sums is not None),
+        "columns: they are known where rows may have gaps, and only there",
+    )
+    known = summary.basis.kernel if summary else stream.kernel
+    require_rows("pending", pending.rows, known, pending.weights, gaps=gaps)
     heaviest = float(pending.weights.max(initial=0.0))
     require(heaviest <= LARGEST_WEIGHT, f"pending.weights: a row cannot weigh {heaviest:.6g}")
     _check_settling(stream)
@@ -100,7 +107,8 @@ def _check_settling(stream: Stream) -> None:
     require(not stream.kernel.is_settled, "settling: the kernel has a scale already")
     n_learned = summary.n_rows - stream.n_rows_before if summary else 0
     require(settling.n_rows == n_learned, f"settling: {settling.n_rows} rows are kept of {n_learned}")
-    require_rows("settling", settling.rows, summary.basis.kernel if summary else stream.kernel, settling.weights)
+    known = summary.basis.kernel if summary else stream.kernel
+    require_rows("settling", settling.rows, known, settling.weights, gaps=stream.has_gaps)
     heaviest = float(settling.weights.max(initial=0.0))
     require(heaviest <= LARGEST_WEIGHT, f"settling.weights: a row cannot weigh {heaviest:.6g}")
     counts = not settling.n_rows or bool(settling.weights[: stream.block_size].any())
@@ -143,8 +151,12 @@ def require_positions(name: str, positions: Positions, n_rows: int, *, of_atoms:
     require(len(np.unique(rows)) == len(rows), f"{name}.positions: one occurs twice")
 
 
-def require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None = None) -> None:
-    """Check that rows are finite, and within the range of the kernel."""
+def require_rows(name: str, rows: Array, kernel: Kernel, weights: Array | None = None, *, gaps: bool = False) -> None:
+    """Check that rows are finite, but for gaps, and within the range of the kernel."""
+    if gaps:
+        missing = np.isnan(rows)
+        require(not missing.all(axis=1).any(), f"{name}.rows: a row has no number")
+        rows = np.where(missing, 0.0, rows)
     require_finite(f"{name}.rows", rows)
     if weights is not None:
         require_not_negative(f"{name}.weights", weights)
@@ -192,7 +204,7 @@ def _check_same_rows(stream: Stream) -> None:
         _, here, there = np.intersect1d(positions, others_positions, assume_unique=True, return_indices=True)
         for start in range(0, len(here), _CHUNK):
             piece = slice(start, start + _CHUNK)
-            same = np.array_equal(rows[here[piece]], others_rows[there[piece]])
+            same = np.array_equal(rows[here[piece]], others_rows[there[piece]], equal_nan=True)
             require(same, f"{name} and {other} hold different rows from the same position of the stream")
 
 
@@ -264,6 +276,9 @@ def _check_samples(summary: Summary) -> None:
             require(known, f"jury: it was never full, but lacks rows that {name} holds")
     largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
+    if summary.column_sums is not None:
+        # The energy of a row with gaps depends on what was known of the columns when it came.
+        kept_rows = kept_rows[~np.isnan(kept_rows).any(axis=1)]
     # Atoms that have moved may be longer than any row.
     positions, weights = summary.atom_stats.positions, summary.atom_stats.weights
     atoms = summary.basis.energy[(positions >= 0) & ~are_outside(positions) & (weights > _LEAST_SQUARABLE)]
@@ -285,6 +300,7 @@ def _check_summary(summary: Summary) -> None:
     require_not_negative("atoms.weights", stats.weights)
     require_not_negative("atoms.exposure", stats.weight_since_admission)
     _check_moments(moments)
+    _check_columns(summary)
     if summary.pending_sums is not None:
         _check_sums("recent", summary.pending_sums)
         if basis.kernel.is_positive_definite:
@@ -303,6 +319,37 @@ def _check_summary(summary: Summary) -> None:
     require(0 <= schedule.n_rows_searched <= summary.n_rows, "pace: a search is later than the last row")
     drift = summary.last_drift
     require(drift is None or drift <= summary.n_rows, "last_drift is later than the last row")
+
+
+def _check_columns(summary: Summary) -> None:
+    """Check sums over pairs of columns, and the distribution that was made of some."""
+    sums = summary.column_sums
+    if sums is None:
+        return
+    require_finite("columns", [sums.total_weight, sums.total_squared_weight])
+    for part in ("origin", "weight", "first", "second"):
+        require_finite(f"columns.{part}", getattr(sums, part))
+    require_not_negative("columns.weight", sums.weight)
+    squares = np.diagonal(sums.second) if sums.is_of_pairs else sums.second
+    require(bool(np.all(squares >= 0.0)), "columns.second: a sum of squares is negative")
+    if sums.is_of_pairs:
+        same = all(np.allclose(part, part.T, rtol=_SAME, atol=_LEAST) for part in (sums.weight, sums.second))
+        require(same, "columns: the sums over pairs are not symmetric")
+    require(min(sums.total_weight, sums.total_squared_weight) >= 0.0, "columns: a total weight is negative")
+    require(sums.n_rows <= summary.n_rows, "columns.n_rows exceeds the number of rows")
+    require(summary.basis.distribution is not None or not summary.total_weight, "atoms.gaps: nothing is known of gaps")
+    _check_distribution("atoms", summary.basis.distribution)
+
+
+def _check_distribution(name: str, distribution: RowDistribution | None) -> None:
+    if distribution is None:
+        return
+    require_finite(f"{name}.gaps.mean", distribution.mean)
+    require_not_negative(f"{name}.gaps.scale", distribution.scale)
+    require_finite(f"{name}.gaps.precision", distribution.precision)
+    precision = distribution.precision
+    require(np.array_equal(precision, precision.T), f"{name}.gaps.precision is not symmetric")
+    require(is_nearly_semidefinite(precision.copy(), 0.0), f"{name}.gaps.precision is not positive definite")
 
 
 def _check_moments(moments: Moments) -> None:
@@ -362,7 +409,7 @@ def _check_recent(recent: RowSums, basis: Basis) -> None:
 def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     drawn, kernel = sample.sorted_draws, summary.basis.kernel
     require(len(drawn.keys) <= sample.size, f"{name}: it holds {len(drawn.keys)} rows but has room for {sample.size}")
-    require_rows(name, drawn.rows, kernel)
+    require_rows(name, drawn.rows, kernel, gaps=summary.column_sums is not None)
     require_positions(name, drawn.positions, summary.n_rows, of_atoms=False)
     require_not_negative(f"{name}.weights", drawn.weights)
     require_finite(f"{name}.keys", drawn.keys)
@@ -378,6 +425,8 @@ def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
     require(kernel == known, f"{name}: the kernel is not that of the stream")
     require_rows(f"{name}.atoms", snapshot.atoms, kernel)
     require_rows(f"{name}.sample", snapshot.sample, kernel)
+    require((snapshot.distribution is not None) == stream.has_gaps, f"{name}.gaps: not as the stream has gaps")
+    _check_distribution(name, snapshot.distribution)
     require_positions(f"{name}.atom_rows", snapshot.atom_rows, stream.n_rows, of_atoms=True)
     require_not_negative(f"{name}.weights", snapshot.weights)
     require_factor(name, snapshot.factor, snapshot.active_atoms, snapshot.kernel)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.categories import LONGEST_NAME, MOST_NAMES, kept_names
+from streamkpca._core.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
@@ -87,6 +88,9 @@ _SUM_KEYS = {
     "energy": "energy",
     "largest_energy": "largest_energy",
 }
+# Of streams whose rows may have gaps.
+_COLUMN_KEYS = ("total_weight", "total_squared_weight", "n_rows")
+_COLUMN_ARRAYS = ("weight", "first", "second")
 _STATS_KEYS = {"positions": "positions", "weights": "weights", "weight_since_admission": "exposure"}
 _SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
@@ -216,6 +220,11 @@ def expected_arrays(header: HeaderFields) -> Expected:
         for name, sums in (("settled", summary.part("settled")), ("recent", summary.optional_part("recent"))):
             if sums:
                 expected |= {f"{name}.first": (_REALS, (m,)), f"{name}.second": (_REALS, (m, m))}
+        if "columns" in summary:
+            pairs = (d, d) if d <= WIDEST_TOGETHER else (d,)
+            expected["columns.origin"] = (_REALS, (d,))
+            expected |= {f"columns.{part}": (_REALS, pairs) for part in _COLUMN_ARRAYS}
+            expected |= _expected_distribution("atoms", summary, d)
         for name in _SAMPLE_KEYS.values():
             count = summary.part(name).integer("count")
             expected |= {f"{name}.{part}": (_REALS, (count,)) for part in ("weights", "keys")}
@@ -226,7 +235,17 @@ def expected_arrays(header: HeaderFields) -> Expected:
             for part, axes in _SNAPSHOT.items():
                 kind = {"atom_rows": _POSITIONS, "sample": kept}.get(part, _REALS)
                 expected[f"{name}.{part}"] = (kind, tuple(sizes[axis] for axis in axes))
+            expected |= _expected_distribution(name, snapshot, d)
     return expected
+
+
+def _expected_distribution(name: str, header: HeaderFields, d: int) -> Expected:
+    """Return the type and shape of the arrays that say what gaps could hold, if there are any."""
+    if "has_gaps" not in header or not header.flag("has_gaps"):
+        return {}
+    size = d if d <= WIDEST_TOGETHER else 0
+    columns = {f"{name}.gaps.{part}": (_REALS, (d,)) for part in ("mean", "scale")}
+    return {**columns, f"{name}.gaps.precision": (_REALS, (size, size))}
 
 
 def restored_stream(
@@ -293,12 +312,41 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
         header[name] = None if sums is None else numbers_in(sums, _SUM_KEYS)
         if sums is not None:
             arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
+    if summary.column_sums is not None:
+        header |= _columns_record(summary, arrays)
     for name, sample in samples_of(summary).items():
         # Sorting the draws changes no answer and no later draw.
         drawn = sample.sorted().sorted_draws
         header[name] = {"size": sample.size, "count": len(drawn.keys)}
         arrays |= {f"{name}.{part}": getattr(drawn, part) for part in ("rows", "positions", "weights", "keys")}
     return header
+
+
+def _columns_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
+    """Return what is known of the columns of rows with gaps; files of other streams stay as earlier releases read them."""
+    sums, moments, pending = summary.column_sums, summary.moments_base, summary.pending_sums
+    assert sums is not None
+    arrays["columns.origin"] = sums.origin
+    arrays |= {f"columns.{part}": getattr(sums, part) for part in _COLUMN_ARRAYS}
+    return {
+        "columns": {key: getattr(sums, key) for key in _COLUMN_KEYS},
+        "settled_spread": moments.spread,
+        "recent_spread": 0.0 if pending is None else pending.spread,
+        "has_gaps": _distribution_recorded("atoms", summary.basis.distribution, arrays),
+    }
+
+
+def _distribution_recorded(name: str, distribution: RowDistribution | None, arrays: Arrays) -> bool:
+    if distribution is None:
+        return False
+    arrays |= {f"{name}.gaps.{part}": getattr(distribution, part) for part in ("mean", "scale", "precision")}
+    return True
+
+
+def _restored_distribution(name: str, arrays: Mapping[str, AnyArray]) -> RowDistribution | None:
+    if f"{name}.gaps.mean" not in arrays:
+        return None
+    return RowDistribution(*(arrays[f"{name}.gaps.{part}"] for part in ("mean", "scale", "precision")))
 
 
 def _restored_summary(
@@ -310,11 +358,20 @@ def _restored_summary(
     summary.basis = basis
     summary.atom_stats = AtomStats(**{field: arrays[f"atoms.{key}"] for field, key in _STATS_KEYS.items()})
     losses = header.part("losses").numbers_of(ProjectionLoss, _LOSS_KEYS)
-    settled = {"first": arrays["settled.first"], "second": arrays["settled.second"]}
+    settled: dict[str, Any] = {"first": arrays["settled.first"], "second": arrays["settled.second"]}
+    has_gaps = "columns" in header
+    if has_gaps:
+        settled["spread"] = header.real("settled_spread")
+        columns = header.part("columns")
+        weights = columns.real("total_weight"), columns.real("total_squared_weight")
+        sums = (arrays[f"columns.{part}"] for part in _COLUMN_ARRAYS)
+        summary.column_sums = ColumnSums(arrays["columns.origin"], *sums, *weights, columns.integer("n_rows"))
+        basis.distribution = _restored_distribution("atoms", arrays)
     summary.moments_base = header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled)
     if recent := header.optional_part("recent"):
+        spread = header.real("recent_spread") if has_gaps else 0.0
         summary.pending_sums = recent.numbers_of(
-            RowSums, _SUM_KEYS, first=arrays["recent.first"], second=arrays["recent.second"]
+            RowSums, _SUM_KEYS, first=arrays["recent.first"], second=arrays["recent.second"], spread=spread
         )
     summary.trend = header.part("trend").numbers_of(PageCusum, _CUSUM_KEYS)
     pace = header.part("pace")
@@ -333,7 +390,8 @@ def _snapshot_record(name: str, snapshot: Snapshot | None, arrays: Arrays) -> di
     if snapshot is None:
         return None
     arrays |= {f"{name}.{part}": getattr(snapshot, part) for part in _SNAPSHOT}
-    return {
+    gaps = {"has_gaps": True} if _distribution_recorded(name, snapshot.distribution, arrays) else {}
+    return gaps | {
         "kernel": kernel_record(snapshot.kernel),
         "n_m": len(snapshot.atoms),
         "n_k": len(snapshot.factor),
@@ -351,7 +409,7 @@ def _restored_snapshot(
     header = stream_header.optional_part(name)
     if header is None:
         return None
-    parts = {part: arrays[f"{name}.{part}"] for part in _SNAPSHOT}
+    parts: dict[str, Any] = {part: arrays[f"{name}.{part}"] for part in _SNAPSHOT}
     active = parts["weights"] > 0.0
     if np.count_nonzero(active) != header.integer("n_k"):
         raise CheckpointError(
@@ -365,5 +423,6 @@ def _restored_snapshot(
         noise_variance=None if header.value("noise_variance") is None else header.real("noise_variance"),
         total_weight=header.real("total_weight"),
         unexplained_energy_ratio=header.real("unexplained_energy_ratio"),
+        distribution=_restored_distribution(name, arrays),
         **parts,
     )
