@@ -152,9 +152,10 @@ def _text(value: Any) -> str:
 
 def _rows(values: Any, shape: tuple[int, ...]) -> Array:
     """Return finite numbers, and NaN for None, as an array of a shape."""
-    array = np.array(values, dtype=object).reshape(shape)
-    missing = np.equal(array, None)
-    return np.where(missing, np.nan, _numbers(np.where(missing, 0.0, array).tolist(), array.shape))
+    cells = np.array(values, dtype=object).reshape(shape)
+    missing = np.array([cell is None for cell in cells.ravel()], dtype=bool).reshape(cells.shape)
+    cells[missing] = 0.0
+    return np.where(missing, np.nan, _numbers(cells.tolist(), cells.shape))
 
 
 def _numbers(values: Any, shape: tuple[int, ...]) -> Array:
