@@ -80,8 +80,10 @@ def state_record(state: MonitorState) -> dict[str, Any]:
 
 def _with_gaps_as_none(values: Array) -> list[Any]:
     """Return nested lists; JSON has no NaN."""
-    listed: list[Any] = values.tolist()
-    return np.where(np.isnan(values), None, values.astype(object)).tolist() if np.isnan(values).any() else listed
+    cells = values.astype(object)
+    cells[np.isnan(values)] = None
+    listed: list[Any] = cells.tolist()
+    return listed
 
 
 def state_from_record(record: dict[str, Any], lags: int, quantile: float) -> MonitorState:
