@@ -8,6 +8,8 @@ from streamkpca._core.jit import jit
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+_LARGEST = float(np.finfo(np.float64).max)
+
 
 @jit
 def factor_in_place(matrix: Array, g: int) -> float:
@@ -89,7 +91,7 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
             pull[a, 0] = total
             for b in range(g):
                 part[a, b] = precision[j, gaps[b]]
-        if not np.isfinite(factor_in_place(part, g)):
+        if not abs(factor_in_place(part, g)) <= _LARGEST:
             continue
         solve_for_all(part, g, pull)
         for a in range(g - 1, -1, -1):
@@ -98,7 +100,7 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
             pull[a, 0] /= part[a, a]
         for a in range(g):
             value = mean[gaps[a]] + scale[gaps[a]] * pull[a, 0]
-            if np.isfinite(value):
+            if abs(value) <= _LARGEST:
                 out[i, gaps[a]] = value
 
 

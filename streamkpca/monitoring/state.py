@@ -78,7 +78,7 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     }
 
 
-def _with_gaps_as_none(values: Array) -> list[Any]:
+def _with_gaps_as_none(values: npt.NDArray[Any]) -> list[Any]:
     """Return nested lists; JSON has no NaN."""
     cells = values.astype(object)
     cells[np.isnan(values)] = None

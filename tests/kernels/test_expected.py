@@ -1,0 +1,137 @@
+"""Expected kernel values against quadrature over what is missing."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkpca._core.gaps import RowDistribution
+from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Linear, Matern, Polynomial
+from streamkpca.kernels.expected import ExpectedKernel, closed_form
+
+D, NODES = 3, 40
+MATRIX = np.array([[1.0, 0.3, 0.0], [0.0, 0.8, -0.4], [0.2, 0.0, 1.2]])
+CLOSED: dict[str, Kernel] = {
+    "RBF": RBF(0.3),
+    "linear": Linear(),
+    "polynomial": Polynomial(3, gamma=0.4, coef0=1.0),
+    "RBF in units": RBF(0.3).in_units([1.0, 2.0, 0.5]),
+    "RBF in a matrix of units": RBF(0.3).in_units(MATRIX),
+    "inner products in a matrix of units": Linear().in_units(MATRIX) ** 2,
+    "sum": 0.5 * RBF(0.2) + Linear() ** 2 + 2.0 * RBF(1.0),
+    "product": RBF(0.2) * Polynomial(2, gamma=0.5, coef0=0.5),
+    "power": (RBF(0.1) + 0.5 * Linear()) ** 3,
+    "parts of the columns": RBF(0.3).on([0, 1]) * Linear().on([2]) + RBF(0.2).on([1, 2]) * RBF(0.4).on(0),
+}
+OTHERS: dict[str, Kernel] = {
+    "Matern": Matern(1.5, length_scale=1.0),
+    "Laplacian": Laplacian(0.5),
+    "cosine": Cosine(),
+    "exponential": Linear().exp(),
+    "two inner products": Linear().on(0) * Linear().on(1),
+    "of the caller": Custom(lambda X, Y: X @ Y.T),
+    "categories": Equal().on(0) + RBF(0.3).on([1, 2]),
+    "high degree": Polynomial(9, gamma=0.1),
+}
+
+
+def distribution(seed: int, independent: bool) -> tuple[RowDistribution, np.ndarray]:
+    """Draw a normal distribution of rows; return it with its covariance."""
+    rng = np.random.default_rng(seed)
+    root = 0.5 * rng.normal(size=(D, D))
+    covariance = root @ root.T + 0.2 * np.eye(D)
+    scale = np.sqrt(np.diagonal(covariance))
+    if independent:
+        return RowDistribution(rng.normal(size=D), scale, np.empty((0, 0))), np.diag(scale**2)
+    precision = np.linalg.inv(covariance / np.outer(scale, scale))
+    return RowDistribution(rng.normal(size=D), scale, precision), covariance
+
+
+def quadrature(row: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points (p, d) with the present numbers of the row, and weights (p,), of its conditional distribution."""
+    gaps, others = np.flatnonzero(np.isnan(row)), np.flatnonzero(~np.isnan(row))
+    centre, spread = mean[gaps], covariance[np.ix_(gaps, gaps)]
+    if len(others):
+        slopes = np.linalg.solve(covariance[np.ix_(others, others)], covariance[np.ix_(others, gaps)])
+        centre = centre + (row[others] - mean[others]) @ slopes
+        spread = spread - covariance[np.ix_(gaps, others)] @ slopes
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    grid = np.array(list(itertools.product(nodes, repeat=len(gaps))))
+    shares = np.prod(list(itertools.product(weights / weights.sum(), repeat=len(gaps))), axis=1)
+    points = np.repeat(row[None], len(grid), axis=0)
+    points[:, gaps] = centre + grid @ np.linalg.cholesky(spread).T
+    return points, shares
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@given(st.integers(0, 10**6), st.sampled_from([(0,), (2,), (0, 1), (1, 2)]), st.booleans())
+def test_closed_forms_are_integrals(name: str, seed: int, gaps: tuple[int, ...], independent: bool) -> None:
+    kernel, rng = CLOSED[name], np.random.default_rng(seed)
+    known, covariance = distribution(seed, independent)
+    row, atoms = rng.normal(size=(1, D)), rng.normal(size=(4, D))
+    row[0, list(gaps)] = np.nan
+    points, shares = quadrature(row[0], known.mean, covariance)
+    compared = ExpectedKernel(kernel, known).compare(row, atoms)
+    values = kernel.matrix(points, atoms)
+    size = float(kernel.diagonal(points) @ shares)
+    np.testing.assert_allclose(compared.kernel_rows[0], shares @ values, rtol=1e-5, atol=1e-6 * size)
+    assert compared.energy[0] + compared.spread[0] == pytest.approx(size, rel=1e-6)
+    length = shares @ kernel.matrix(points) @ shares
+    assert compared.energy[0] == pytest.approx(float(length), rel=1e-5, abs=1e-6 * size)
+
+
+def test_a_row_without_any_number_is_the_whole_distribution() -> None:
+    known, _ = distribution(0, independent=False)
+    compared = ExpectedKernel(Linear(), known).compare(np.full((1, D), np.nan), np.eye(D))
+    np.testing.assert_allclose(compared.kernel_rows[0], known.mean, rtol=1e-12)
+    assert compared.energy[0] == pytest.approx(known.mean @ known.mean)
+    assert compared.spread[0] == pytest.approx(known.scale @ known.scale)
+
+
+@pytest.mark.parametrize("name", [*CLOSED, *OTHERS])
+def test_rows_without_gaps_are_compared_to_the_bit_as_ever(name: str) -> None:
+    kernel, rng = (CLOSED | OTHERS)[name], np.random.default_rng(1)
+    rows, atoms = rng.normal(size=(9, D)), rng.normal(size=(5, D))
+    compared = ExpectedKernel(kernel, distribution(0, independent=False)[0]).compare(rows, atoms)
+    assert compared.kernel_rows.tobytes() == kernel.program.matrix(rows, atoms).tobytes()
+    assert compared.energy.tobytes() == kernel.program.diagonal(rows).tobytes()
+    assert not compared.spread.any()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kernels_take_the_numbers_of_the_nearest_atom(name: str) -> None:
+    kernel = OTHERS[name]
+    assert closed_form(kernel.program) is None
+    atoms = np.array([[1.0, 1.0, 1.0], [-1.0, 2.0, -1.0], [5.0, 5.0, 5.0]])
+    rows = np.array([[np.nan, 1.1, 1.0], [-1.0, np.nan, np.nan], [0.0, 0.0, 0.0]])
+    whole = np.array([[1.0, 1.1, 1.0], [-1.0, 2.0, -1.0], [0.0, 0.0, 0.0]])
+    known = RowDistribution(np.zeros(D), np.ones(D), np.eye(D))
+    compared = ExpectedKernel(kernel, known).compare(rows, atoms)
+    np.testing.assert_allclose(compared.kernel_rows, kernel.matrix(whole, atoms), rtol=1e-14)
+    np.testing.assert_allclose(compared.energy, kernel.diagonal(whole), rtol=1e-14)
+
+
+def test_a_narrow_kernel_keeps_what_the_expected_row_has_lost() -> None:
+    # At the expected row the value is exp(-1e5 * 9); integrated it is that of a normal density.
+    known = RowDistribution(np.zeros(1), np.ones(1), np.eye(1))
+    compared = ExpectedKernel(RBF(1e5), known).compare(np.array([[np.nan]]), np.array([[3.0]]))
+    expected = (1.0 + 2e5) ** -0.5 * np.exp(-9.0 * 1e5 / (1.0 + 2e5))
+    assert compared.kernel_rows[0, 0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_many_independent_columns_take_no_matrix_of_them() -> None:
+    d = 3000
+    known = RowDistribution(np.zeros(d), np.ones(d), np.empty((0, 0)))
+    row = np.zeros((1, d))
+    row[0, ::2] = np.nan
+    compared = ExpectedKernel(RBF(1e-3), known).compare(row, np.zeros((1, d)))
+    assert compared.kernel_rows[0, 0] == pytest.approx((1.0 + 2e-3) ** (-d / 4.0))
+
+
+def test_an_unseen_category_is_the_last_one_before_it_until_there_are_atoms() -> None:
+    known = RowDistribution(np.zeros(2), np.ones(2), np.eye(2))
+    rows = np.array([[np.nan, 1.0], [7.0, np.nan], [np.nan, 2.0]])
+    (whole,) = ExpectedKernel(Equal().on(0) * RBF(0.5).on(1), known).completions(rows, np.empty((0, 2)))
+    assert whole.tolist() == [[7.0, 1.0], [7.0, 0.0], [7.0, 2.0]]
