@@ -22,6 +22,7 @@ from streamkpca._core.linalg import (
 )
 from streamkpca._core.packed import widened
 from streamkpca._core.rows import RowParts, Rows, parts_of
+from streamkpca.components.completion import Completion
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
@@ -214,8 +215,8 @@ class Snapshot(ReadOnlyArrays):
         has_gaps, scores = missing.any(axis=1), np.empty(len(rows))
         if not has_gaps.all():
             scores[~has_gaps] = self._novelty_without_gaps(rows[~has_gaps])
-        options = self._expected_kernel.completions(np.ascontiguousarray(rows[has_gaps]), self.span_atoms)
-        scores[has_gaps] = np.min([self._novelty_without_gaps(option) for option in options], axis=0)
+        part = np.ascontiguousarray(rows[has_gaps])
+        scores[has_gaps] = self._completion(self._expected_kernel, self._usual_novelty).of(part, missing[has_gaps])[1]
         return scores
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
@@ -265,7 +266,23 @@ class Snapshot(ReadOnlyArrays):
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._expected_kernel.completed(rows, self.span_atoms, self._novelty_without_gaps)
+        return self._completed_by(self._completion(self._expected_kernel, self._usual_novelty), rows)
+
+    def _completed_by(self, completion: Completion, rows: Array) -> Array:
+        missing = gaps_in(rows)
+        if missing is None:
+            return rows
+        has_gaps, out = missing.any(axis=1), rows.copy()
+        out[has_gaps] = completion.of(np.ascontiguousarray(rows[has_gaps]), missing[has_gaps])[0]
+        return out
+
+    def _completion(self, expected: ExpectedKernel, usual: float) -> Completion:
+        return Completion(expected, self.span_atoms, self.span_factor, self._novelty_without_gaps, usual)
+
+    @cached_property
+    def _usual_novelty(self) -> float:
+        """Novelty that a tenth of the sampled rows exceed."""
+        return float(np.quantile(self._novelty_without_gaps(self.sample), 0.9)) if len(self.sample) else 0.0
 
     @cached_property
     def _expected_kernel(self) -> ExpectedKernel | None:
@@ -343,27 +360,18 @@ class Snapshot(ReadOnlyArrays):
         return compared.kernel_rows, compared.energy + compared.spread
 
     def imputed(self, rows: Rows) -> Array:
-        """Complete rows (n, d): as novelty does, or by the pre-image of the projection where that is less novel.
+        """Complete rows (n, d) so that they are least novel.
 
         A model of rows without gaps knows what they could hold from its atoms and its sample.
         """
-        known = self
-        if self.distribution is None:
+        expected = self._expected_kernel
+        if expected is None:
             seen = np.concatenate([self.atoms, self.sample])
-            known = replace(self, distribution=ColumnSums.of(seen, np.ones(len(seen))).distribution())
-
-        def answer(chunk: Array) -> Array:
-            missing = gaps_in(chunk)
-            if missing is None:
-                return chunk
-            whole, found = (
-                known.completed(chunk),
-                np.where(missing, known.inverse_transform(known.transform(chunk)), chunk),
-            )
-            is_nearer = known.novelty(found) < known.novelty(whole)
-            return np.where(is_nearer[:, None], found, whole)
-
-        return in_chunks(answer, rows, np.empty(rows.shape), known._pre_images.width)
+            expected = ExpectedKernel(self.kernel, ColumnSums.of(seen, np.ones(len(seen))).distribution())
+        completion = self._completion(expected, usual=0.0)
+        with one_blas_thread():
+            width = 4 * len(self.span_atoms)
+            return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)
 
 
 def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:

@@ -560,11 +560,28 @@ class Summary:
         return block if block.is_current_for(self.basis) else Block(self.basis, block.rows, block.weights)
 
     def _fill(self, block: Block, max_atoms: int | None, tolerated: float) -> None:
-        """Admit rows of the block, their gaps completed, until it is explained or the budget is used up."""
-        positions = _as_completed(block.rows, self.n_rows + np.arange(len(block.rows)), self.basis)
-        completed = self.basis.completed(block.rows)
-        if completed is not block.rows:
-            block = Block(self.basis, completed, block.weights)
+        """Admit rows of the block, until it is explained or the budget is used up.
+
+        Rows with gaps are completed. Without any atom they would be so by expected numbers alone, which may be far from
+        all rows, as the centre of a circle is: then rows without gaps come first.
+        """
+        missing = None if self.basis.distribution is None else gaps_in(block.rows)
+        positions = self.n_rows + np.arange(len(block.rows))
+        if missing is not None:
+            has_gaps = missing.any(axis=1)
+            weights = np.where(has_gaps, 0.0, block.weights)
+            if not self.basis.size and weights.any():
+                whole = Block(self.basis, _countable(block.rows, weights), weights)
+                share = whole.sums.total_weight / block.sums.total_weight
+                self._admit(whole, positions, max_atoms, tolerated * share)
+            if max_atoms is not None and self.basis.size == max_atoms:
+                return
+            block = Block(self.basis, self.basis.completed(block.rows), block.weights)
+            positions = np.where(has_gaps, ~positions, positions)
+        self._admit(block, positions, max_atoms, tolerated)
+
+    def _admit(self, block: Block, positions: Positions, max_atoms: int | None, tolerated: float) -> None:
+        """Admit rows of a block without gaps, at positions (B,), until it is explained or the budget is used up."""
         for start in range(0, len(block.rows), _MOST_FILLING):
             piece = slice(start, start + _MOST_FILLING)
             part, weights = block, block.weights[piece]

@@ -1,0 +1,105 @@
+"""Rows with gaps, completed so that they are least novel."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.gaps import Mask
+from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
+from streamkpca.kernels.expected import ExpectedKernel
+from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values_and_gradients
+
+Array = npt.NDArray[np.float64]
+
+# Steps of a descent; on a circle the third left nothing to gain.
+_MOST_STEPS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """Puts numbers into gaps: the expected ones or those of the nearest atom, moved from there to where they fit.
+
+    Parameters
+    ----------
+    expected : ExpectedKernel
+    atoms, factor : ndarray of shape (m, d) and (m, m)
+        Atoms and the lower Cholesky factor of their kernel matrix.
+    novelty : callable
+        Scores complete rows (n, d): (n,).
+    usual : float
+        Rows of no more novelty stay where they are: others like them are normal.
+
+    Notes
+    -----
+    Expected numbers are those of a normal distribution, and may lie where no row is, as the centre of a circle does.
+    The nearest atom is only near. From the better of the two, the missing numbers of local kernels descend along the
+    squared distance r to the span, whose least value is 0, by steps of 2 r / |r'|^2 as Newton would take to a root of
+    even order; no step loses. With the image of the completed row as near the span as that of a pre-image, what is not
+    known of a row makes it no more novel.
+
+    O(n m (m + d)) for each of at most six steps of n rows.
+    """
+
+    expected: ExpectedKernel
+    atoms: Array
+    factor: Array
+    novelty: Callable[[Array], Array]
+    usual: float
+
+    def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
+        """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
+        whole, *others = self.expected.completions(rows, self.atoms)
+        scores = self.novelty(whole)
+        for other in others:
+            scored = self.novelty(other)
+            is_better = scored < scores
+            whole[is_better], scores[is_better] = other[is_better], scored[is_better]
+        left = np.flatnonzero(scores > self.usual)
+        if len(left) and self._can_descend:
+            found = self._descended(whole[left], missing[left])
+            scored = self.novelty(found)
+            is_better = scored < scores[left]
+            whole[left[is_better]], scores[left[is_better]] = found[is_better], scored[is_better]
+        return whole, scores
+
+    @property
+    def _can_descend(self) -> bool:
+        kernel = self.expected.kernel
+        return kernel.is_stationary and has_gradients(kernel.program) and len(self.atoms) > 0
+
+    def _descended(self, rows: Array, missing: Mask) -> Array:
+        """Move the missing numbers of rows (n, d) so that these come nearer to the span."""
+        scale = np.where(self.expected.distribution.scale > 0.0, self.expected.distribution.scale, 1.0)
+        free = missing * scale
+        with np.errstate(all="ignore"):
+            residual, gradient = self._outside(rows)
+            share = np.ones(len(rows))
+            for _ in range(_MOST_STEPS):
+                slope = gradient * free
+                length = 2.0 * share * residual / squared_norms(slope)
+                # No step is longer than the spread of a column: far away, distances hardly change.
+                length = np.minimum(length, 1.0 / np.abs(slope).max(axis=1))
+                tried = rows - (length[:, None] * slope) * free
+                there, gradient_there = self._outside(tried)
+                gains = there < residual
+                if not gains.any() and (share < 0.1).all():
+                    break
+                share = np.where(gains, 1.0, 0.3 * share)
+                rows = np.where(gains[:, None], tried, rows)
+                gradient = np.where(gains[:, None], gradient_there, gradient)
+                residual = np.where(gains, there, residual)
+        return rows
+
+    def _outside(self, rows: Array) -> tuple[Array, Array]:
+        """Return the squared distances (n,) of rows to the span, and their gradients (n, d)."""
+        program = self.expected.kernel.program
+        values, slopes = values_and_gradients(program, rows, self.atoms)
+        coordinates = solve_factor(self.factor, values)
+        combinations = solve_transposed(self.factor, coordinates)
+        gradient = np.zeros(rows.shape)
+        for matrix, slope in zip(program.base_matrices, slopes, strict=True):
+            weights = np.ascontiguousarray((-2.0 * combinations * slope).T)
+            gradient += gradient_by_rows(matrix, self.atoms, rows, weights)
+        return program.diagonal(rows) - squared_norms(coordinates), gradient
