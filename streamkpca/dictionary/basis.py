@@ -159,7 +159,6 @@ class Basis:
         self.factor: Array = np.empty((0, 0))
         self.energy: Array = np.empty(0)
         self.distribution: RowDistribution | None = None
-        self._expected: ExpectedKernel | None = None
         self._inverse: Array | None = None
         self._precision: Array | None = None
         self._rounding_amplification: float | None = None
@@ -218,7 +217,7 @@ class Basis:
     def compare(self, rows: Array) -> Compared:
         """Evaluate the kernel for rows (B, d), with gaps, with themselves and with the atoms; O(B m d)."""
         if self.distribution is not None:
-            compared = self._expected_kernel(self.distribution).compare(rows, self.atoms)
+            compared = ExpectedKernel(self.kernel, self.distribution).compare(rows, self.atoms)
             check_energy(compared.energy + compared.spread)
             return compared
         program = self.kernel.program
@@ -230,14 +229,9 @@ class Basis:
         """Put numbers into the gaps of rows (B, d) that leave them near the span; the rows themselves without gaps."""
         if self.distribution is None:
             return rows
-        return self._expected_kernel(self.distribution).completed(
+        return ExpectedKernel(self.kernel, self.distribution).completed(
             rows, self.atoms, lambda whole: self.project(whole).residual
         )
-
-    def _expected_kernel(self, distribution: RowDistribution) -> ExpectedKernel:
-        if self._expected is None or self._expected.distribution is not distribution:
-            self._expected = ExpectedKernel(self.kernel, distribution)
-        return self._expected
 
     def coordinates(self, kernel_rows: Array) -> Array:
         """Turn kernel values against the atoms (B, m), C-contiguous, into coordinates in place, O(B m^2)."""
