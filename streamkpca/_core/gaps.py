@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
-from streamkpca._core._gap_loops import fill_expected, nearest_atoms
-from streamkpca._core._loops import all_finite
+from streamkpca._core._loops import all_finite, fill_expected, nearest_atoms
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkpca._core._gap_loops import (
+from streamkpca._core._loops import (
     form_cumulants_apart,
     form_cumulants_together,
     tilt_apart,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core._gap_loops import (
+from streamkpca._core._loops import (
     factor_in_place,
     fill_expected,
     form_cumulants_apart,
