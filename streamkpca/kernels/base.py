@@ -366,12 +366,14 @@ class Kernel(ABC):
         self._lower(builder, FeatureView())
         return builder.finish()
 
-    def is_near(self, other: "Kernel") -> bool:
-        """Whether no number in this kernel is more than a quarter larger or smaller than in another of the same form.
+    def is_near(self, other: "Kernel", factor: float = 1.25) -> bool:
+        """Whether no number in this kernel is larger or smaller by more than a factor than in another of the same form.
 
         Parameters
         ----------
         other : Kernel
+        factor : float, default=1.25
+            At least 1.
 
         Returns
         -------
@@ -386,7 +388,7 @@ class Kernel(ABC):
         if type(self) is not type(other):
             return False
         own, others = self._own_parameters(), other._own_parameters()
-        return all(_is_near(value, others[name]) for name, value in own.items())
+        return all(_is_near(value, others[name], factor) for name, value in own.items())
 
     def exp(self) -> "Kernel":
         """Make the kernel exp(k(x, y)).
@@ -941,14 +943,15 @@ class InUnits(Kernel):
         return named | super().matrices()
 
 
-def _is_near(value: Any, other: Any) -> bool:
-    """Tell whether two parameters agree to a quarter: numbers, tuples of them, or kernels; others must be equal."""
+def _is_near(value: Any, other: Any, factor: float) -> bool:
+    """Tell whether two parameters agree up to a factor: numbers, tuples of them, or kernels; others must be equal."""
     if isinstance(value, Kernel) and isinstance(other, Kernel):
-        return value.is_near(other)
+        return value.is_near(other, factor)
     if isinstance(value, tuple) and isinstance(other, tuple):
-        return len(value) == len(other) and all(map(_is_near, value, other))
+        return len(value) == len(other) and all(_is_near(*pair, factor) for pair in zip(value, other, strict=True))
     if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):
-        return value.is_near(other)
+        return value.is_near(other, factor)
     if is_real(value) and is_real(other):
-        return abs(float(value) - float(other)) <= 0.2 * max(abs(float(value)), abs(float(other)))
+        smaller, larger = sorted((abs(float(value)), abs(float(other))))
+        return larger <= factor * smaller and (value >= 0) == (other >= 0)
     return bool(value == other)

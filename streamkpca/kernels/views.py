@@ -96,13 +96,13 @@ class UnitMatrix:
             nearness, _ = dgecon(factors, np.abs(balanced).sum(axis=0).max(), norm="1")
         return bool(status == 0 and nearness > len(balanced) * np.finfo(np.float64).eps)
 
-    def is_near(self, other: "UnitMatrix") -> bool:
-        """Whether no row becomes more than a quarter longer or shorter with this matrix than with another."""
+    def is_near(self, other: "UnitMatrix", factor: float = 1.25) -> bool:
+        """Whether no row becomes longer or shorter by more than a factor with this matrix than with another."""
         if self == other or self._entries.shape != other._entries.shape:
             return self == other
         with one_blas_thread():
             ratios = np.linalg.svd(np.linalg.solve(other._entries.T, self._entries.T), compute_uv=False)
-        return bool(0.8 <= ratios[-1] and ratios[0] <= 1.25)
+        return bool(1.0 / factor <= ratios[-1] and ratios[0] <= factor)
 
     def __len__(self) -> int:
         """Return how many numbers a row becomes."""

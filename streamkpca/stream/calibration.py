@@ -19,6 +19,8 @@ Array = npt.NDArray[np.float64]
 # Rows are left out in at most this many parts, and in fewer once one part holds this many rows. With four parts,
 # thresholds of 300 rows were exceeded by half as many fresh rows as they should be.
 _MOST_PARTS, _ROWS_LEFT_OUT = 8, 512
+# Widths that contrast chooses from are a factor of 3 apart, and those of parts of the rows differ by less than this.
+_SAME_WIDTH = 2.0
 # Unseen rows of the sample that are enough for any level, if it resolves them.
 _ENOUGH = 250
 
@@ -97,7 +99,9 @@ def _cross_validated(
             others = np.where(left_out, 0.0, weights)
             if left_out.any() and others.any():
                 # While the scale is not final, rows that it was settled on look nearer than rows to come.
-                known = stream.settled_on(rows, others) if is_young else kernel
+                settled = stream.settled_on(rows, others) if is_young else kernel
+                # Of another width, as the contrast of a part may choose one, novelty has another unit.
+                known = settled if settled.is_near(kernel, _SAME_WIDTH) else kernel
                 basis = stream.relearned(rows, others, settings, known).basis
                 score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
                 yield Calibration(score.of_rows(basis.completed(rows[left_out])), weights[left_out])

@@ -171,6 +171,11 @@ class Stream:
                 f"{where} expected a model with dtype={self.dtype!r} but got dtype={other.dtype!r}; "
                 "merge models that keep rows in the same precision"
             )
+        if other.has_gaps and not self.has_gaps:
+            raise ValueError(
+                f"{where} expected a model of rows without gaps but got one with on_missing='marginal'; merge this one "
+                "into that one"
+            )
         if settings.half_life != other_settings.half_life:
             raise ValueError(
                 f"{where} expected a model with half_life={settings.half_life} but got "

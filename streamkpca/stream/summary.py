@@ -443,9 +443,8 @@ class Summary:
         self.selection_sample = self.selection_sample.merged(other.selection_sample, self.n_rows)
         self.reservoir = self.reservoir.merged(other.reservoir, self.n_rows)
         self.n_rows += other.n_rows
-        if other.column_sums is not None:
-            own = self.column_sums or ColumnSums.none(self.basis.atoms.shape[1])
-            self.column_sums = own.merged(other.column_sums)
+        if self.column_sums is not None and other.column_sums is not None:
+            self.column_sums = self.column_sums.merged(other.column_sums)
             self.renew_distribution()
         # How well the union explains later rows is not known yet.
         self.trend, self.schedule = PageCusum(), SearchSchedule()

@@ -25,6 +25,8 @@ MODELS = models()
 # A kernel with a large matrix.
 MODELS["matrix"] = StreamingKernelPCA(2, kernel=kernels.RBF(0.1).in_units(np.eye(5)), max_atoms=4, block_size=16)
 MODELS["matrix"].partial_fit(np.random.default_rng(0).normal(size=(40, 5))).refit()
+MODELS["gaps"] = StreamingKernelPCA(2, kernel=kernels.RBF(0.1), max_atoms=4, block_size=16, on_missing="marginal")
+MODELS["gaps"].partial_fit([[1.0, np.nan], [np.nan, 2.0], [3.0, 4.0]] * 20).refit()
 FILES = {name: model.to_bytes() for name, model in MODELS.items()}
 
 

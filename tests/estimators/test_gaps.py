@@ -1,0 +1,197 @@
+"""The parameter `on_missing`: what becomes of rows with NaN, of all kinds of tables, and in all questions."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+
+from streamkpca import KernelPCA, StreamingKernelPCA
+from streamkpca.kernels import RBF, Equal
+from streamkpca.monitoring import Monitor
+
+RANDOM = np.random.default_rng(0)
+WHOLE = RANDOM.normal(size=(400, 2)) @ RANDOM.normal(size=(2, 5)) + 0.1 * RANDOM.normal(size=(400, 5))
+ROWS = np.where(RANDOM.random(WHOLE.shape) < 0.1, np.nan, WHOLE)
+ROWS[7] = np.nan
+NAN = np.isnan(ROWS)
+
+
+def model_of(on_missing="marginal", **settings):
+    return StreamingKernelPCA(
+        2, **{"kernel": RBF(0.2), "max_atoms": 24, "block_size": 64, "on_missing": on_missing, **settings}
+    )
+
+
+def test_rows_with_gaps_are_refused_unless_asked_for():
+    with pytest.raises(ValueError, match='on_missing="marginal" to use what rows with NaN have'):
+        model_of("raise").partial_fit(ROWS)
+
+
+@pytest.mark.parametrize("learn", ["partial_fit", "fit"])
+def test_rows_with_gaps_are_left_out(learn):
+    skipping = getattr(model_of("skip"), learn)(ROWS)
+    bad_rows = getattr(model_of("raise", on_bad_rows="skip"), learn)(ROWS)
+    assert skipping.n_rows_rejected_ == bad_rows.n_rows_rejected_ == NAN.any(axis=1).sum()
+    assert skipping.eigenvalues_.tobytes() == bad_rows.eigenvalues_.tobytes()
+    with pytest.raises(ValueError, match="contains NaN"):
+        skipping.transform(ROWS)
+
+
+@pytest.mark.parametrize("on_missing", ["skip", "marginal"])
+def test_infinite_numbers_are_no_gaps(on_missing):
+    rows = ROWS.copy()
+    rows[3, 1] = np.inf
+    with pytest.raises(ValueError, match=r"contains infinity \(first at row 3, column 1; 1 of 400"):
+        model_of(on_missing).partial_fit(rows)
+    model = model_of(on_missing, on_bad_rows="skip").partial_fit(rows)
+    n_left_out = NAN.any(axis=1) if on_missing == "skip" else NAN.all(axis=1)
+    n_left_out[3] = True
+    assert model.n_rows_rejected_ == n_left_out.sum()
+    if on_missing == "marginal":
+        with pytest.raises(ValueError, match="contains infinity"):
+            model.novelty(rows)
+
+
+@pytest.mark.parametrize("learn", ["partial_fit", "fit"])
+def test_only_rows_without_any_number_are_left_out(learn):
+    model = getattr(model_of(), learn)(ROWS).refit()
+    assert (model.n_rows_rejected_, model.total_weight_) == (1, pytest.approx(399.0))
+
+
+TABLES = {
+    "masked array": np.ma.masked_array(np.nan_to_num(ROWS, nan=-99.0), mask=NAN),
+    "pandas": pd.DataFrame(ROWS),
+    "pandas nullable": pd.DataFrame(ROWS).convert_dtypes(),
+    "polars": pl.DataFrame(
+        [[None if gap else x for x, gap in zip(*both, strict=True)] for both in zip(ROWS.T, NAN.T, strict=True)]
+    ),
+    "Fortran order": np.asfortranarray(ROWS),
+    "other NaN": np.where(NAN, -np.float64(np.nan), ROWS),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_all_kinds_have_gaps(name):
+    expected, found = model_of().partial_fit(ROWS), model_of().partial_fit(TABLES[name])
+    assert found.eigenvalues_.tobytes() == expected.eigenvalues_.tobytes()
+    assert found.novelty(TABLES[name]).tobytes() == expected.novelty(ROWS).tobytes()
+    assert found.impute(TABLES[name]).tobytes() == expected.impute(ROWS).tobytes()
+
+
+def test_many_rows_are_taken_in_parts():
+    table = pd.DataFrame(np.tile(ROWS, (300, 1)), columns=list("abcde"))
+    model = model_of().partial_fit(table)
+    assert model.n_rows_rejected_ == 300
+    np.testing.assert_allclose(model.transform(table)[:400], model.transform(table[:400]), rtol=0, atol=1e-9)
+
+
+def test_single_precision_has_gaps():
+    model = model_of(dtype="float32").partial_fit(ROWS)
+    rounded = model_of().partial_fit(ROWS.astype(np.float32).astype(float))
+    assert model.eigenvalues_.tobytes() == rounded.eigenvalues_.tobytes()
+
+
+def test_every_question_takes_gaps_one_row_as_many():
+    model = model_of().partial_fit(ROWS)
+    rows = ROWS[~NAN.all(axis=1)][:50]
+    for method in ("transform", "novelty", "score_samples", "reconstruction_error", "contributions"):
+        whole = getattr(model, method)(rows)
+        assert np.isfinite(whole).all()
+        single = np.concatenate([getattr(model, method)(row[None]) for row in rows])
+        np.testing.assert_allclose(single, whole, rtol=1e-6, atol=1e-9)
+    assert np.isfinite(model.reconstruction_error(rows, 2)).all()
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.score(ROWS)
+
+
+def test_an_expected_error_counts_what_is_missing_and_novelty_does_not():
+    model = model_of().partial_fit(ROWS)
+    row, gap = WHOLE[:1].copy(), WHOLE[:1].copy()
+    gap[0, 2] = np.nan
+    assert model.reconstruction_error(gap)[0] > model.reconstruction_error(row)[0] + 1e-4
+    assert model.novelty(gap)[0] <= model.novelty(row)[0] + 1e-6
+
+
+def test_a_stream_keeps_what_it_began_with():
+    model = model_of().partial_fit(ROWS)
+    with pytest.raises(ValueError, match="cannot change to or from 'marginal' within a stream"):
+        model.set_params(on_missing="skip").partial_fit(WHOLE)
+    with pytest.raises(ValueError, match="cannot change to or from 'marginal'"):
+        model_of("raise").partial_fit(WHOLE).set_params(on_missing="marginal").partial_fit(ROWS)
+    model_of("raise").partial_fit(WHOLE).set_params(on_missing="skip").partial_fit(ROWS)
+
+
+def test_models_of_rows_with_and_without_gaps_merge():
+    merged = model_of().partial_fit(ROWS).merge(model_of("skip").partial_fit(WHOLE))
+    assert merged.total_weight_ == pytest.approx(799.0)
+    assert np.isfinite(merged.novelty(ROWS[:5])).all()
+    plain = model_of("raise").partial_fit(WHOLE)
+    with pytest.raises(ValueError, match="without gaps"):
+        plain.merge(model_of().partial_fit(ROWS))
+
+
+def test_any_model_imputes():
+    model = model_of("raise").partial_fit(WHOLE)
+    usable = ~NAN.all(axis=1)
+    error = (model.impute(ROWS) - WHOLE)[NAN & usable[:, None]]
+    assert np.sqrt(np.mean(error**2)) < 0.5 * WHOLE.std()
+    with pytest.raises(ValueError, match="contains infinity"):
+        model.impute([[np.inf] * 5])
+    assert not hasattr(KernelPCA, "impute")
+
+
+def test_categories_may_be_missing():
+    states = np.repeat([1.0, 2.0], 200)
+    rows = np.column_stack([states * 5.0 + 0.1 * RANDOM.normal(size=400), states])
+    missing = RANDOM.random(400) < 0.1
+    rows[missing, 1] = np.nan
+    kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
+    model = model_of(kernel=kernel).partial_fit(RANDOM.permutation(rows))
+    np.testing.assert_array_equal(model.impute(rows)[missing, 1], states[missing])
+
+
+def test_sparse_rows_have_no_gaps():
+    rows = sparse.random(50, 2000, density=0.01, format="csr", random_state=0)
+    assert model_of().partial_fit(rows).transform(rows).shape == (50, 2)
+    rows.data[0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model_of().partial_fit(rows)
+
+
+def test_more_features_than_rows_and_constant_columns():
+    rows = np.hstack([np.full((30, 2), 7.0), RANDOM.normal(size=(30, 60))])
+    rows[RANDOM.random(rows.shape) < 0.1] = np.nan
+    model = model_of(kernel="rbf").partial_fit(rows).refit()
+    completed = model.impute(rows)
+    assert np.isfinite(completed).all()
+    np.testing.assert_allclose(completed[:, :2], 7.0)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-30, 1e30])
+def test_units_of_any_size(scale):
+    usual = model_of(kernel="rbf").partial_fit(ROWS)
+    scaled = model_of(kernel="rbf").partial_fit(ROWS * scale)
+    np.testing.assert_allclose(scaled.eigenvalues_, usual.eigenvalues_, rtol=1e-6)
+    np.testing.assert_allclose(scaled.impute(ROWS * scale) / scale, usual.impute(ROWS), rtol=0, atol=1e-5)
+
+
+def test_a_monitor_watches_rows_with_gaps_however_they_are_cut():
+    rows = np.tile(ROWS, (4, 1)) + 0.05 * np.random.default_rng(1).normal(size=(1600, 5))
+    rows[1200:1210, 3] += 8.0
+    whole, pieces = (Monitor(model_of(), lags=2, smoothing=0.5) for _ in range(2))
+    record = whole.update(rows)
+    parts = [pieces.update(part) for part in np.split(rows, [1, 500, 999])]
+    assert np.concatenate([part.novelty for part in parts]).tobytes() == record.novelty.tobytes()
+    assert pieces.to_bytes() == whole.to_bytes()
+    loaded = Monitor.from_bytes(whole.to_bytes()) if hasattr(Monitor, "from_bytes") else whole
+    assert loaded.to_bytes() == whole.to_bytes()
+    event = max(whole.events_, key=lambda event: event.peak)
+    assert 1198 <= event.start <= 1212
+    assert event.features[0].feature == 3
+    assert np.isnan(record.novelty[NAN.all(axis=1).nonzero()[0]]).all()
+
+
+def test_a_monitor_leaves_rows_with_gaps_without_a_score():
+    record = Monitor(model_of("skip")).update(ROWS)
+    np.testing.assert_array_equal(np.isnan(record.novelty), NAN.any(axis=1))
