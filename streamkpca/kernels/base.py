@@ -953,5 +953,5 @@ def _is_near(value: Any, other: Any, factor: float) -> bool:
         return value.is_near(other, factor)
     if is_real(value) and is_real(other):
         smaller, larger = sorted((abs(float(value)), abs(float(other))))
-        return larger <= factor * smaller and (value >= 0) == (other >= 0)
+        return larger <= factor * smaller and (float(value) >= 0.0) == (float(other) >= 0.0)
     return bool(value == other)
