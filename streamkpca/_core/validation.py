@@ -291,7 +291,7 @@ def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) 
     """
     if not isinstance(rows, RowParts) and all_finite(rows):
         return rows, weights, 0
-    rows, usable = _parts_if_large(rows), _rows_with_numbers if gaps else _finite_rows
+    rows, usable = _parts_if_large(rows), rows_with_numbers if gaps else finite_rows
     if isinstance(rows, RowParts):
         good = np.concatenate([usable(part) for _, part in parts_of(rows)])
     else:
@@ -309,12 +309,13 @@ def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) 
     return kept, np.where(good, weights, 0.0) if n_bad else weights, n_bad
 
 
-def _finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
+def finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
+    """Tell which rows (n, d) have nothing but finite numbers."""
     finite: npt.NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(rows), axis=1)
     return finite
 
 
-def _rows_with_numbers(rows: Array) -> npt.NDArray[np.bool_]:
+def rows_with_numbers(rows: Array) -> npt.NDArray[np.bool_]:
     """Tell which rows (n, d) have a finite number and no infinite one."""
     usable = np.logical_and(np.isfinite(rows).any(axis=1), ~np.isinf(rows).any(axis=1))
     return np.asarray(usable)

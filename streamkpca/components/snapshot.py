@@ -201,21 +201,31 @@ class Snapshot(ReadOnlyArrays):
 
     def novelty(self, rows: Rows) -> Array:
         """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
-        # Few rows are completed first, and then as quick as others.
-        if len(rows) <= _FEW_ROWS and self.has_gaps and not isinstance(rows, RowParts):
-            rows = self.completed(rows)
+        if self._expected_kernel is not None and not self._is_quick(rows):
+            with one_blas_thread():
+                return in_chunks(self._novelty_with_gaps, rows, np.empty(len(rows)), 2 * len(self.span_atoms))
+        return self._novelty_without_gaps(rows)
+
+    def _novelty_with_gaps(self, rows: Array) -> Array:
+        """Score rows (n, d); one with gaps as its less novel completion, so that nothing unseen makes it novel."""
+        missing = gaps_in(rows)
+        if missing is None or self._expected_kernel is None:
+            return self._novelty_without_gaps(rows)
+        has_gaps, scores = missing.any(axis=1), np.empty(len(rows))
+        if not has_gaps.all():
+            scores[~has_gaps] = self._novelty_without_gaps(rows[~has_gaps])
+        options = self._expected_kernel.completions(np.ascontiguousarray(rows[has_gaps]), self.span_atoms)
+        scores[has_gaps] = np.min([self._novelty_without_gaps(option) for option in options], axis=0)
+        return scores
+
+    def _novelty_without_gaps(self, rows: Rows) -> Array:
         if self._is_quick(rows) and self._span is not None:
             targets, inverse = self._span
             few = targets.measure(rows, inverse)
             if few is not None:
                 return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
-            return in_chunks(
-                lambda chunk: self._novelty_score.of_rows(self.completed(chunk)),
-                rows,
-                np.empty(len(rows)),
-                len(self.span_atoms),
-            )
+            return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
@@ -255,18 +265,7 @@ class Snapshot(ReadOnlyArrays):
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._expected_kernel.completed(rows, self.span_atoms, self._outside_span)
-
-    def _outside_span(self, rows: Array) -> Array:
-        """Return the squared distances (n,) of rows without gaps to the span, without regard to digits."""
-        if self._is_quick(rows) and self._span is not None:
-            targets, inverse = self._span
-            few = targets.measure(rows, inverse)
-            if few is not None:
-                return few[0]
-        coordinates = solve_factor(self.span_factor, self.kernel.program.matrix(rows, self.span_atoms))
-        outside: Array = self.kernel.program.diagonal(rows) - squared_norms(coordinates)
-        return outside
+        return self._expected_kernel.completed(rows, self.span_atoms, self._novelty_without_gaps)
 
     @cached_property
     def _expected_kernel(self) -> ExpectedKernel | None:

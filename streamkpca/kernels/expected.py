@@ -111,31 +111,35 @@ class ExpectedKernel:
                 target[some] = values
         return out
 
-    def completed(self, rows: Array, atoms: Array, residual: Callable[[Array], Array]) -> Array:
-        """Put numbers into the gaps of rows (n, d): the rows themselves if they have none.
+    def completions(self, rows: Array, atoms: Array) -> list[Array]:
+        """Put numbers into the gaps of rows (n, d) in one way or two: the expected ones, and those of the nearest atom.
 
-        Either the expected ones or those of the nearest atom, whichever have the smaller residual, the squared distance
-        of complete rows to the span of the atoms (m, d). No category is expected.
+        No category is expected; without atoms, the last one before it is put in.
         """
+        expected = self.distribution.completed(rows)
+        categories = sorted(category_columns(self.kernel, rows.shape[1]))
+        if not len(atoms):
+            for column in categories:
+                expected[:, column] = _filled_forward(rows[:, column])
+            return [expected]
+        borrowed = self.distribution.borrowed(rows, atoms)
+        if categories:
+            expected[:, categories] = borrowed[:, categories]
+        return [expected, borrowed]
+
+    def completed(self, rows: Array, atoms: Array, novelty: Callable[[Array], Array]) -> Array:
+        """Complete rows (n, d) in the way that makes each least novel; the rows themselves if they have no gaps."""
         missing = gaps_in(rows)
         if missing is None:
             return rows
         has_gaps = missing.any(axis=1)
-        out, part = rows.copy(), np.ascontiguousarray(rows[has_gaps])
-        expected = self.distribution.completed(part)
-        categories = sorted(category_columns(self.kernel, rows.shape[1]))
-        if not len(atoms):
-            out[has_gaps] = expected
-            for column in categories:
-                out[:, column] = _filled_forward(rows[:, column])
-            return out
-        borrowed = self.distribution.borrowed(part, atoms)
-        if categories:
-            expected[:, categories] = borrowed[:, categories]
+        chosen, *others = self.completions(np.ascontiguousarray(rows[has_gaps]), atoms)
         with np.errstate(all="ignore"):
-            is_nearer = residual(borrowed) < residual(expected)
-        expected[is_nearer] = borrowed[is_nearer]
-        out[has_gaps] = expected
+            for other in others:
+                is_nearer = novelty(other) < novelty(chosen)
+                chosen[is_nearer] = other[is_nearer]
+        out = rows.copy()
+        out[has_gaps] = chosen
         return out
 
     def _expected(self, rows: Array, missing: Mask, atoms: Array) -> Compared:

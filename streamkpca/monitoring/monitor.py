@@ -14,7 +14,7 @@ from streamkpca._core.files import FileName
 from streamkpca._core.html import folded, page, rows_of
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.rows import Rows, parts_of
-from streamkpca._core.validation import checked_parts, feature_names, round_to_single
+from streamkpca._core.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.estimators.streaming import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
@@ -104,7 +104,8 @@ class Monitor:
     model : StreamingKernelPCA, optional
         The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
         makes. By default a new one with the kernel ``RBF().in_units("auto")`` and all its atoms, with
-        ``tolerance=1e-6``. It belongs to the monitor from then on.
+        ``tolerance=1e-6``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows by
+        the numbers that they have, and learns them; with "skip", rows with NaN get no score.
     lags : int, default=1
         Rows that are scored together: each with its predecessors, so that the model sees d times `lags` features. Only
         for rows in time order.
@@ -360,7 +361,7 @@ class Monitor:
                [2., 1.],
                [3., 2.]])
         """
-        rows = checked_parts(X, "Monitor.stacked", None, None)
+        rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
         stacked = np.empty((n, d * self.lags))
         for place, part in parts_of(rows):
@@ -579,6 +580,10 @@ class Monitor:
 
     def _check_model(self, state: MonitorState) -> None:
         """Refuse a state that does not belong to the model."""
+        kept = [part for part in (state.context, *state.left_out) if part is not None]
+        kept += [part.stacked for part in state.waiting]
+        if self.model.on_missing != "marginal" and any(np.isnan(rows).any() for rows in kept):
+            raise ValueError("its rows have gaps, which its model does not take")
         if self.model._stream is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")
@@ -652,7 +657,7 @@ class Monitor:
 
     def _scored(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
         """Score rows (n, d) of one chunk into a record; the model and the threshold stay the same."""
-        first, good = state.n_rows, np.logical_and.reduce(np.isfinite(rows), axis=1)
+        first, good = state.n_rows, self._usable(rows)
         record.threshold[:] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
         n_made_up = state.n_made_up
@@ -692,6 +697,10 @@ class Monitor:
             last_smoothed=last,
             waiting=waiting,
         )
+
+    def _usable(self, rows: Array) -> Flags:
+        """Tell which rows (n, d) can be scored: those of finite numbers, or of some if the model takes gaps."""
+        return rows_with_numbers(rows) if self.model.on_missing == "marginal" else finite_rows(rows)
 
     def _logged(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Add the alarms among rows from position `first` on to the events."""
@@ -806,7 +815,7 @@ class Monitor:
             width = stream.n_features // self.lags
             names = stream.names.tolist() if stream.names is not None and self.lags == 1 else None
         known = None if names is None else np.array(names, dtype=object)
-        rows = checked_parts(X, where, width, known, finite=not skips)
+        rows = checked_parts(X, where, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
         if self.model.dtype == "float32":
             rows = round_to_single(rows, where, finite=not skips)
         if names is None and state is None:

@@ -72,10 +72,18 @@ def state_record(state: MonitorState) -> dict[str, Any]:
         "released": log.released,
         "change": None if state.change is None else asdict(state.change),
         "last_smoothed": state.last_smoothed,
-        "context": None if state.context is None else state.context.tolist(),
-        "waiting": [part.tolist() for part in state.all_waiting] if state.waiting else None,
-        "left_out": [rows.tolist() for rows in state.left_out],
+        "context": None if state.context is None else _with_gaps_as_none(state.context),
+        "waiting": [_with_gaps_as_none(part) for part in state.all_waiting] if state.waiting else None,
+        "left_out": [_with_gaps_as_none(rows) for rows in state.left_out],
     }
+
+
+def _with_gaps_as_none(values: Array) -> list[Any]:
+    """Return nested lists; JSON has no NaN."""
+    cells = values.astype(object)
+    cells[np.isnan(values)] = None
+    listed: list[Any] = cells.tolist()
+    return listed
 
 
 def state_from_record(record: dict[str, Any], lags: int, quantile: float) -> MonitorState:
@@ -106,10 +114,10 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float) -> Mon
         n_learned=n_learned,
         n_young=n_young,
         last_smoothed=None if last is None else _score(last),
-        context=None if context is None else _numbers(context, (lags - 1, d)),
+        context=None if context is None else _rows(context, (lags - 1, d)),
         n_made_up=n_made_up,
         waiting=waiting,
-        left_out=tuple(_numbers(rows, (-1, d * lags)) for rows in record["left_out"]),
+        left_out=tuple(_rows(rows, (-1, d * lags)) for rows in record["left_out"]),
     )
     if record["quantile"] != quantile or np.isfinite(threshold) != np.isfinite(raw_threshold):
         raise ValueError("thresholds belong to another quantile, or one of two is missing")
@@ -122,7 +130,7 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float) -> Mon
 
 def _waiting(record: Any, width: int) -> ScoredRows:
     stacked, novelty, smoothed, is_alarm, usual = record
-    rows = _numbers(stacked, (-1, width))
+    rows = _rows(stacked, (-1, width))
     n = (len(rows),)
     alarms, usuals = (
         np.array([check_flag("flag", flag, where="state") for flag in part]) for part in (is_alarm, usual)
@@ -142,6 +150,14 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a name is {value!r}")
     return value
+
+
+def _rows(values: Any, shape: tuple[int, ...]) -> Array:
+    """Return finite numbers, and NaN for None, as an array of a shape."""
+    cells = np.array(values, dtype=object).reshape(shape)
+    missing = np.array([cell is None for cell in cells.ravel()], dtype=bool).reshape(cells.shape)
+    cells[missing] = 0.0
+    return np.where(missing, np.nan, _numbers(cells.tolist(), cells.shape))
 
 
 def _numbers(values: Any, shape: tuple[int, ...]) -> Array:

@@ -323,7 +323,7 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
 
 
 def _columns_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
-    """Return what is known of the columns of rows with gaps; files of other streams stay as earlier releases read them."""
+    """Return what is known of columns with gaps; files of other streams stay as earlier releases read them."""
     sums, moments, pending = summary.column_sums, summary.moments_base, summary.pending_sums
     assert sums is not None
     arrays["columns.origin"] = sums.origin
@@ -363,9 +363,15 @@ def _restored_summary(
     if has_gaps:
         settled["spread"] = header.real("settled_spread")
         columns = header.part("columns")
-        weights = columns.real("total_weight"), columns.real("total_squared_weight")
-        sums = (arrays[f"columns.{part}"] for part in _COLUMN_ARRAYS)
-        summary.column_sums = ColumnSums(arrays["columns.origin"], *sums, *weights, columns.integer("n_rows"))
+        summary.column_sums = ColumnSums(
+            origin=arrays["columns.origin"],
+            weight=arrays["columns.weight"],
+            first=arrays["columns.first"],
+            second=arrays["columns.second"],
+            total_weight=columns.real("total_weight"),
+            total_squared_weight=columns.real("total_squared_weight"),
+            n_rows=columns.integer("n_rows"),
+        )
         basis.distribution = _restored_distribution("atoms", arrays)
     summary.moments_base = header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled)
     if recent := header.optional_part("recent"):
