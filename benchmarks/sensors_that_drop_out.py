@@ -44,7 +44,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from common import surroundings, threads, write_figures
@@ -66,6 +66,7 @@ COLUMNS = ("AP", "false", "found", "RMSE", "all", "new", "settled", "score")
 RATES = ("new", "settled", "score")
 MOST_LOST, MOST_FALSE, LEAST_SPEED = 0.02, 2.0 * (1.0 - QUANTILE), 0.5
 Array = np.ndarray
+OnMissing = Literal["raise", "skip", "marginal"]
 Filler = Callable[[Array], Array]
 
 
@@ -91,7 +92,7 @@ class Blanked:
 class Way:
     """What is done with a lost number: the model's `on_missing`, or a filler that is made of train."""
 
-    on_missing: str = "raise"
+    on_missing: OnMissing = "raise"
     filler: Callable[[Array], Filler] | None = None
 
 
@@ -170,7 +171,7 @@ WAYS = {
 }
 
 
-def new_model(on_missing: str, seed: int) -> StreamingKernelPCA:
+def new_model(on_missing: OnMissing, seed: int) -> StreamingKernelPCA:
     """Make the model that a Monitor has by default, but for the seed of its samples."""
     kernel = RBF().in_units("auto")
     return StreamingKernelPCA(kernel=kernel, tolerance=1e-6, on_missing=on_missing, random_state=seed)
