@@ -131,6 +131,46 @@ def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     assert "expected a number, or FAMILY=NUMBER, but got made=often" in refused.stderr
 
 
+def test_sensors_that_drop_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 40 > 35
+    rows = {"train": rng.normal(size=(200, 4)), "test": rng.normal(size=(120, 4)), "test_label": labels}
+    rows["test"][labels] += 4.0
+    (tmp_path / "folder").mkdir()
+    np.savez(tmp_path / "folder" / "one.npz", **rows)
+    np.savez(tmp_path / "neither.npz", rows=rows["train"])
+    output, found = figures(tmp_path, "sensors_that_drop_out.py", "folder", "--tiny", "--no-monitor")
+    assert "bounds hold" in output.splitlines()[-1]
+    assert set(found["sources"]) == {"made/machine", "plant/made", "folder/one"}
+    assert len(found["checks"]) == 18
+    for tables in found["sources"].values():
+        assert set(tables) == {"5 % random", "5 % bursts"}
+        for lines in tables.values():
+            assert {"complete rows", "marginal", "skip rows", "mean", "last value"} <= set(lines)
+            for line in lines.values():
+                assert all(0.0 <= line[figure] <= 1.0 for figure in ("AP", "false", "found"))
+            assert lines["complete rows"]["RMSE"] is None
+            assert lines["complete rows"]["AP"] > 0.9
+            # Two hidden causes tell much about the others; independent columns tell nothing.
+            assert lines["marginal"]["RMSE"] > 0.0
+    made = found["sources"]["made/machine"]["5 % random"]
+    assert made["marginal"]["RMSE"] < 0.6 * made["mean"]["RMSE"]
+    assert made["skip rows"]["AP"] < made["marginal"]["AP"]
+    refused = run(tmp_path, "sensors_that_drop_out.py", "neither.npz")
+    assert refused.returncode == 2
+    assert "expected train, test and test_label, or d00" in refused.stderr
+    assert "or try --tiny" in run(tmp_path, "sensors_that_drop_out.py").stderr
+
+
+def test_blanks_have_their_share_and_come_in_bursts() -> None:
+    blank = loaded("sensors_that_drop_out.py")["blank"]
+    for kind in ("random", "bursts"):
+        lost = np.isnan(blank(np.zeros((400, 20)), 0.05, kind, np.random.default_rng(0)))
+        assert lost.sum() == 400
+        lengths = np.diff(np.flatnonzero(np.diff(np.pad(lost, ((1, 1), (0, 0))).T.ravel().astype(int))))[::2]
+        assert (lengths.mean() > 15.0) == (kind == "bursts")
+
+
 def test_readers_do_not_wait(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
     for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
