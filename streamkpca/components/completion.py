@@ -13,8 +13,8 @@ from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values
 
 Array = npt.NDArray[np.float64]
 
-# Steps of a descent; on a circle the third left nothing to gain.
-_MOST_STEPS = 6
+# Steps of a descent; on a circle the third left nothing to gain. A row that gains less than this share stops.
+_MOST_STEPS, _LEAST_GAIN = 6, 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,9 @@ class Completion:
         Atoms and the lower Cholesky factor of their kernel matrix.
     novelty : callable
         Scores complete rows (n, d): (n,).
-    usual : float
-        Rows of no more novelty stay where they are: others like them are normal.
+    usual, hopeless : float
+        Rows of less novelty stay where they are, since others like them are normal, and so do rows of more, which no
+        number would make so.
 
     Notes
     -----
@@ -46,7 +47,8 @@ class Completion:
     atoms: Array
     factor: Array
     novelty: Callable[[Array], Array]
-    usual: float
+    usual: float = 0.0
+    hopeless: float = np.inf
 
     def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
         """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
@@ -56,7 +58,7 @@ class Completion:
             scored = self.novelty(other)
             is_better = scored < scores
             whole[is_better], scores[is_better] = other[is_better], scored[is_better]
-        left = np.flatnonzero(scores > self.usual)
+        left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
         if len(left) and self._can_descend:
             found = self._descended(whole[left], missing[left])
             scored = self.novelty(found)
@@ -72,25 +74,28 @@ class Completion:
     def _descended(self, rows: Array, missing: Mask) -> Array:
         """Move the missing numbers of rows (n, d) so that these come nearer to the span."""
         scale = np.where(self.expected.distribution.scale > 0.0, self.expected.distribution.scale, 1.0)
-        free = missing * scale
+        found, moving, free = rows.copy(), np.arange(len(rows)), missing * scale
         with np.errstate(all="ignore"):
             residual, gradient = self._outside(rows)
             share = np.ones(len(rows))
             for _ in range(_MOST_STEPS):
-                slope = gradient * free
-                length = 2.0 * share * residual / squared_norms(slope)
+                slope = gradient * free[moving]
                 # No step is longer than the spread of a column: far away, distances hardly change.
+                length = 2.0 * share * residual / squared_norms(slope)
                 length = np.minimum(length, 1.0 / np.abs(slope).max(axis=1))
-                tried = rows - (length[:, None] * slope) * free
+                tried = found[moving] - (length[:, None] * slope) * free[moving]
                 there, gradient_there = self._outside(tried)
                 gains = there < residual
-                if not gains.any() and (share < 0.1).all():
+                found[moving[gains]] = tried[gains]
+                # What gains little has arrived; a first step that gains nothing was too long, and is tried again.
+                goes_on = np.where(gains, there < (1.0 - _LEAST_GAIN) * residual, share == 1.0)
+                share = np.where(gains, 1.0, 0.3)[goes_on]
+                gradient = np.where(gains[:, None], gradient_there, gradient)[goes_on]
+                residual = np.where(gains, there, residual)[goes_on]
+                moving = moving[goes_on]
+                if not len(moving):
                     break
-                share = np.where(gains, 1.0, 0.3 * share)
-                rows = np.where(gains[:, None], tried, rows)
-                gradient = np.where(gains[:, None], gradient_there, gradient)
-                residual = np.where(gains, there, residual)
-        return rows
+        return found
 
     def _outside(self, rows: Array) -> tuple[Array, Array]:
         """Return the squared distances (n,) of rows to the span, and their gradients (n, d)."""

@@ -35,6 +35,9 @@ from streamkpca.kernels.sparse import OfSparse
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+# Rows this many times as novel as the most novel of a sample are so for what they have: on a circle, those whose gaps
+# held the numbers of the nearest atom reached 37 times the threshold.
+_HOPELESS = 30.0
 # Up to here one compiled call is faster than matrix products.
 _FEW_ROWS = 4
 
@@ -216,7 +219,7 @@ class Snapshot(ReadOnlyArrays):
         if not has_gaps.all():
             scores[~has_gaps] = self._novelty_without_gaps(rows[~has_gaps])
         part = np.ascontiguousarray(rows[has_gaps])
-        scores[has_gaps] = self._completion(self._expected_kernel, self._usual_novelty).of(part, missing[has_gaps])[1]
+        scores[has_gaps] = self._completion(self._expected_kernel, *self._usual_novelty).of(part, missing[has_gaps])[1]
         return scores
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
@@ -266,7 +269,7 @@ class Snapshot(ReadOnlyArrays):
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._completed_by(self._completion(self._expected_kernel, self._usual_novelty), rows)
+        return self._completed_by(self._completion(self._expected_kernel, *self._usual_novelty), rows)
 
     def _completed_by(self, completion: Completion, rows: Array) -> Array:
         missing = gaps_in(rows)
@@ -276,13 +279,18 @@ class Snapshot(ReadOnlyArrays):
         out[has_gaps] = completion.of(np.ascontiguousarray(rows[has_gaps]), missing[has_gaps])[0]
         return out
 
-    def _completion(self, expected: ExpectedKernel, usual: float) -> Completion:
-        return Completion(expected, self.span_atoms, self.span_factor, self._novelty_without_gaps, usual)
+    def _completion(self, expected: ExpectedKernel, usual: float = 0.0, hopeless: float = np.inf) -> Completion:
+        return Completion(
+            expected, self.span_atoms, self.span_factor, self._novelty_without_gaps, usual, hopeless=hopeless
+        )
 
     @cached_property
-    def _usual_novelty(self) -> float:
-        """Novelty that a tenth of the sampled rows exceed."""
-        return float(np.quantile(self._novelty_without_gaps(self.sample), 0.9)) if len(self.sample) else 0.0
+    def _usual_novelty(self) -> tuple[float, float]:
+        """Novelty that a tenth of the sampled rows exceed, and one that no number in a gap takes back."""
+        if not len(self.sample):
+            return 0.0, np.inf
+        novelty = self._novelty_without_gaps(self.sample.astype(np.float64, copy=False))
+        return float(np.quantile(novelty, 0.9)), _HOPELESS * float(novelty.max())
 
     @cached_property
     def _expected_kernel(self) -> ExpectedKernel | None:
@@ -368,7 +376,7 @@ class Snapshot(ReadOnlyArrays):
         if expected is None:
             seen = np.concatenate([self.atoms, self.sample])
             expected = ExpectedKernel(self.kernel, ColumnSums.of(seen, np.ones(len(seen))).distribution())
-        completion = self._completion(expected, usual=0.0)
+        completion = self._completion(expected)
         with one_blas_thread():
             width = 4 * len(self.span_atoms)
             return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)
