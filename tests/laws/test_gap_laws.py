@@ -40,6 +40,7 @@ def model_of(n_components: int = 2, **settings: Any) -> StreamingKernelPCA:
     return StreamingKernelPCA(n_components, noise_variance=None, on_missing="marginal", **settings)
 
 
+@FEWER
 @given(st.data(), rows(max_rows=70, offsets=False), KERNELS, budgets(), st.sampled_from([None, 30.0]))
 def test_cuts_change_nothing(
     data: st.DataObject, X: Array, kernel: kernels.Kernel, budget: dict[str, Any], half_life: float | None
@@ -55,6 +56,7 @@ def test_cuts_change_nothing(
     assert whole.n_rows_rejected_ == int(np.isnan(X).all(axis=1).sum())
 
 
+@FEWER
 @given(st.data(), rows(max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 30.0]))
 def test_rows_without_gaps_are_learned_to_the_bit_as_ever(
     data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
@@ -69,6 +71,7 @@ def test_rows_without_gaps_are_learned_to_the_bit_as_ever(
     assert with_gaps.impute(X).tobytes() == X.tobytes()
 
 
+@FEWER
 @given(st.data(), rows(min_rows=4, max_rows=60, offsets=False), KERNELS, budgets())
 def test_a_saved_model_goes_on_as_if_nothing_had_happened(
     data: st.DataObject, X: Array, kernel: kernels.Kernel, budget: dict[str, Any]
@@ -85,6 +88,7 @@ def test_a_saved_model_goes_on_as_if_nothing_had_happened(
         assert getattr(loaded, method)(usable).tobytes() == getattr(model, method)(usable).tobytes()
 
 
+@FEWER
 @given(st.data(), drifting_rows(), KERNELS, budgets(), st.sampled_from([None, 30.0]))
 def test_energy_is_conserved(
     data: st.DataObject, X: Array, kernel: kernels.Kernel, budget: dict[str, Any], half_life: float | None
@@ -122,6 +126,7 @@ def test_the_account_holds_what_is_expected(data: st.DataObject, X: Array, case:
     )
 
 
+@FEWER
 @given(st.data(), rows(min_rows=6, max_rows=40, offsets=False), kernel_cases())
 def test_merging_shards_is_learning_all_rows_where_no_row_has_a_gap_that_matters(
     data: st.DataObject, X: Array, case: KernelCase
