@@ -233,6 +233,8 @@ class Summary:
             self.n_rows += len(rows)
             return
         self._meet(rows, weights)
+        if self._is_renewal_due():
+            self.renew_distribution()
         if block is None or not block.is_current_for(self.basis):
             block = self.prepare_block(rows, weights, half_life)
         weights = block.weights
@@ -380,7 +382,6 @@ class Summary:
         """
         started = self.copy()
         started.pending_sums, started.n_rows, started.last_drift = None, 0, None
-        started.basis.distribution = None
         started.column_sums = None if self.column_sums is None else ColumnSums.none(self.basis.atoms.shape[1])
         started.moments_base = Moments.zero(self.basis.size)
         started.atom_stats = self.atom_stats.from_outside(self.basis.atoms)
@@ -450,17 +451,16 @@ class Summary:
         self.trend, self.schedule = PageCusum(), SearchSchedule()
 
     def _meet(self, rows: Array, weights: Array) -> None:
-        """Decide, before a block (B, d), what gaps could hold: what is known of the columns, at first from the block.
-
-        The distribution is made anew once there are a quarter more rows, or 4,096.
-        """
-        sums = self.column_sums
-        if sums is None:
-            return
-        if self.basis.distribution is None:
+        """Before anything is known of columns, let the rows of a block (B, d) themselves say what gaps could hold."""
+        if self.column_sums is not None and self.basis.distribution is None:
             self.basis.distribution = ColumnSums.of(rows, weights).distribution()
-        elif self.n_rows - sums.n_rows > min(_MORE_ROWS * sums.n_rows, _ROWS_TO_RENEW) and sums.total_weight > 0.0:
-            self.renew_distribution()
+
+    def _is_renewal_due(self) -> bool:
+        """Tell whether there are so many more rows that what is known of columns has become clearly better."""
+        sums = self.column_sums
+        if sums is None or sums.total_weight == 0.0:
+            return False
+        return self.n_rows - sums.n_rows > min(_MORE_ROWS * sums.n_rows, _ROWS_TO_RENEW)
 
     def renew_distribution(self) -> None:
         """Let what is known of the columns now decide what gaps could hold."""
