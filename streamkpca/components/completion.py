@@ -12,6 +12,7 @@ from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values_and_gradients
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
 # Steps of a descent; on a circle the third left nothing to gain. A row that gains less than this share stops.
 _MOST_STEPS, _LEAST_GAIN = 6, 0.2
@@ -52,19 +53,21 @@ class Completion:
 
     def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
         """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
-        whole, *others = self.expected.completions(rows, self.atoms)
+        whole = self.expected.expected(rows, self.atoms)
         scores = self.novelty(whole)
-        for other in others:
-            scored = self.novelty(other)
-            is_better = scored < scores
-            whole[is_better], scores[is_better] = other[is_better], scored[is_better]
+        unusual = np.flatnonzero(scores > self.usual)
+        if len(unusual) and len(self.atoms):
+            self._improve(whole, scores, unusual, self.expected.borrowed(rows[unusual], self.atoms))
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
         if len(left) and self._can_descend:
-            found = self._descended(whole[left], missing[left])
-            scored = self.novelty(found)
-            is_better = scored < scores[left]
-            whole[left[is_better]], scores[left[is_better]] = found[is_better], scored[is_better]
+            self._improve(whole, scores, left, self._descended(whole[left], missing[left]))
         return whole, scores
+
+    def _improve(self, whole: Array, scores: Array, places: Positions, found: Array) -> None:
+        """Put rows (k, d) at some places (k,) where they are less novel than what is there."""
+        scored = self.novelty(found)
+        is_better = scored < scores[places]
+        whole[places[is_better]], scores[places[is_better]] = found[is_better], scored[is_better]
 
     @property
     def _can_descend(self) -> bool:

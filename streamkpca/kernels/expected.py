@@ -111,33 +111,37 @@ class ExpectedKernel:
                 target[some] = values
         return out
 
-    def completions(self, rows: Array, atoms: Array) -> list[Array]:
-        """Put numbers into the gaps of rows (n, d) in one way or two: the expected ones, and those of the nearest atom.
+    def expected(self, rows: Array, atoms: Array) -> Array:
+        """Put the expected numbers into the gaps of rows (n, d).
 
-        No category is expected; without atoms, the last one before it is put in.
+        No category is expected: that of the nearest atom is taken, or without atoms the last one before it.
         """
-        expected = self.distribution.completed(rows)
-        categories = sorted(category_columns(self.kernel, rows.shape[1]))
-        if not len(atoms):
-            for column in categories:
-                expected[:, column] = _filled_forward(rows[:, column])
-            return [expected]
-        borrowed = self.distribution.borrowed(rows, atoms)
-        if categories:
-            expected[:, categories] = borrowed[:, categories]
-        return [expected, borrowed]
+        completed = self.distribution.completed(rows)
+        if categories := sorted(category_columns(self.kernel, rows.shape[1])):
+            if len(atoms):
+                completed[:, categories] = self.borrowed(rows, atoms)[:, categories]
+            else:
+                for column in categories:
+                    completed[:, column] = _filled_forward(rows[:, column])
+        return completed
+
+    def borrowed(self, rows: Array, atoms: Array) -> Array:
+        """Put the numbers of the nearest atom (m, d), of at least one, into the gaps of rows (n, d)."""
+        return self.distribution.borrowed(rows, atoms)
 
     def completed(self, rows: Array, atoms: Array, novelty: Callable[[Array], Array]) -> Array:
-        """Complete rows (n, d) in the way that makes each least novel; the rows themselves if they have no gaps."""
+        """Complete rows (n, d) in the less novel of the two ways; the rows themselves if they have no gaps."""
         missing = gaps_in(rows)
         if missing is None:
             return rows
         has_gaps = missing.any(axis=1)
-        chosen, *others = self.completions(np.ascontiguousarray(rows[has_gaps]), atoms)
-        with np.errstate(all="ignore"):
-            for other in others:
+        part = np.ascontiguousarray(rows[has_gaps])
+        chosen = self.expected(part, atoms)
+        if len(atoms):
+            other = self.borrowed(part, atoms)
+            with np.errstate(all="ignore"):
                 is_nearer = novelty(other) < novelty(chosen)
-                chosen[is_nearer] = other[is_nearer]
+            chosen[is_nearer] = other[is_nearer]
         out = rows.copy()
         out[has_gaps] = chosen
         return out

@@ -133,5 +133,5 @@ def test_many_independent_columns_take_no_matrix_of_them() -> None:
 def test_an_unseen_category_is_the_last_one_before_it_until_there_are_atoms() -> None:
     known = RowDistribution(np.zeros(2), np.ones(2), np.eye(2))
     rows = np.array([[np.nan, 1.0], [7.0, np.nan], [np.nan, 2.0]])
-    (whole,) = ExpectedKernel(Equal().on(0) * RBF(0.5).on(1), known).completions(rows, np.empty((0, 2)))
+    whole = ExpectedKernel(Equal().on(0) * RBF(0.5).on(1), known).expected(rows, np.empty((0, 2)))
     assert whole.tolist() == [[7.0, 1.0], [7.0, 0.0], [7.0, 2.0]]
