@@ -48,8 +48,8 @@ class Completion:
     atoms: Array
     factor: Array
     novelty: Callable[[Array], Array]
-    usual: float = 0.0
-    hopeless: float = np.inf
+    usual: float
+    hopeless: float
 
     def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
         """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
