@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streamkpca import plots
 from streamkpca.cli.console import BadInput, one_line, print_json
-from streamkpca.cli.models import check_columns, learned_categories, learned_columns, read_fitted
+from streamkpca.cli.models import check_columns, learned_columns, read_fitted
 from streamkpca.cli.pictures import (
     Collected,
     as_drawn,
@@ -25,6 +25,7 @@ from streamkpca.cli.pipeline import (
     open_for,
     open_tables,
     project,
+    reading_of,
     reading_options,
     tell_skipped,
     watch,
@@ -157,8 +158,7 @@ def _collect(
 ) -> Collected:
     """Project all rows of a file, and collect what the picture needs of them."""
     reading = reading_options(options) | {"labels": options["labels"]}
-    reading |= {"category_features": learned_categories(learner)}
-    (table,) = open_tables([file], reading, learned=learned_columns(learner))
+    (table,) = open_tables([file], reading | reading_of(learner), learned=learned_columns(learner))
     check_columns(learner, model, table)
     signals = SignalGuard()
     with signals.installed(), one_line():

@@ -15,7 +15,6 @@ from streamkpca.cli.models import (
     WatchedModel,
     check_columns,
     check_writable,
-    learned_categories,
     learned_columns,
     n_learned,
     own_notes,
@@ -33,6 +32,7 @@ from streamkpca.cli.pipeline import (
     open_pair,
     open_tables,
     project,
+    reading_of,
     reading_options,
     results_form,
     skipped_facts,
@@ -73,7 +73,8 @@ def score(
         check_writable(save_model, [file, *([train] if train else [])])
         saved = ModelFile(save_model)
     if train is not None:
-        target, source = open_pair(file, train, labels, train_array, reading)
+        gaps = {"on_missing": options["on_missing"]}
+        target, source = open_pair(file, train, labels, train_array, reading | gaps)
         learner = with_categories(make_model(options), source, lags=options["lags"])
         monitor, n_before = make_monitor(learner, options), 0
     else:
@@ -166,7 +167,7 @@ def transform(
     target = save or "-"
     form, signals = results_form(target, form, as_json=as_json), SignalGuard()
     learner = read_fitted(model)
-    reading = reading_options(options) | {"follow": follow, "category_features": learned_categories(learner)}
+    reading = reading_options(options) | {"follow": follow} | reading_of(learner)
     tables = open_tables(files, reading, learned=learned_columns(learner))
     for table in tables:
         check_columns(learner, model, table)
