@@ -71,8 +71,8 @@ class Spread:
         """Return the number of the few columns that make up nearly all distances, and their share; None if none do."""
         counts = self._varies.copy()
         counts[list(ignored)] = False
-        variances = self._squares[counts]
         with np.errstate(all="ignore"):
+            variances = self._squares[counts] / self._counts[counts]
             shares = variances / variances.sum()
         if len(shares) < 2 or not np.isfinite(shares).all():
             return None

@@ -149,7 +149,9 @@ def contours(
     figure, axes = make_axes(size)
     with one_line():
         drawn = as_drawn(names)
-        plots.draw_contours(learner, rows.rows, component=component, features=(i, j), feature_names=drawn, ax=axes)
+        # Rows are drawn as points, which need all of their numbers.
+        points = learner.impute(rows.rows) if learner.on_missing == "marginal" else rows.rows
+        plots.draw_contours(learner, points, component=component, features=(i, j), feature_names=drawn, ax=axes)
     _finish(figure, save, "contours", n_rows=rows.n_rows, as_json=as_json)
 
 
