@@ -170,11 +170,13 @@ def usable_rows(rows: Any, weights: Any, model: StreamingKernelPCA, count: int, 
 
 def answered_rows(rows: Array, model: Any) -> npt.NDArray[np.bool_]:
     """Tell which rows (n, d) a model is asked about: not those that it leaves out when it learns."""
-    on_missing = getattr(model, "on_missing", "raise")
-    missing, answered = np.isnan(rows).any(axis=1), np.ones(len(rows), dtype=bool)
-    if getattr(model, "on_bad_rows", "raise") == "skip":
-        answered = ~np.isinf(rows).any(axis=1) & (~missing | (on_missing != "raise"))
-    return np.asarray(answered & ~missing if on_missing == "skip" else answered)
+    skips, on_missing = getattr(model, "on_bad_rows", "raise") == "skip", getattr(model, "on_missing", "raise")
+    left_out = np.zeros(len(rows), dtype=bool)
+    if skips:
+        left_out |= np.isinf(rows).any(axis=1)
+    if on_missing == "skip" or (skips and on_missing == "raise"):
+        left_out |= np.isnan(rows).any(axis=1)
+    return ~left_out
 
 
 def template_of(model: StreamingKernelPCA, found: Sequence[tuple[Array, Array]], where: str) -> StreamingKernelPCA:

@@ -178,8 +178,8 @@ class NpzTable(ArrayTable):
         apart = replace(
             choice, labels=None if self._labels else choice.labels, time=None if self._time else choice.time
         )
-        name = f"{source.name}[{array}]"
-        super().__init__(source, name, headers[array], choice=apart, skips=skips, on_missing=on_missing)
+        called = f"{source.name}[{array}]"
+        super().__init__(source, called, headers[array], choice=apart, skips=skips, on_missing=on_missing)
         for name, kinds, option in ((self._labels, "fiub", "--labels"), (self._time, "fiubMU", "--time")):
             if name is None:
                 continue
