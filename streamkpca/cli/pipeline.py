@@ -355,6 +355,24 @@ def project(
     return True
 
 
+def complete(
+    model: StreamingKernelPCA, tables: Sequence[Table], n_rows: int, signals: SignalGuard, *, writer: ResultWriter
+) -> bool:
+    """Complete the gaps of tables with a fitted model, in chunks of at most `n_rows`; return False after a signal."""
+    names = list(tables[0].columns.feature_names)
+    if len(set(names)) < len(names):
+        names = [str(i) for i in range(len(names))]
+    try:
+        with show_progress("completing", _total_of(tables), quiet=_is_shown(writer)) as report:
+            for table, chunk in _all_chunks(tables, n_rows):
+                with signals.deferred(), _placed(table, chunk):
+                    writer.write_rows(model.impute(chunk.rows), names, times=chunk.times)
+                report(chunk.position, writer.n_rows, model.n_atoms_)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
 def learn_as_normal(
     monitor: Monitor, table: Table, n_rows: int, signals: SignalGuard, *, spread: Spread
 ) -> tuple[float, bool]:

@@ -240,3 +240,36 @@ def test_a_followed_model_is_kept_if_its_successor_takes_no_gaps(folder, model, 
     StreamingKernelPCA(2).partial_fit(pd.DataFrame(WHOLE, columns=["a", "b", "c"])).save("m.npz")
     assert watched.newer() is None
     assert "was learned with --on-missing raise; keeping the model as it was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_impute_writes_what_python_completes(folder, model, form):
+    result = run("impute", "rows.csv", "rows.jsonl", "--model", "m.npz", "--save", f"out.{form}", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["rows"] == 2 * len(USED)
+    assert json.loads(result.stdout)["rows_skipped"] == 2 * N_EMPTY
+    reader = {"csv": pd.read_csv, "jsonl": pd.read_json, "parquet": pd.read_parquet}[form]
+    found = reader(f"out.{form}", **({"lines": True} if form == "jsonl" else {}))
+    assert found.columns.tolist() == ["row", "a", "b", "c"]
+    assert found["row"].tolist() == list(range(2 * len(USED)))
+    np.testing.assert_allclose(found[["a", "b", "c"]][: len(USED)], model.impute(USED), rtol=1e-6, atol=1e-9)
+
+
+def test_impute_keeps_times_and_numbers_columns_without_names_of_their_own(folder):
+    written(folder / "x.csv", "when,a,a", *(f"t{i},{i % 7},{i % 5}" for i in range(200)))
+    assert run("fit", "x.csv", "--drop", "when", "--model", "m.npz", *SMALL).exit_code == 0
+    written(folder / "y.csv", "when,a,a", "mon,,3", "tue,2,1")
+    result = run("impute", "y.csv", "--model", "m.npz", "--time", "when")
+    header, first, second = result.stdout.splitlines()
+    assert header == '"row","when","0","1"'
+    assert first.startswith('0,"mon",')
+    assert first.endswith(",3")
+    assert second == '1,"tue",2,1'
+
+
+def test_impute_refuses_categories_and_infinity(folder, model):
+    written(folder / "bad.csv", "a,b,c", "1,,inf")
+    refused(run("impute", "bad.csv", "--model", "m.npz"), "bad.csv, line 2: column 'c' is infinite")
+    written(folder / "s.csv", "a,s", *(f"{i},{'xy'[i % 2]}" for i in range(50)))
+    assert run("fit", "s.csv", "--category", "s", "--model", "s.npz", *SMALL).exit_code == 0
+    refused(run("impute", "s.csv", "--model", "s.npz"), "impute: s.npz compares categories", "use StreamingKernelPCA")
