@@ -224,3 +224,19 @@ def test_bytes_that_are_no_state_are_refused(monkeypatch):
         Aggregate.from_bytes(newer)
     # Every model can read a state: it is a checkpoint of few axes.
     assert StreamingKernelPCA.from_bytes(known).n_samples_seen_ == 100
+
+
+@pytest.mark.parametrize("on_missing", ["skip", "marginal"])
+def test_states_take_rows_with_gaps_as_their_template_does(on_missing):
+    rows = LONG[:600].copy()
+    rows[::7, 0] = rows[::11, 2] = rows[30] = np.nan
+    empty = Aggregate(StreamingKernelPCA(**(SMALL | {"on_missing": on_missing})))
+    states = [empty.zero().add(part) for part in np.split(rows, 3)]
+    assert states[0].to_bytes() == empty.zero().add(rows[:77]).add(rows[77:200]).to_bytes()
+    whole = tree(states, 2).finish()
+    assert whole.on_missing == on_missing
+    assert whole.n_samples_seen_ == 600
+    bad = np.isnan(rows).all(axis=1) if on_missing == "marginal" else np.isnan(rows).any(axis=1)
+    assert whole.n_rows_rejected_ == bad.sum()
+    with pytest.raises(ValueError, match=f"expected a state with on_missing='{on_missing}' but got on_missing='raise'"):
+        empty.merge(Aggregate(StreamingKernelPCA(**SMALL)))

@@ -431,6 +431,39 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             return super().score_samples(X)
         return self._apply(X, _StreamingKernelPCA.score_samples)
 
+    def impute(self, X: Any) -> Any:
+        """Complete rows with gaps.
+
+        Parameters
+        ----------
+        X : dask Array of shape (n, d), DataFrame or Bag, or array-like of shape (n, d)
+            Rows, in which NaN are gaps.
+
+        Returns
+        -------
+        dask Array of shape (n, d), DataFrame with the same index, or Bag of arrays; ndarray of shape (n, d)
+            The rows, with a number in each gap.
+
+        Raises
+        ------
+        NotFittedError, TypeError, ValueError
+            As `streamkpca.StreamingKernelPCA.impute`; errors in the rows are raised on computing.
+
+        Examples
+        --------
+        >>> import dask.array as da, numpy as np
+        >>> from streamkpca.adapters.for_dask import StreamingKernelPCA
+        >>> X = da.random.default_rng(0).normal(size=(4000, 3), chunks=(1000, 3))
+        >>> model = StreamingKernelPCA(n_components=2, max_atoms=32, on_missing="marginal").fit(X)
+        >>> completed = model.impute(da.where(X > 2.0, np.nan, X))
+        >>> completed.chunks, bool(np.isnan(completed).any().compute())
+        (((1000, 1000, 1000, 1000), (3,)), False)
+        """
+        if not is_dask_collection(X):
+            return super().impute(X)
+        names = self._feature_names() or [f"x{i}" for i in range(self.n_features_in_)]
+        return self._apply(X, _StreamingKernelPCA.impute, names)
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Measure how well rows are recovered from their projections; the rows must be in memory.
 
@@ -560,7 +593,8 @@ def _first_rows(
 
 def _without_kernel(model: _StreamingKernelPCA) -> _StreamingKernelPCA:
     """Return an empty model of the parameters that choose the first rows; a kernel may be large, or have functions."""
-    return _StreamingKernelPCA(max_atoms=model.max_atoms, block_size=model.block_size, on_bad_rows=model.on_bad_rows)
+    names = ("max_atoms", "block_size", "on_bad_rows", "on_missing")
+    return _StreamingKernelPCA(**{name: getattr(model, name) for name in names})
 
 
 def _head(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.adapters.runs import NamedRows, added, merged, rows_to_begin_with
+from streamkpca.adapters.runs import NamedRows, added, answered_rows, merged, rows_to_begin_with
 from streamkpca.aggregate import Aggregate
 from streamkpca.estimators.streaming import StreamingKernelPCA
 
@@ -22,7 +22,7 @@ def fit(model: StreamingKernelPCA, dataset: Any) -> StreamingKernelPCA:
     model : StreamingKernelPCA
         Its parameters are those of the result. It is not changed, and rows that it has learned do not matter.
     dataset : ray.data.Dataset
-        All columns are features, of numbers. A missing value is NaN, which `on_bad_rows` refuses or skips.
+        All columns are features, of numbers. A missing value is NaN, for which see `on_missing`.
 
     Returns
     -------
@@ -106,8 +106,8 @@ def transform(model: Any, batch: dict[str, Array]) -> dict[str, Array]:
     Returns
     -------
     dict of ndarrays of shape (n,)
-        The columns, then ``novelty``, and one for each axis, named by the model's `get_feature_names_out`. Where
-        `on_bad_rows` is "skip", the answers of rows with missing or infinite values are NaN.
+        The columns, then ``novelty``, and one for each axis, named by the model's `get_feature_names_out`. The answers
+        of rows that the model leaves out when it learns (`on_bad_rows`, `on_missing`) are NaN.
 
     Raises
     ------
@@ -137,8 +137,7 @@ def transform(model: Any, batch: dict[str, Array]) -> dict[str, Array]:
     rows = np.column_stack([batch[name] for name in names]).astype(np.float64)
     outputs = ["novelty", *model.get_feature_names_out().tolist()]
     answers = np.full((len(rows), len(outputs)), np.nan)
-    skips = getattr(model, "on_bad_rows", "raise") == "skip"
-    usable = np.asarray(np.isfinite(rows).all(axis=1)) | (not skips)
+    usable = answered_rows(rows, model)
     if usable.any():
         answers[usable, 0] = model.novelty(rows[usable])
         answers[usable, 1:] = model.transform(rows[usable])

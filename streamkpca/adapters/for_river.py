@@ -53,8 +53,10 @@ class _Learner:
         # River's `mutate` sets attributes of this object; the model it wraps has parameters of its own.
         model = self.__dict__.get("_model")
         if model is not None and name in self._mutable_attributes:
-            changed = model.get_params(deep=False) | {name: value}
-            StreamSettings.checked(**changed, where=f"{type(self).__name__}.mutate")
+            changed, where = model.get_params(deep=False) | {name: value}, f"{type(self).__name__}.mutate"
+            settings = StreamSettings.checked(**changed, where=where)
+            if model._stream is not None:
+                model._stream.check_continued(settings, where)
             setattr(model, name, value)
         object.__setattr__(self, name, value)
 
@@ -98,7 +100,7 @@ class _Learner:
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number. Nothing is learned.
+            A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
 
         Examples
         --------
@@ -123,7 +125,7 @@ class _Learner:
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number. Nothing is learned.
+            A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
 
         Examples
         --------
@@ -169,8 +171,14 @@ class _Learner:
             raise
         self._next_refit = next_refit
 
+    @property
+    def _absent(self) -> float:
+        """The number that stands for a feature that a row does not have."""
+        return np.nan if self._model.on_missing == "marginal" else 0.0
+
     def _row(self, x: Mapping[Any, Any], features: list[Any], method: str) -> Array:
-        values = [x.get(name, 0.0) for name in features]
+        absent = self._absent
+        values = [x.get(name, absent) for name in features]
         try:
             row = np.array([values])
         except ValueError:
@@ -184,7 +192,7 @@ class _Learner:
     def _number(self, value: Any, feature: Any, method: str) -> float:
         # A zero-dimensional array is a number, too.
         given = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-        if is_pandas_na(given):
+        if is_pandas_na(given) or (given is None and self._model.on_missing != "raise"):
             return np.nan
         if not isinstance(given, Real | Decimal | np.bool_):
             raise self._refusal(method, feature, repr(value))
@@ -194,7 +202,7 @@ class _Learner:
             return np.inf
 
     def _rows(self, frame: Any, features: list[Any], method: str) -> Rows:
-        """Return the rows of a mini-batch, missing features as 0; many rows are converted where they are used."""
+        """Return the rows of a mini-batch, absent features filled in; many rows are converted where they are used."""
         column_of = {name: j for j, name in enumerate(frame.columns)}
         present = [i for i, name in enumerate(features) if name in column_of]
         for i in present:
@@ -203,15 +211,15 @@ class _Learner:
                 raise self._refusal(method, features[i], f"a column of {column.schema.dtypes()[0]}")
         shape = len(frame), len(features)
         chosen = frame[:, [column_of[features[i]] for i in present]] if present else None
-        where = f"{type(self).__name__}.{method}"
+        where, absent = f"{type(self).__name__}.{method}", self._absent
 
         def converted(start: int, stop: int) -> Array:
             if chosen is None:
-                return np.zeros((stop - start, shape[1]))
+                return np.full((stop - start, shape[1]), absent)
             values = as_rows(chosen[start:stop].to_native(), where=where, finite=False)
             if len(present) == shape[1]:
                 return values
-            rows = np.zeros((stop - start, shape[1]))
+            rows = np.full((stop - start, shape[1]), absent)
             rows[:, present] = values
             return rows
 
@@ -276,6 +284,9 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         Number of rows in the random sample that serves the certificates.
     on_bad_rows : {"raise", "skip"}
         How to handle rows with NaN or infinity when learning.
+    on_missing : {"raise", "skip", "marginal"}
+        How to handle rows in which a feature is NaN or None: "raise" as `on_bad_rows` says (None is refused), "skip"
+        leaves them out when learning, "marginal" takes them, in all methods, with what they have.
     seed : int or None
         Seed of that sample; nothing else is random.
     dtype : {"float64", "float32"}
@@ -284,14 +295,16 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     Notes
     -----
     The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
-    that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
+    that appear later are ignored. An absent feature counts as 0, which is its mean after a StandardScaler; with
+    ``on_missing="marginal"`` it is missing, as one that is NaN or None is.
 
     Components are named by number, from 0. Before the first row there are none, and a row becomes ``{}``. Axes change
     when they are refitted: every `refit_every` rows, and earlier while the stream is short, whenever it has grown by a
     quarter. Signs are kept.
 
     River's ``mutate`` changes parameters in the middle of a stream, all but `kernel`, `block_size`, `reservoir_size`,
-    `seed` and `dtype`. Parameters of the axes take effect at the next refit.
+    `seed` and `dtype`, and `on_missing` but not to or from "marginal". Parameters of the axes take effect at the next
+    refit.
 
     See Also
     --------
@@ -325,6 +338,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         refit_every: int | Literal["auto"] = "auto",
         reservoir_size: int = 512,
         on_bad_rows: Literal["raise", "skip"] = "raise",
+        on_missing: Literal["raise", "skip", "marginal"] = "raise",
         seed: int | None = 0,
         dtype: Literal["float64", "float32"] = "float64",
     ) -> None:
@@ -342,6 +356,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         self.refit_every = refit_every
         self.reservoir_size = reservoir_size
         self.on_bad_rows = on_bad_rows
+        self.on_missing = on_missing
         self.seed = seed
         self.dtype = dtype
         self._begin(self._get_params())
@@ -362,7 +377,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number.
+            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         Examples
         --------
@@ -394,7 +409,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number.
+            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         Examples
         --------
@@ -459,6 +474,9 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Number of rows in the random sample that serves `kernel_pca.novelty_threshold`.
     on_bad_rows : {"raise", "skip"}
         How to handle rows with NaN or infinity when learning.
+    on_missing : {"raise", "skip", "marginal"}
+        How to handle rows in which a feature is NaN or None: "raise" as `on_bad_rows` says (None is refused), "skip"
+        leaves them out when learning, "marginal" takes them, in all methods, with what they have.
     seed : int or None
         Seed of that sample; nothing else is random.
     dtype : {"float64", "float32"}
@@ -470,10 +488,11 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     the distance to these far away. Before the first row is learned, scores are 0.
 
     The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
-    that appear later are ignored. A missing feature counts as 0, which is its mean after a StandardScaler.
+    that appear later are ignored. An absent feature counts as 0, which is its mean after a StandardScaler; with
+    ``on_missing="marginal"`` it is missing, as one that is NaN or None is.
 
-    River's ``mutate`` changes `max_atoms`, `atoms`, `tolerance`, `center`, `half_life`, `refit_every` and
-    `on_bad_rows` in the middle of a stream.
+    River's ``mutate`` changes `max_atoms`, `atoms`, `tolerance`, `center`, `half_life`, `refit_every`, `on_bad_rows`
+    and, but not to or from "marginal", `on_missing` in the middle of a stream.
 
     See Also
     --------
@@ -507,6 +526,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         refit_every: int | Literal["auto"] = "auto",
         reservoir_size: int = 512,
         on_bad_rows: Literal["raise", "skip"] = "raise",
+        on_missing: Literal["raise", "skip", "marginal"] = "raise",
         seed: int | None = 0,
         dtype: Literal["float64", "float32"] = "float64",
     ) -> None:
@@ -521,6 +541,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         self.refit_every = refit_every
         self.reservoir_size = reservoir_size
         self.on_bad_rows = on_bad_rows
+        self.on_missing = on_missing
         self.seed = seed
         self.dtype = dtype
         # The distance to the span of all atoms needs no axes. Sparse weights would make projections cheap, but
@@ -544,7 +565,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number.
+            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         Examples
         --------
@@ -578,7 +599,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number.
+            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         See Also
         --------
@@ -617,7 +638,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Raises
         ------
         TypeError, ValueError
-            A feature is not a finite number.
+            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         Examples
         --------

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.adapters.runs import NamedRows, merged, rows_to_begin_with
+from streamkpca.adapters.runs import NamedRows, answered_rows, merged, rows_to_begin_with
 from streamkpca.aggregate import Aggregate
 from streamkpca.estimators.streaming import StreamingKernelPCA, check_template
 from streamkpca.kernels import Kernel
@@ -39,7 +39,7 @@ def fit(
     model : StreamingKernelPCA
         Its parameters are those of the result. It is not changed, and rows that it has learned do not matter.
     frame : pyspark.sql.DataFrame
-        All columns are features, of numbers or booleans. A null is NaN, which `on_bad_rows` refuses or skips.
+        All columns are features, of numbers or booleans. A null is NaN, for which see `on_missing`.
     weight_column : str, optional
         The column with the weight of each row; it is no feature.
     split_every : int, default=8
@@ -104,9 +104,13 @@ def fit(
     rows = frame.select(_as_numbers([*names, *given], frame, functions, types, where))
 
     first, features = rows, rows.columns[: len(names)]
-    if settings.skips_bad_rows:
-        for name in features:
-            first = first.where(functions.abs(name) < float("inf"))
+    for name in features:
+        finite = functions.abs(name) < float("inf")
+        missing = functions.col(name).isNull() | functions.isnan(name)
+        if settings.on_missing == "skip":
+            first = first.where(~missing)
+        if settings.skips_bad_rows:
+            first = first.where(finite | missing if settings.has_gaps else finite)
     for name in rows.columns[len(names) :]:
         first = first.where(~functions.col(name).eqNullSafe(0.0))
     # Not toArrow or toPandas, which may shuffle the first rows of several partitions.
@@ -152,7 +156,8 @@ def transform(model: Any, frame: Any, *, keep: Sequence[str] | None = None) -> A
     -------
     pyspark.sql.DataFrame
         Lazy: the kept columns, then ``novelty``, and a column for each axis, named by the model's
-        `get_feature_names_out`. Where `on_bad_rows` is "skip", the answers of rows with null, NaN or infinity are null.
+        `get_feature_names_out`. The answers of rows that the model leaves out when it learns (`on_bad_rows`,
+        `on_missing`) are null.
 
     Raises
     ------
@@ -230,7 +235,7 @@ def answer_batches(model: Any, batches: Iterable["pa.RecordBatch"], *, n_kept: i
     names = ["novelty", *model.get_feature_names_out().tolist()]
     for batch in batches:
         rows = _rows(batch.columns[n_kept:])
-        answers, usable = np.full((len(rows), len(names)), np.nan), _usable(rows, model)
+        answers, usable = np.full((len(rows), len(names)), np.nan), answered_rows(rows, model)
         if usable.any():
             answers[usable, 0] = model.novelty(rows[usable])
             answers[usable, 1:] = model.transform(rows[usable])
@@ -270,7 +275,8 @@ def score_by_key(
     -------
     pyspark.sql.DataFrame
         A stream for the output mode "append": key, kept columns, ``novelty``, and ``n_learned``, the number of rows
-        that the model had learned. ``novelty`` is null while that is 0, and for bad rows where `on_bad_rows` is "skip".
+        that the model had learned. ``novelty`` is null while that is 0, and for rows that the model leaves out when it
+        learns (`on_bad_rows`, `on_missing`).
 
     Raises
     ------
@@ -388,19 +394,12 @@ def _score_group(
     else:
         model = copy.deepcopy(template)
     n_learned = 0 if model._stream is None else model.n_samples_seen_ - model.n_rows_rejected_
-    novelty, usable = np.full(len(rows), np.nan), _usable(rows, model)
+    novelty, usable = np.full(len(rows), np.nan), answered_rows(rows, model)
     if n_learned and usable.any():
         novelty[usable] = model.novelty(rows[usable])
     state.update((model.partial_fit(NamedRows(names, rows)).to_bytes(),))
     answers = dict(zip(parts[0].columns[:n_given], columns[:n_given], strict=True))
     yield type(parts[0])(answers | {"novelty": novelty, "n_learned": n_learned})
-
-
-def _usable(rows: Array, model: Any) -> npt.NDArray[np.bool_]:
-    """Tell which rows get answers: all, unless bad ones are skipped."""
-    if getattr(model, "on_bad_rows", "raise") == "raise":
-        return np.ones(len(rows), dtype=bool)
-    return np.asarray(np.isfinite(rows).all(axis=1))
 
 
 def _rows(columns: Sequence["pa.Array"]) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.validation import as_rows, as_sample_weight
+from streamkpca._core.validation import as_rows, as_sample_weight, finite_rows, rows_with_numbers
 from streamkpca.aggregate import Aggregate
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.estimators.streaming import StreamingKernelPCA
@@ -157,13 +157,26 @@ def rows_to_begin_with(model: StreamingKernelPCA) -> int:
 
 
 def usable_rows(rows: Any, weights: Any, model: StreamingKernelPCA, count: int, where: str) -> tuple[Array, Array]:
-    """Return the first `count` finite rows of positive weight, and their weights."""
+    """Return the first `count` rows of positive weight that a model learns from, and their weights."""
     if not len(rows):
         return _NO_ROWS
-    values = as_rows(rows, where=where, finite=model.on_bad_rows == "raise")
+    finite, gaps = model.on_bad_rows == "raise", model.on_missing != "raise"
+    values = as_rows(rows, where=where, finite=finite, gaps=gaps)
     weights = as_sample_weight(weights, len(values), where=where, all_zero=True)
-    usable = np.flatnonzero((weights > 0.0) & np.isfinite(values).all(axis=1))[:count]
+    good = rows_with_numbers(values) if model.on_missing == "marginal" else finite_rows(values)
+    usable = np.flatnonzero((weights > 0.0) & good)[:count]
     return values[usable], weights[usable]
+
+
+def answered_rows(rows: Array, model: Any) -> npt.NDArray[np.bool_]:
+    """Tell which rows (n, d) a model is asked about: not those that it leaves out when it learns."""
+    skips, on_missing = getattr(model, "on_bad_rows", "raise") == "skip", getattr(model, "on_missing", "raise")
+    left_out = np.zeros(len(rows), dtype=bool)
+    if skips:
+        left_out |= np.isinf(rows).any(axis=1)
+    if on_missing == "skip" or (skips and on_missing == "raise"):
+        left_out |= np.isnan(rows).any(axis=1)
+    return ~left_out
 
 
 def template_of(model: StreamingKernelPCA, found: Sequence[tuple[Array, Array]], where: str) -> StreamingKernelPCA:

@@ -235,6 +235,31 @@ def transform() -> None:
 
 
 @command(
+    does="query:impute",
+    short_help="Complete rows with gaps.",
+    examples=[
+        ("streamkpca impute gaps.csv --model plant.npz --save whole.parquet", "A number in each gap."),
+        ("streamkpca impute gaps.jsonl --model plant.npz --time when | head", "CSV on standard output."),
+    ],
+    output="the rows, or with --save the path of their file.",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+@model_option
+@follow_option
+@table_options
+@save_option
+@format_option
+@json_option
+def impute() -> None:
+    """Complete the rows of FILE... with a saved model: write row and its columns, with a number in each gap.
+
+    Gaps are empty cells, NaN and null. Numbers that a row has stay as they are; the others are those that make it least
+    novel to the model. Rows without any number are left out, and counted. Only the columns of the model are written,
+    and those of --time.
+    """
+
+
+@command(
     does="manage:info",
     short_help="Show what a saved model has learned.",
     examples=[

@@ -27,12 +27,13 @@ _ROUNDING = 1e-12
 
 
 class Spread:
-    """Mean and variance of each column, chunk by chunk."""
+    """Mean and variance of the numbers of each column, chunk by chunk; NaN are gaps."""
 
     def __init__(self) -> None:
         self.n_rows = 0
         self.mean: Array = np.empty(0)
         self._squares: Array = np.empty(0)
+        self._counts: Array = np.empty(0)
         self._first: Array = np.empty(0)
         self._varies: npt.NDArray[np.bool_] = np.empty(0, dtype=bool)
 
@@ -40,19 +41,26 @@ class Spread:
         """Add rows (n, d)."""
         if not len(rows):
             return
+        d = rows.shape[1]
         if not self.n_rows:
-            self._first = rows[0].copy()
-            self.mean, self._squares = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
-            self._varies = np.zeros(rows.shape[1], dtype=bool)
+            self._first = np.full(d, np.nan)
+            self.mean, self._squares, self._counts = np.zeros(d), np.zeros(d), np.zeros(d)
+            self._varies = np.zeros(d, dtype=bool)
+        known = ~np.isnan(rows)
+        first = rows[known.argmax(axis=0), np.arange(d)]
+        self._first = np.where(np.isnan(self._first), first, self._first)
         # Numbers so large that squares overflow say nothing here.
         with np.errstate(all="ignore"):
-            n, mean = len(rows), rows.mean(axis=0)
-            total = self.n_rows + n
-            step = mean - self.mean
-            self._squares += ((rows - mean) ** 2).sum(axis=0) + step**2 * (self.n_rows * n / total)
-            self.mean += step * (n / total)
-        self.n_rows = total
-        self._varies |= (rows != self._first).any(axis=0)
+            n = known.sum(axis=0)
+            total = self._counts + n
+            share = n / np.maximum(total, 1)
+            mean = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(n, 1)
+            step = np.where(n > 0, mean - self.mean, 0.0)
+            self._squares += np.where(known, (rows - mean) ** 2, 0.0).sum(axis=0) + step**2 * self._counts * share
+            self.mean += step * share
+        self._counts = total
+        self.n_rows += len(rows)
+        self._varies |= (known & (rows != self._first)).any(axis=0)
 
     @property
     def constant(self) -> list[int]:
@@ -63,8 +71,8 @@ class Spread:
         """Return the number of the few columns that make up nearly all distances, and their share; None if none do."""
         counts = self._varies.copy()
         counts[list(ignored)] = False
-        variances = self._squares[counts]
         with np.errstate(all="ignore"):
+            variances = self._squares[counts] / self._counts[counts]
             shares = variances / variances.sum()
         if len(shares) < 2 or not np.isfinite(shares).all():
             return None

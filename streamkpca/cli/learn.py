@@ -15,7 +15,6 @@ from streamkpca.cli.models import (
     ModelFile,
     check_columns,
     check_writable,
-    learned_categories,
     learned_columns,
     n_learned,
     saved_beside,
@@ -27,6 +26,7 @@ from streamkpca.cli.pipeline import (
     make_writer,
     open_tables,
     project,
+    reading_of,
     reading_options,
     results_form,
     skipped_facts,
@@ -103,8 +103,7 @@ def fit(
     form = results_form(save, form, as_json=as_json)
     (learner, file), signals = _learner(model, resume, files, options), SignalGuard()
     learned = learned_columns(learner) if n_learned(learner) else None
-    categories = learned_categories(learner) if n_learned(learner) else ()
-    reading = reading_options(options) | {"follow": follow, "category_features": categories}
+    reading = reading_options(options) | {"follow": follow} | reading_of(learner)
     tables = open_tables(files, reading, learned=learned)
     if not n_learned(learner):
         learner = with_categories(learner, tables[0])

@@ -3,7 +3,7 @@
 import click
 
 from streamkpca._version import __version__
-from streamkpca.cli.commands import completion, demo, export, fit, info, merge, score, transform, warm_up
+from streamkpca.cli.commands import completion, demo, export, fit, impute, info, merge, score, transform, warm_up
 from streamkpca.cli.console import OneLineErrors
 from streamkpca.cli.plot_commands import plot
 
@@ -16,6 +16,7 @@ streamkpca fit readings.csv --model plant.npz         learn a file, and save the
 collect | streamkpca fit - --model plant.npz --resume continue with rows from a pipe
 streamkpca score new.csv --model plant.npz            find rows unlike those learned
 streamkpca transform new.csv --model plant.npz        project rows, as CSV on standard output
+streamkpca impute gaps.csv --model plant.npz          complete rows with gaps
 streamkpca plot novelty new.csv --model plant.npz --save novelty.png
 streamkpca plot spectrum plant.npz --save spectrum.png
 streamkpca info plant.npz                             what a model has learned
@@ -43,5 +44,5 @@ def cli() -> None:
     """Learn streams of numbers by sparse kernel PCA."""
 
 
-for _command in (demo, fit, score, transform, plot, info, merge, export, warm_up, completion):
+for _command in (demo, fit, score, transform, impute, plot, info, merge, export, warm_up, completion):
     cli.add_command(_command)

@@ -200,6 +200,9 @@ class WatchedModel:
         if before != after:
             print_warning(f"{path}: has other columns now; keeping the model as it was")
             return None
+        if (model.on_missing == "marginal") is not (self.model.on_missing == "marginal"):
+            print_warning(f"{path}: was learned with --on-missing {model.on_missing}; keeping the model as it was")
+            return None
         self.model = model
         return model
 

@@ -369,7 +369,8 @@ table_options = grouped(
         default=_BAD_ROWS.default,
         show_default=True,
         section=INPUT,
-        help="Rows with text, NaN or infinity: stop there, or skip them and count them at the end.",
+        help="Rows with text, NaN or infinity: stop there, or skip them and count them at the end. A model that was "
+        "learned with --on-missing marginal takes NaN, as empty cells are.",
     ),
     option(
         "--header/--no-header",

@@ -52,6 +52,12 @@ def reading_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in _READING}
 
 
+def reading_of(model: StreamingKernelPCA) -> dict[str, Any]:
+    """Return the keyword arguments of `open_table` that a model decides: its categories, and what becomes of gaps."""
+    categories = learned_categories(model) if n_learned(model) else ()
+    return {"category_features": categories, "on_missing": model.on_missing}
+
+
 def open_tables(files: Sequence[str], reading: dict[str, Any], *, learned: Sequence[str] | None = None) -> list[Table]:
     """Open all files before the first row is learned, so that a mistake in the last costs nothing.
 
@@ -233,8 +239,7 @@ def monitor_of(model: StreamingKernelPCA, path: str, options: Mapping[str, Any])
 
 def open_for(model: StreamingKernelPCA, path: str, file: str, reading: dict[str, Any], *, lags: int) -> Table:
     """Open the table that a saved model shall score, and refuse one with more or fewer columns."""
-    learned = learned_columns(model)
-    (table,) = open_tables([file], reading | {"category_features": learned_categories(model)}, learned=learned)
+    (table,) = open_tables([file], reading | reading_of(model), learned=learned_columns(model))
     check_columns(model, path, table, lags=lags)
     return table
 
@@ -345,6 +350,24 @@ def project(
                         take(chunk, novelty)
                 done += len(chunk.rows)
                 report(chunk.position, done, model.n_atoms_)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def complete(
+    model: StreamingKernelPCA, tables: Sequence[Table], n_rows: int, signals: SignalGuard, *, writer: ResultWriter
+) -> bool:
+    """Complete the gaps of tables with a fitted model, in chunks of at most `n_rows`; return False after a signal."""
+    names = list(tables[0].columns.feature_names)
+    if len(set(names)) < len(names):
+        names = [str(i) for i in range(len(names))]
+    try:
+        with show_progress("completing", _total_of(tables), quiet=_is_shown(writer)) as report:
+            for table, chunk in _all_chunks(tables, n_rows):
+                with signals.deferred(), _placed(table, chunk):
+                    writer.write_rows(model.impute(chunk.rows), names, times=chunk.times)
+                report(chunk.position, writer.n_rows, model.n_atoms_)
     except KeyboardInterrupt:
         return False
     return True

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streamkpca import plots
 from streamkpca.cli.console import BadInput, one_line, print_json
-from streamkpca.cli.models import check_columns, learned_categories, learned_columns, read_fitted
+from streamkpca.cli.models import check_columns, learned_columns, read_fitted
 from streamkpca.cli.pictures import (
     Collected,
     as_drawn,
@@ -25,6 +25,7 @@ from streamkpca.cli.pipeline import (
     open_for,
     open_tables,
     project,
+    reading_of,
     reading_options,
     tell_skipped,
     watch,
@@ -148,7 +149,9 @@ def contours(
     figure, axes = make_axes(size)
     with one_line():
         drawn = as_drawn(names)
-        plots.draw_contours(learner, rows.rows, component=component, features=(i, j), feature_names=drawn, ax=axes)
+        # Rows are drawn as points, which need all of their numbers.
+        points = learner.impute(rows.rows) if learner.on_missing == "marginal" else rows.rows
+        plots.draw_contours(learner, points, component=component, features=(i, j), feature_names=drawn, ax=axes)
     _finish(figure, save, "contours", n_rows=rows.n_rows, as_json=as_json)
 
 
@@ -157,8 +160,7 @@ def _collect(
 ) -> Collected:
     """Project all rows of a file, and collect what the picture needs of them."""
     reading = reading_options(options) | {"labels": options["labels"]}
-    reading |= {"category_features": learned_categories(learner)}
-    (table,) = open_tables([file], reading, learned=learned_columns(learner))
+    (table,) = open_tables([file], reading | reading_of(learner), learned=learned_columns(learner))
     check_columns(learner, model, table)
     signals = SignalGuard()
     with signals.installed(), one_line():

@@ -1,4 +1,4 @@
-"""The work of the commands that apply a model to rows: score, transform."""
+"""The work of the commands that apply a model to rows: score, transform, impute."""
 
 import os
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from streamkpca.cli.models import (
 )
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options
 from streamkpca.cli.pipeline import (
+    complete,
     learn_as_normal,
     make_model,
     make_monitor,
@@ -33,6 +34,7 @@ from streamkpca.cli.pipeline import (
     open_pair,
     open_tables,
     project,
+    reading_of,
     reading_options,
     results_form,
     skipped_facts,
@@ -73,7 +75,8 @@ def score(
         check_writable(save_model, [file, *([train] if train else [])])
         saved = ModelFile(save_model)
     if train is not None:
-        target, source = open_pair(file, train, labels, train_array, reading)
+        gaps = {"on_missing": options["on_missing"]}
+        target, source = open_pair(file, train, labels, train_array, reading | gaps)
         learner = with_categories(make_model(options), source, lags=options["lags"])
         monitor, n_before = make_monitor(learner, options), 0
     else:
@@ -166,7 +169,7 @@ def transform(
     target = save or "-"
     form, signals = results_form(target, form, as_json=as_json), SignalGuard()
     learner = read_fitted(model)
-    reading = reading_options(options) | {"follow": follow, "category_features": learned_categories(learner)}
+    reading = reading_options(options) | {"follow": follow} | reading_of(learner)
     tables = open_tables(files, reading, learned=learned_columns(learner))
     for table in tables:
         check_columns(learner, model, table)
@@ -178,6 +181,39 @@ def transform(
         print_json({"rows": writer.n_rows, "saved": str(writer.path)} | skipped_facts(tables))
     elif not writer.is_output:
         click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+    if not done:
+        signals.leave(f"interrupted after {writer.n_rows:,} rows")
+
+
+def impute(
+    files: tuple[str, ...],
+    model: str,
+    chunk_rows: int,
+    save: str | None,
+    form: str | None,
+    as_json: bool,
+    follow: bool,
+    **options: Any,
+) -> None:
+    """Complete the gaps of FILE... with a saved model: write row and its columns, with a number in each gap."""
+    target = save or "-"
+    form, signals = results_form(target, form, as_json=as_json), SignalGuard()
+    learner = read_fitted(model)
+    if learned_categories(learner):
+        raise BadInput(f"impute: {model} compares categories, which are not written; use StreamingKernelPCA.impute")
+    # A model that learned complete rows completes others too.
+    reading = reading_options(options) | {"follow": follow, "on_missing": "marginal"}
+    tables = open_tables(files, reading, learned=learned_columns(learner))
+    for table in tables:
+        check_columns(learner, model, table)
+    writer = make_writer(target, [*files, model], tables[0], time=options["time"], form=form, live=follow)
+    with signals.installed(), one_line(), writer:
+        done = complete(learner, tables, chunk_rows, signals, writer=writer)
+    tell_skipped(tables)
+    if as_json and not writer.is_output:
+        print_json({"rows": writer.n_rows, "saved": str(writer.path)} | skipped_facts(tables))
+    elif not writer.is_output:
+        click.echo(f"Complete rows, {writer.n_rows:,}: {writer.path}")
     if not done:
         signals.leave(f"interrupted after {writer.n_rows:,} rows")
 

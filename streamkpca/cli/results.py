@@ -123,19 +123,31 @@ class ResultWriter:
 
         Projections, times, labels and more are given in every call or in none; q stays the same.
         """
-        import pyarrow
-
-        assert self._file is not None
-        columns: dict[str, Any] = {"row": np.arange(self.n_rows, self.n_rows + len(novelty))}
-        if times is not None:
-            self._time_type = self._time_type or _type_of(times)
-            columns[self._time_name or "time"] = _as_type(times, self._time_type)
+        columns = self._numbered(len(novelty), times)
         if labels is not None:
             columns["label"] = np.asarray(labels)
         columns["novelty"] = novelty
         columns |= {name: np.asarray(values) for name, values in (more or {}).items()}
         if projections is not None:
             columns |= {f"component_{i}": projections[:, i] for i in range(projections.shape[1])}
+        self._append(columns, len(novelty))
+
+    def write_rows(self, rows: Array, names: Sequence[str], *, times: Sequence[Any] | None = None) -> None:
+        """Append rows (n, d) themselves, with the names of their columns, and their n times."""
+        self._append(self._numbered(len(rows), times) | dict(zip(names, rows.T, strict=True)), len(rows))
+
+    def _numbered(self, n: int, times: Sequence[Any] | None) -> dict[str, Any]:
+        """Return the columns that come first: positions of n rows, and their times if there are any."""
+        columns: dict[str, Any] = {"row": np.arange(self.n_rows, self.n_rows + n)}
+        if times is not None:
+            self._time_type = self._time_type or _type_of(times)
+            columns[self._time_name or "time"] = _as_type(times, self._time_type)
+        return columns
+
+    def _append(self, columns: dict[str, Any], n: int) -> None:
+        import pyarrow
+
+        assert self._file is not None
         table = pyarrow.table(columns)
         with self._named():
             if self._writer is None:
@@ -143,7 +155,7 @@ class ResultWriter:
             self._writer.write_table(table)
             if self._is_live:
                 self._file.flush()
-        self.n_rows += len(novelty)
+        self.n_rows += n
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

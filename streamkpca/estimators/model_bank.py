@@ -208,8 +208,8 @@ class ModelBank:
             if not len(X):
                 _groups(keys, 0, where)
                 return self
-            skips = self._template.on_bad_rows == "skip"
-            rows = checked_rows(X, where, *self._width(), finite=not skips)
+            finite, gaps = self._template.on_bad_rows == "raise", self._template.on_missing != "raise"
+            rows = checked_rows(X, where, *self._width(), finite=finite, gaps=gaps)
             weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
             for key, positions in _groups(keys, len(rows), where):
                 entry = self._entry(key)
@@ -255,7 +255,7 @@ class ModelBank:
             groups = _groups(keys, len(X), where)
             if not groups:
                 return np.empty(0)
-            rows = checked_rows(X, where, *self._width())
+            rows = checked_rows(X, where, *self._width(), gaps=self._template.on_missing == "marginal")
             for key, _ in groups:
                 self._require(key, where)
             scores = np.empty(len(rows))

@@ -69,10 +69,10 @@ def to_c(
     Raises
     ------
     TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or its
-        numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a kernel that is not
-        linear in inner products (Polynomial, Sigmoid, products with Linear), or has Cosine in units of a matrix; or
-        another argument is not as described.
+        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
+        rows with gaps, or its numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a
+        kernel that is not linear in inner products (Polynomial, Sigmoid, products with Linear), or has Cosine in units
+        of a matrix; or another argument is not as described.
     NotFittedError
         No row was seen yet.
 

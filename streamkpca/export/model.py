@@ -108,6 +108,13 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
             f"{where}: expected a model of dense rows but this one has learned sparse ones of {fitted.n_features} "
             f"columns, which are not written in {language}; reduce the columns first"
         )
+    if fitted.has_gaps:
+        # What is written would answer NaN where the model answers with what a row has.
+        raise ValueError(
+            f"{where}: expected a model of complete rows but this one takes rows with gaps (on_missing='marginal'), "
+            f"which are not written in {language}; export a model that has learned the rows as impute completes them, "
+            "or with on_missing='skip', and give it complete rows"
+        )
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "

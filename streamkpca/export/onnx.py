@@ -52,7 +52,8 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     NotFittedError
         No row was seen yet.
     ValueError
-        The kernel calls functions of the user, the model keeps no row, or `dtype` is neither of the two.
+        The kernel calls functions of the user, the model keeps no row or takes rows with gaps, or `dtype` is neither
+        of the two.
 
     Notes
     -----

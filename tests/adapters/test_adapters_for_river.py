@@ -137,6 +137,7 @@ def test_every_parameter_reaches_the_model():
         "refit_every": 55,
         "reservoir_size": 11,
         "on_bad_rows": "skip",
+        "on_missing": "skip",
         "seed": 8,
         "dtype": "float32",
     }

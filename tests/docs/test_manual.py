@@ -149,6 +149,8 @@ def write_tables() -> None:
             columns["fault"] = faults
         rows = np.column_stack(list(columns.values()))
         np.savetxt(f"{name}.csv", rows, delimiter=",", header=",".join(columns), comments="", fmt="%.6g")
+    gapped = np.where(random.random((600, 2)) < 0.1, np.nan, random.normal(size=(600, 2)))
+    np.savetxt("gaps.csv", gapped, delimiter=",", header="load,heat", comments="", fmt="%.6g")
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ def template(**changes):
 
 
 def bank_in(folder, model=None, **options):
+    folder.mkdir(exist_ok=True)
     return ModelBank(template() if model is None else model, folder=folder / "bank", **options)
 
 
@@ -187,6 +188,25 @@ def test_rows_are_checked_before_any_is_learned(tmp_path):
         assert len(bank) == bank.n_in_memory_ == 0
         assert bank.learn([], np.empty((0, 2))) is bank
         assert bank.score([], np.empty((0, 2))).shape == (0,)
+
+
+def test_rows_with_gaps_are_taken_as_the_template_takes_them(tmp_path):
+    keys, rows = np.repeat(["a", "b"], 100), ROWS[:200].copy()
+    rows[::7, 0] = rows[3] = np.nan
+    n_bad = {"skip": {"a": 16, "b": 14}, "marginal": {"a": 1, "b": 0}}
+    for on_missing in ("skip", "marginal"):
+        begun = template(on_missing=on_missing)
+        with bank_in(tmp_path / on_missing, begun, max_models=1) as bank:
+            bank.learn(keys, rows)
+            for key in ("a", "b"):
+                alone = begun._without_rows().partial_fit(rows[keys == key])
+                assert bank.model(key).to_bytes() == alone.to_bytes()
+                assert alone.n_rows_rejected_ == n_bad[on_missing][key]
+            if on_missing == "marginal":
+                np.testing.assert_array_equal(bank.score(keys, rows)[keys == "b"], alone.novelty(rows[keys == "b"]))
+            else:
+                with pytest.raises(ValueError, match=r"ModelBank\.score: X contains NaN"):
+                    bank.score(keys, rows)
 
 
 def test_other_templates_and_damaged_folders_are_refused(tmp_path):

@@ -112,3 +112,19 @@ def test_only_columns_far_from_the_origin_are_centred():
     assert centre[0] == 0.0
     np.testing.assert_allclose(centre[1:], [1e6, -1e3], rtol=1e-3)
     assert np.array_equal(centre, centre.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_models_that_take_gaps_are_refused(name):
+    write, language = WRITERS[name]
+    rows = drawn_rows(0)
+    gapped = rows.copy()
+    gapped[::5, 0] = np.nan
+    model = StreamingKernelPCA(2, kernel=RBF(0.4), on_missing="marginal").partial_fit(gapped)
+    pattern = (
+        rf"{name}: expected a model of complete rows .*\(on_missing='marginal'\), .* in {language}; export a model"
+    )
+    with pytest.raises(ValueError, match=pattern):
+        write(model)
+    write(StreamingKernelPCA(2, kernel=RBF(0.4)).partial_fit(model.impute(gapped)))
+    write(StreamingKernelPCA(2, kernel=RBF(0.4), on_missing="skip").partial_fit(gapped))

@@ -57,6 +57,7 @@ BASES: dict[str, list[str]] = {
     "fit": ["x.csv", "--drop", "t,l", "--max-atoms", "8"],
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
+    "impute": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "info": ["m.npz"],
     "merge": ["m.npz", "--out", "o.npz"],
     "export": ["m.npz", "o.c"],

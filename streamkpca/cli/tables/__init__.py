@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from streamkpca.cli.tables.columns import Choice, Columns, TableError
 from streamkpca.cli.tables.csv import CsvTable
-from streamkpca.cli.tables.reader import ON_BAD_ROWS, Chunk, Table, check_same_columns, regroup
+from streamkpca.cli.tables.reader import ON_BAD_ROWS, ON_MISSING, Chunk, Table, check_same_columns, regroup
 from streamkpca.cli.tables.signatures import contents_of
 from streamkpca.cli.tables.source import MAGIC_BYTES, Source, Tell
 from streamkpca.cli.tables.text import BOM
@@ -44,6 +44,7 @@ def open_table(
     categories: Sequence[str] = (),
     category_features: Collection[int] = (),
     on_bad_rows: str = "raise",
+    on_missing: str = "raise",
     follow: bool = False,
     tell: Tell = lambda line: None,
 ) -> Table:
@@ -67,6 +68,9 @@ def open_table(
     on_bad_rows : "raise" or "skip"
         Whether a row that cannot be read as finite numbers is an error, or is left out and counted in
         `Table.n_skipped`.
+    on_missing : "raise", "skip" or "marginal"
+        What becomes of rows with missing features: as `on_bad_rows` says; they are left out and counted; or what is
+        missing is NaN, and only rows without any number are left out and counted.
     follow : bool
         Whether to wait for more at a text file's end, across rotation and truncation, as ``tail -F`` does. The file
         need not exist yet. A pipe is always read until its writer closes it.
@@ -112,6 +116,10 @@ def open_table(
     """
     if on_bad_rows not in ON_BAD_ROWS:
         raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}; choose one of these")
+    if on_missing not in ON_MISSING:
+        raise TableError(
+            f"on_missing: expected 'raise', 'skip' or 'marginal' but got {on_missing!r}; choose one of these"
+        )
     # Each format is imported when a table needs it.
     skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned, categories, category_features)
     origin = Source(source, stream, follow=follow, tell=tell)
@@ -126,17 +134,17 @@ def open_table(
         if _ARROW.match(magic):
             from streamkpca.cli.tables.arrow import ArrowTable
 
-            return ArrowTable(origin, choice=choice, skips=skips)
+            return ArrowTable(origin, choice=choice, skips=skips, on_missing=on_missing)
         from streamkpca.cli.tables.numpy import NpyTable, NpzTable
 
         if _ZIP.match(magic):
-            return NpzTable(origin, array=array, choice=choice, skips=skips)
-        return NpyTable(origin, choice=choice, skips=skips)
+            return NpzTable(origin, array=array, choice=choice, skips=skips, on_missing=on_missing)
+        return NpyTable(origin, choice=choice, skips=skips, on_missing=on_missing)
     if _without_blanks(magic).startswith((b"{", b"[")) and header is None and delimiter is None:
         from streamkpca.cli.tables.jsonl import JsonTable
 
-        return JsonTable(origin, choice=choice, skips=skips)
-    return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips)
+        return JsonTable(origin, choice=choice, skips=skips, on_missing=on_missing)
+    return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips, on_missing=on_missing)
 
 
 def _without_blanks(head: bytes) -> bytes:

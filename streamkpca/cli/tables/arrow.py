@@ -19,8 +19,9 @@ _FILE_MAGIC = b"ARROW1\0\0"
 class ArrowTable(BinaryTable):
     """Number columns of a Parquet file, which must be on disk, or of Arrow's file or stream format."""
 
-    def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
+    def __init__(self, source: Source, *, choice: Choice, skips: bool = False, on_missing: str = "raise") -> None:
         self.source, self._source, self.skips, self.notes = source.name, source, skips, []
+        self.on_missing = on_missing
         self.rereadable, self._arrow = source.rereadable, need_pyarrow(source.name)
         self.total = None
         head = source.peek(lambda head: len(head) >= len(_FILE_MAGIC))

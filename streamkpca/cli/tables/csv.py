@@ -168,8 +168,8 @@ class CsvTable(TextTable):
     delimiter : str, optional
         What separates fields; None is a tab for a file named ``.tsv``, a blank if the first line is numbers between
         blanks, else the one of comma, tab and semicolon that cuts the first line into most fields.
-    skips : bool
-        Whether bad rows are left out.
+    skips, on_missing : bool, str
+        What becomes of bad rows and of gaps; see `Table`.
 
     Notes
     -----
@@ -186,8 +186,9 @@ class CsvTable(TextTable):
         header: bool | None = None,
         delimiter: str | None = None,
         skips: bool = False,
+        on_missing: str = "raise",
     ) -> None:
-        super().__init__(source, skips=skips)
+        super().__init__(source, skips=skips, on_missing=on_missing)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             raise TableError(
                 f"{source.name}: expected a delimiter of one ASCII character but got {short(delimiter)!r}; "
@@ -357,7 +358,7 @@ class CsvTable(TextTable):
     def _number(self, field: str, j: int) -> float:
         text = field.strip()
         if text.lower() in MISSING:
-            raise BadRecord(f"{self.columns.called(j)} has no value ({short(field)!r})", self.columns.option(j))
+            return self._gap(f"{self.columns.called(j)} has no value ({short(field)!r})", j)
         if j in self.columns.categories:
             return float(self._coded([text])[0])
         if not is_number(text):

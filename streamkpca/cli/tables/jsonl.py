@@ -22,26 +22,29 @@ _TWICE = object()
 class JsonTable(TextTable):
     """Rows of JSON, one a line: objects, or arrays without names.
 
-    The first row's keys are the columns. In later rows the order of keys is free and keys that are not wanted may
-    come and go; a wanted key that is missing, null or repeated makes a bad row. true and false are 1 and 0. All
-    arrays must have the length of the first one.
+    The first row's keys are the columns; where gaps are taken, so are those that were learned. In later rows the order
+    of keys is free and keys that are not wanted may come and go. A wanted key that is absent or null is missing; one
+    that is repeated makes a bad row. true and false are 1 and 0. All arrays must have the length of the first one.
     """
 
     _format = "JSON lines"
 
-    def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
-        super().__init__(source, skips=skips)
+    def __init__(self, source: Source, *, choice: Choice, skips: bool = False, on_missing: str = "raise") -> None:
+        super().__init__(source, skips=skips, on_missing=on_missing)
         first = self._look_first()
         self._objects = isinstance(first, dict)
         names = list(first) if isinstance(first, dict) else [str(j) for j in range(len(first))]
+        if self._objects and on_missing == "marginal":
+            names = list(dict.fromkeys([*names, *choice.learned]))
         self.columns = choose_columns(source.name, names, choice, named=self._objects)
         # A column that begins with true or false is likely to continue with them.
-        self._flags = {name for name in names if isinstance(first, dict) and isinstance(first[name], bool)}
-        self._texts = {name for name in names if isinstance(first, dict) and type(first[name]) is str}
+        known = first if isinstance(first, dict) else {}
+        self._flags = {name for name, value in known.items() if isinstance(value, bool)}
+        self._texts = {name for name, value in known.items() if type(value) is str}
         time = self.columns.time
         # Times that are not text, or are also features, are read one by one, to keep them as they are spelled.
         self._spelled_times = time is not None and (
-            not isinstance(first, dict) or type(first[names[time]]) is not str or time in self.columns.wanted
+            type(known.get(names[time])) is not str or time in self.columns.wanted
         )
 
     def _look_first(self) -> dict[str, Any] | list[Any]:
@@ -142,8 +145,13 @@ class JsonTable(TextTable):
 
     def _value(self, value: Any, j: int) -> float:
         is_text = isinstance(value, str) and not isinstance(value, _Spelled)
-        if j in self.columns.categories and is_text and category_cell(value) is not None:
-            return float(self._coded([value])[0])
+        if j in self.columns.categories and is_text:
+            if category_cell(value) is not None:
+                return float(self._coded([value])[0])
+            if self.on_missing != "raise":
+                return self._gap(f"{self.columns.called(j)} has no value", j)
+        if value is None or (isinstance(value, _Spelled) and value == "NaN"):
+            return self._gap(f"{self.columns.called(j)} has no value", j)
         return _number(value, self.columns, j)
 
 
@@ -184,8 +192,6 @@ def _framed(records: Records, marks: bytes) -> bool:
 def _number(value: Any, columns: Columns, j: int) -> float:
     if value is _TWICE:
         raise BadRecord(f"{columns.called(j)} is repeated", columns.option(j))
-    if value is None or (isinstance(value, _Spelled) and value == "NaN"):
-        raise BadRecord(f"{columns.called(j)} has no value", columns.option(j))
     if isinstance(value, bool):
         return float(value)
     if not isinstance(value, _Spelled):

@@ -60,8 +60,11 @@ class _Header(NamedTuple):
 class ArrayTable(BinaryTable):
     """Rows of one two-dimensional array of real numbers; `name` is the array in errors."""
 
-    def __init__(self, source: Source, name: str, header: _Header, *, choice: Choice, skips: bool) -> None:
+    def __init__(
+        self, source: Source, name: str, header: _Header, *, choice: Choice, skips: bool, on_missing: str
+    ) -> None:
         self.source, self._source, self.skips, self.notes = source.name, source, skips, []
+        self.on_missing = on_missing
         self.rereadable = source.rereadable
         shape, dtype = header.shape, header.dtype
         if dtype.kind not in "fiub":
@@ -110,7 +113,7 @@ class NpyTable(ArrayTable):
 
     _format = "npy"
 
-    def __init__(self, source: Source, *, choice: Choice, skips: bool = False) -> None:
+    def __init__(self, source: Source, *, choice: Choice, skips: bool = False, on_missing: str = "raise") -> None:
         with source.opened() as stream:
             file = io.BufferedReader(stream)
             self._header = _read_header(file)
@@ -118,7 +121,7 @@ class NpyTable(ArrayTable):
             self._file = None if source.rereadable else file
             if source.size is not None:
                 self._header.check_length(source.size)
-        super().__init__(source, source.name, self._header, choice=choice, skips=skips)
+        super().__init__(source, source.name, self._header, choice=choice, skips=skips, on_missing=on_missing)
         # Row-major arrays are read, not mapped: a mapped file that is cut short meanwhile kills the process.
         self._mapped = source.on_disk and self._header.column_major
 
@@ -144,7 +147,15 @@ class NpzTable(ArrayTable):
 
     _format = "npz"
 
-    def __init__(self, source: Source, *, array: str | None, choice: Choice, skips: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        array: str | None,
+        choice: Choice,
+        skips: bool = False,
+        on_missing: str = "raise",
+    ) -> None:
         if not source.on_disk:
             raise TableError(f"{source.name}: an npz file is read from its end; write it to a file and name that")
         with reading_errors(source.name), zipfile.ZipFile(source.name) as archive:
@@ -167,7 +178,8 @@ class NpzTable(ArrayTable):
         apart = replace(
             choice, labels=None if self._labels else choice.labels, time=None if self._time else choice.time
         )
-        super().__init__(source, f"{source.name}[{array}]", headers[array], choice=apart, skips=skips)
+        called = f"{source.name}[{array}]"
+        super().__init__(source, called, headers[array], choice=apart, skips=skips, on_missing=on_missing)
         for name, kinds, option in ((self._labels, "fiub", "--labels"), (self._time, "fiubMU", "--time")):
             if name is None:
                 continue

@@ -26,6 +26,7 @@ Flags = npt.NDArray[np.bool_]
 Time = str | int | float | None
 
 ON_BAD_ROWS = ("raise", "skip")
+ON_MISSING = ("raise", "skip", "marginal")
 # Bytes at the beginning of a file, and before an offset, that tell it from another.
 SUMMED_BYTES = 1024
 # Numbers of a block of a binary format: 256 MB, which a table of many columns reaches with few rows.
@@ -67,7 +68,7 @@ class Chunk(NamedTuple):
     Attributes
     ----------
     rows : ndarray of shape (n, d)
-        Finite, C-contiguous float64.
+        C-contiguous float64, finite but for the gaps, which are NaN, of a table that takes them.
     labels : ndarray of shape (n,), or None
         The label column, if one was asked for.
     position : int
@@ -128,6 +129,9 @@ class Table(ABC):
         Whether `chunks` can be called again.
     skips : bool
         Whether rows that cannot be read as finite numbers are left out.
+    on_missing : "raise", "skip" or "marginal"
+        What becomes of rows with missing features: as `skips` says; they are left out; or what is missing is NaN, and
+        only rows without any number are left out.
     n_skipped : int
         How many rows the last call of `chunks` has left out so far.
     first_skipped : str or None
@@ -142,6 +146,7 @@ class Table(ABC):
     rereadable: bool
     notes: list[str]
     skips: bool = False
+    on_missing: str = "raise"
     n_skipped: int = 0
     first_skipped: str | None = None
     _after: Mapping[str, Any] | None = None
@@ -164,6 +169,18 @@ class Table(ABC):
                 f"{self.source}: {count} columns are named {short(name)!r}, so a model keeps no names, and other files "
                 "are read by position; rename them, or leave some out (--drop, by position)"
             )
+
+    def _screened(self, values: Array) -> tuple[Flags, Flags]:
+        """Tell which rows (n, len(columns.wanted)) are used, and which are bad; others are left out for their gaps."""
+        if self.on_missing == "raise":
+            finite = np.asarray(np.isfinite(values).all(axis=1))
+            return finite, ~finite
+        d = len(self.columns.features)
+        missing = np.isnan(values)
+        bad = np.isinf(values).any(axis=1) | missing[:, d:].any(axis=1)
+        gaps = missing[:, :d]
+        left_out = gaps.all(axis=1) if self.on_missing == "marginal" else gaps.any(axis=1)
+        return np.asarray(~(bad | left_out)), np.asarray(bad)
 
     @abstractmethod
     def _blocks(self, n_rows: int) -> Iterator[Block]:
@@ -206,7 +223,7 @@ class Table(ABC):
         ------
         TableError
             There are no rows; or a row has another width, text, or a missing or infinite number, unless such rows are
-            skipped.
+            skipped, or gaps are taken.
         """
         if n_rows < 1:
             raise TableError(f"{self.source}: expected chunks of at least 1 row but got {n_rows}; ask for more")
@@ -251,21 +268,18 @@ class BinaryTable(Table):
         return max(1, min(n_rows, _MOST_NUMBERS // len(self.columns.names)))
 
     def _make_block(self, values: Array, first_row: int, times: list[Time] | None) -> Block:
-        """Make a block of rows counted from 0; refuse those with NaN or infinity, or leave them out."""
+        """Make a block of rows counted from 0; refuse bad ones, or leave them out."""
         position = first_row + len(values)
         ends = np.arange(first_row + 1, position + 1)
-        finite = np.isfinite(values)
+        good, refused = self._screened(values)
         bad: Counts = np.zeros(0, dtype=np.int64)
         reason = None
-        if not finite.all():
-            row, j = (int(i) for i in np.argwhere(~finite)[0])
-            what = "is missing (NaN)" if np.isnan(values[row, j]) else "is infinite"
-            reason = (
-                f"{self.source}, row {first_row + row} (from 0): {self.columns.called(self.columns.wanted[j])} {what}"
-            )
-            if not self.skips:
-                raise TableError(f"{reason}; {remedy_for_row(self.columns.option(self.columns.wanted[j]))}")
-            good = np.asarray(finite.all(axis=1))
+        if not good.all():
+            row = int(np.flatnonzero(~good if self.skips or not refused.any() else refused)[0])
+            what, remedy = self._fault(values[row])
+            reason = f"{self.source}, row {first_row + row} (from 0): {what}"
+            if refused[row] and not self.skips:
+                raise TableError(f"{reason}; {remedy}")
             bad = np.cumsum(good, dtype=np.int64)[~good]
             values, ends = values[good], ends[good]
             times = None if times is None else list(compress(times, good))
@@ -274,6 +288,21 @@ class BinaryTable(Table):
         common = {"format": self._format, "names": list(self.columns.names)}
         offsets = Offsets(common, {"row": ends}) if self.rereadable else None
         return Block(values, times, position, offsets, bad, reason)
+
+    def _fault(self, row: Array) -> tuple[str, str]:
+        """Say why a row (len(columns.wanted),) is not used, and what can be done."""
+        missing, faults = np.isnan(row), ~np.isfinite(row)
+        d = len(self.columns.features)
+        # Where gaps are no faults, another number may be one.
+        worse = np.isinf(row) | (missing & (np.arange(len(row)) >= d))
+        if self.on_missing != "raise" and worse.any():
+            faults = worse
+        elif self.on_missing == "marginal":
+            return NO_NUMBER, remedy_for_row()
+        i = int(np.flatnonzero(faults)[0])
+        j = self.columns.wanted[i]
+        what = f"{self.columns.called(j)} {'is missing (NaN)' if missing[i] else 'is infinite'}"
+        return what, remedy_for_row(self.columns.option(j), missing=bool(missing[i]) and i < d)
 
     def _check_offset(self, offset: Mapping[str, Any]) -> None:
         """Refuse a row number beyond this file's rows, or of a file with another format or other columns."""
@@ -292,12 +321,19 @@ class BinaryTable(Table):
             )
 
 
-def remedy_for_row(column: str | None = None, *, text: bool = False) -> str:
+# What is wrong with a row all of whose features are missing, where gaps are taken.
+NO_NUMBER = "no column has a value"
+
+
+def remedy_for_row(column: str | None = None, *, text: bool = False, missing: bool = False) -> str:
     """Tell what can be done about a bad row.
 
-    `column` is the column at fault, as an option takes it; `text` tells that it holds text, which may be the time.
+    `column` is the column at fault, as an option takes it; `text` tells that it holds text, which may be the time, and
+    `missing` that it holds nothing.
     """
     rows = "correct or remove such rows, or skip them (--on-bad-rows skip)"
+    if missing:
+        rows = rows.replace("or skip", "skip") + ", or learn with the gaps (--on-missing marginal)"
     if column is None:
         return rows
     beside = f"; a time can stay beside the rows (--time {column})" if text else ""

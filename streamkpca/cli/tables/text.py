@@ -5,9 +5,10 @@ pipe would wait for a full megabyte, and Ctrl-C would wait for the pipe. So bloc
 here, on the calling thread, and pyarrow only parses them.
 """
 
+import math
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
@@ -16,7 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkpca.cli.tables.columns import TableError
-from streamkpca.cli.tables.reader import SUMMED_BYTES, Array, Block, Counts, Flags, Offsets, Table, Time, remedy_for_row
+from streamkpca.cli.tables.reader import (
+    NO_NUMBER,
+    SUMMED_BYTES,
+    Array,
+    Block,
+    Counts,
+    Flags,
+    Offsets,
+    Table,
+    Time,
+    remedy_for_row,
+)
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source, read_fully
 
 BOM = b"\xef\xbb\xbf"
@@ -71,22 +83,36 @@ class Parsed(NamedTuple):
 
 
 class BadRecord(Exception):
-    """Raised if a record is no row of numbers; tells why, and which column is at fault."""
+    """Raised if a record is no row of numbers; tells why, and which column is at fault.
 
-    def __init__(self, what: str, column: str | None = None, *, text: bool = False, hint: str = "") -> None:
+    `missing` tells that it has no value, and `left_out` that the row is no error, whatever becomes of bad rows.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        column: str | None = None,
+        *,
+        text: bool = False,
+        missing: bool = False,
+        left_out: bool = False,
+        hint: str = "",
+    ) -> None:
         super().__init__(what)
-        self.what, self.remedy = what, remedy_for_row(column, text=text) + hint
+        self.what, self.remedy = what, remedy_for_row(column, text=text, missing=missing) + hint
+        self.left_out = left_out
 
 
 class TextTable(Table):
-    """Rows of text, one a record. `skips` tells whether bad rows are left out."""
+    """Rows of text, one a record. `skips` and `on_missing` say what becomes of bad rows and of gaps."""
 
     _format: str
     # The first bytes of a file that is read from an offset on.
     _beginning = b""
 
-    def __init__(self, source: Source, *, skips: bool) -> None:
+    def __init__(self, source: Source, *, skips: bool, on_missing: str) -> None:
         self.source, self._source, self.skips, self.notes = source.name, source, skips, []
+        self.on_missing = on_missing
         self.rereadable = source.rereadable
         self.total = None if source.followed else source.size
 
@@ -100,7 +126,22 @@ class TextTable(Table):
 
     @abstractmethod
     def _parse_one(self, record: str) -> tuple[list[float], Time]:
-        """Parse one record, or raise BadRecord."""
+        """Parse one record, gaps as NaN where they are taken or left out, or raise BadRecord."""
+
+    def _gap(self, what: str, j: int) -> float:
+        """Return the number that stands for a missing one in column j, or raise BadRecord, which says `what` is so."""
+        is_label = j == self.columns.labels
+        if self.on_missing == "raise" or is_label:
+            raise BadRecord(what, self.columns.option(j), missing=not is_label)
+        return math.nan
+
+    def _check_gaps(self, row: Sequence[float]) -> None:
+        """Raise BadRecord if a row is left out for its gaps."""
+        missing = [j for j, number in zip(self.columns.features, row, strict=False) if math.isnan(number)]
+        if missing and self.on_missing == "skip":
+            raise BadRecord(f"{self.columns.called(missing[0])} has no value", left_out=True)
+        if len(missing) == len(self.columns.features):
+            raise BadRecord(NO_NUMBER, left_out=True)
 
     def _record_ends(self, text: bytes, newlines: Counts, *, final: bool) -> Counts:
         """Find the byte after each whole record; `final` tells that no more text follows."""
@@ -197,9 +238,10 @@ class TextTable(Table):
         for i in range(n):
             try:
                 row, time = self._parse_one(records.one(i))
+                self._check_gaps(row)
             except BadRecord as bad:
                 found = f"{self.source}, line {records.lines[i]}: {bad.what}"
-                if not self.skips:
+                if not (self.skips or bad.left_out):
                     raise TableError(f"{found}; {bad.remedy}") from None
                 reason, good[i] = reason or found, False
             else:
@@ -209,12 +251,17 @@ class TextTable(Table):
         return Parsed(values, None if self.columns.time is None else times, good, reason)
 
     def _screen_fast(self, values: Array, times: list[Time] | None, records: Records) -> Parsed | None:
-        """Leave out NaN and infinity from what the fast parser returned; None unless it made one row of each record."""
+        """Leave out bad rows from what the fast parser returned; None unless it made one row of each record."""
         if len(values) != len(records):
             return None
-        good = np.asarray(np.isfinite(values).all(axis=1))
+        good, bad = self._screened(values)
         if good.all():
             return Parsed(values, times, good)
+        if bad.any() and not self.skips:
+            # Refused, wherever rows are left out for their gaps.
+            refused = int(np.flatnonzero(bad)[0])
+            self._parse_slowly(records[refused : refused + 1])
+            return None
         first = int(np.flatnonzero(~good)[0])
         checked = self._parse_slowly(records[first : first + 1])
         if checked.good[0]:
