@@ -156,9 +156,9 @@ def test_hostile_files_are_read_or_refused_in_a_line(name: str, tmp_path: Path) 
 def test_arrays_that_numpy_reads_are_read_alike(tmp_path: Path) -> None:
     """Whatever the header looks like: what numpy itself reads as a table of numbers is the oracle."""
     outcomes, path = Counter[str](), tmp_path / "a.npy"
-    for number, (what, data) in enumerate(npy_files()):
+    for what, data in npy_files():
         # An array whose elements are arrays has more axes than its header says.
-        if number % (1 if NIGHTLY else 5) or what.startswith(("type '3f8'", "type '(2,)", "type ('<f8', (2")):
+        if what.startswith(("type '3f8'", "type '(2,)", "type ('<f8', (2")):
             continue
         path.write_bytes(data)
         expected: Any = None
