@@ -671,7 +671,13 @@ def _weighted_sum(kernel: Kernel, rows: Array, weights: Array) -> float:
     if len(rows) <= _MOST_FILLING:
         return float(weights @ kernel.program.gram(rows) @ weights)
     parts = [slice(start, start + _CHUNK) for start in range(0, len(rows), _CHUNK)]
-    return sum(float(weights[part] @ kernel.program.matrix(rows[part], rows) @ weights) for part in parts)
+    total = 0.0
+    for number, part in enumerate(parts):
+        total += float(weights[part] @ kernel.program.gram(rows[part]) @ weights[part])
+        # Both sides in parts: a part against all rows would be the largest matrix of the whole search.
+        for other in parts[:number]:
+            total += 2.0 * float(weights[part] @ kernel.program.matrix(rows[part], rows[other]) @ weights[other])
+    return total
 
 
 def _countable(rows: Array, weights: Array) -> Array:

@@ -15,7 +15,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 
-from streamkpca.cli.tables import TableError, open_table
+from streamkpca.cli.tables import TableError, jsonl, open_table
+from streamkpca.cli.tables import csv as csv_tables
 
 # Each with the error that it gives.
 BAD = {
@@ -81,6 +82,16 @@ FIRST = {"csv": "1.0,2.0", "jsonl": '{"x": 1.0, "y": 2.0}', "jsonl_bare": "[1.0,
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.fixture(params=["few columns", "many columns"], scope="module")
+def parsers(request):
+    """Read tables of two columns also with the parsers that are for tables of many."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "many columns":
+            patch.setattr(csv_tables, "_FEW_COLUMNS", 0)
+            patch.setattr(jsonl, "_FEW_COLUMNS", 0)
+        yield
+
+
 @st.composite
 def texts(draw):
     """Draw a format, its text, the good rows of it, and line and fault of the bad ones."""
@@ -106,6 +117,7 @@ def texts(draw):
     return kind, (header + "\n".join(lines) + newline).encode(), rows, faults
 
 
+@pytest.mark.usefixtures("parsers")
 @settings(max_examples=100)
 @given(written=texts(), n_rows=st.integers(5, 50))
 def test_bad_rows_are_left_out_and_counted_from_any_offset(written, n_rows):
@@ -126,6 +138,7 @@ def test_bad_rows_are_left_out_and_counted_from_any_offset(written, n_rows):
     assert (table.first_skipped is None) is (not faults)
 
 
+@pytest.mark.usefixtures("parsers")
 @given(written=texts())
 @example(written=("csv", b"x,y\n1,2\n", [(1.0, 2.0)], []))
 def test_the_first_bad_row_is_reported_with_its_line(written):
@@ -144,6 +157,7 @@ def test_the_first_bad_row_is_reported_with_its_line(written):
     assert str(caught.value).startswith(table.first_skipped)
 
 
+@pytest.mark.usefixtures("parsers")
 @pytest.mark.parametrize(("kind", "bad", "fault"), [(kind, *bad) for kind in BAD for bad in BAD[kind]])
 @pytest.mark.parametrize("n_before", [1, 40])
 def test_one_bad_row_among_good_ones_is_found(kind, bad, fault, n_before):
@@ -166,6 +180,7 @@ LINES = st.one_of(
 )
 
 
+@pytest.mark.usefixtures("parsers")
 @given(st.lists(LINES, max_size=6))
 def test_json_lines_are_read_as_the_standard_library_reads_them(lines):
     lines = ['{"x": 0, "y": 0}', *lines]
@@ -188,6 +203,7 @@ def test_json_lines_are_read_as_the_standard_library_reads_them(lines):
 MARKED = ['"', '""', ",", "\n", "1", "2.5", "x", " ", "\r\n", '"a,b"', '"1"', "1,2\n"]
 
 
+@pytest.mark.usefixtures("parsers")
 @given(st.lists(st.sampled_from(MARKED), max_size=25).map("".join), st.integers(1, 9))
 def test_csv_is_read_as_the_standard_library_reads_it(text, piece):
     text = "1,2\n" + text + "\n"

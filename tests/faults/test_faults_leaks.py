@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE=nightly makes 10^6 calls and 10^3 merges, copies, files and r
 import copy
 import functools
 import gc
+import gzip
 import itertools
 import os
 import pickle
@@ -18,12 +19,14 @@ from typing import Any
 
 import numba
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import streamkpca
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, kernels
 from streamkpca._core import concurrency
 from streamkpca.adapters.for_river import KernelPCADetector
+from streamkpca.cli.tables import TableError, open_table
 from streamkpca.monitoring import Monitor
 
 pytestmark = [
@@ -146,6 +149,18 @@ def test_refused_calls_keep_nothing() -> None:
                 act(bad)
 
     print(f"refused: {held_after(refused, N_CALLS // 20, 20)}")
+
+
+@pytest.mark.parametrize("codec", ["gz", "zstd", "lz4"])
+def test_refused_tables_keep_nothing(tmp_path: Path, codec: str) -> None:
+    path, text = tmp_path / "table", b"a,b\n" + b"1,2\n" * 1000
+    path.write_bytes((gzip.compress(text) if codec == "gz" else pa.compress(text, codec, asbytes=True)) + b"1,2\n")
+
+    def refused() -> None:
+        with pytest.raises(TableError, match="cannot be read"):
+            list(open_table(str(path)).chunks(100))
+
+    print(f"{codec}: {held_after(refused, N_COPIES, 4)}")
 
 
 def test_a_monitor_keeps_nothing() -> None:

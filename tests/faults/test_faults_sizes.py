@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, load
+from streamkpca.errors import CheckpointError
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.registry import parse_kernel
+from streamkpca.stream.summary import _weighted_sum
 
 pytestmark = pytest.mark.faults
 
@@ -42,6 +44,10 @@ def summed_in_pairs(parts: list[Kernel]) -> Kernel:
     return parts[0]
 
 
+def one_term_a_feature(d: int) -> Kernel:
+    return summed_in_pairs([RBF(0.5 + 0.001 * j).on(j) for j in range(d)])
+
+
 @pytest.mark.parametrize("size", [2, 100_000 if NIGHTLY else 9000])
 @pytest.mark.parametrize("settings", [{"max_atoms": 8}, {"max_atoms": None, "tolerance": 0.5}], ids=["budget", "none"])
 def test_blocks_of_any_size_are_searched_in_bounded_memory(size: int, settings: dict[str, Any]) -> None:
@@ -59,6 +65,14 @@ def test_blocks_of_any_size_are_searched_in_bounded_memory(size: int, settings: 
         pieces.partial_fit(piece)
     assert pieces.to_bytes() == model.to_bytes()
     print(f"blocks of {size} rows, {settings}: {peak:.0f} MiB")
+
+
+def test_the_sum_over_all_pairs_of_a_block_is_taken_in_parts_of_both_sides() -> None:
+    rows, weights = RANDOM.normal(size=(20_000, 3)), RANDOM.uniform(size=20_000)
+    total, peak = traced(lambda: _weighted_sum(Linear(), rows, weights))
+    assert total == pytest.approx(float(((weights @ rows) ** 2).sum()), rel=1e-10)
+    # A part against all rows would take 156 MiB.
+    assert peak < 40
 
 
 def test_a_block_of_one_row_is_refused() -> None:
@@ -94,7 +108,7 @@ def test_kernels_of_many_terms_take_little_memory() -> None:
     """One term for each feature, so that there are as many base matrices: at 4 MiB each, 3,000 would take 12 GiB."""
     d = 3000 if NIGHTLY else 300
     rows = RANDOM.normal(size=(700, d))
-    kernel = summed_in_pairs([RBF(0.5 + 0.001 * j).on(j) for j in range(d)])
+    kernel = one_term_a_feature(d)
     values, peak = traced(lambda: kernel.matrix(rows[:600], rows[:40]))
     expected = np.zeros((600, 40))
     for j in range(d):
@@ -118,10 +132,26 @@ def test_kernels_of_many_terms_take_little_memory() -> None:
     np.testing.assert_allclose(contributions.sum(axis=1), model.novelty(rows[:3]))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.transform(rows), model.transform(rows))
-    if len(repr(kernel)) < 10**6:
-        assert parse_kernel(repr(kernel)) == kernel
-        assert StreamingKernelPCA.from_bytes(model.to_bytes()).kernel_ == kernel
     print(f"{d} terms: {peak:.0f} MiB")
+
+
+@pytest.mark.parametrize("d", [333, 334, *([3000] if NIGHTLY else [])])
+def test_kernels_of_too_many_terms_to_be_read_must_be_passed_again(d: int) -> None:
+    """The text of a kernel may have 1,000 parts, which here are a kernel, its column and a sum for each term."""
+    rows, kernel = RANDOM.normal(size=(70, d)), one_term_a_feature(d)
+    model = StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=64, reservoir_size=16).partial_fit(rows)
+    data = model.to_bytes()
+    if d == 333:
+        assert parse_kernel(repr(kernel)) == kernel
+        assert StreamingKernelPCA.from_bytes(data).kernel_ == kernel
+    else:
+        with pytest.raises(ValueError, match=r"more than 1000 parts|cannot read kernel"):
+            parse_kernel(repr(kernel))
+        with pytest.raises(CheckpointError, match=r"more parts than are read; pass the settled kernel again"):
+            StreamingKernelPCA.from_bytes(data)
+    again = StreamingKernelPCA.from_bytes(data, kernel=kernel)
+    assert again.kernel_ == kernel
+    np.testing.assert_array_equal(again.transform(rows), model.transform(rows))
 
 
 @pytest.mark.parametrize(

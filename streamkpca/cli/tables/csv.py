@@ -31,6 +31,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _MISSPELLED = re.compile(r"[+-]?\d+([_'\u2019\u00a0\u202f]\d+)+([.,]\d*)?|[+-]?\d+(\.\d{3})*,\d+")
 # With more columns numpy is faster than pyarrow.
 _FEW_COLUMNS = 1000
+_QUOTED = re.compile(rb'"[^"]*"')
 _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -289,7 +290,7 @@ class CsvTable(TextTable):
         return np.array(list(quoted_ends(text, ends, self._delimiter, final=final)), dtype=np.int64)
 
     def _parse_fast(self, records: Records) -> Parsed | None:
-        if len(self.columns.names) > _FEW_COLUMNS and b'"' not in records.joined:
+        if len(self.columns.names) > _FEW_COLUMNS:
             return self._parse_slowly(records) if self.columns.categories else self._parse_wide(records)
         arrow = need_pyarrow(self.source)
         block, wanted = records.joined, [str(j) for j in self.columns.wanted]
@@ -330,11 +331,22 @@ class CsvTable(TextTable):
 
     def _parse_wide(self, records: Records) -> Parsed | None:
         """Parse rows of many columns: pyarrow takes 66 us and 10 KB for each column of a block, numpy nothing."""
+        block, mark = records.joined, self._delimiter.encode()
+        newlines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+        if b'"' in block and not closed_on_their_lines(block, newlines, self._delimiter):
+            # numpy would read some of these marks otherwise than `split_fields`.
+            return self._parse_slowly(records)
+        # numpy takes the wanted columns from rows of any length.
+        edges = zip(records.starts, records.ends, strict=True)
+        lengths = {_QUOTED.sub(b"", records.text[start:end]).count(mark) + 1 for start, end in edges}
+        if lengths != {len(self.columns.names)}:
+            return None
         try:
             values = np.loadtxt(
-                io.BytesIO(records.joined),
+                io.BytesIO(block),
                 delimiter=self._delimiter,
                 comments=None,
+                quotechar='"',
                 usecols=self.columns.wanted,
                 ndmin=2,
                 encoding="utf-8",
@@ -343,7 +355,7 @@ class CsvTable(TextTable):
             return None
         times: list[Time] | None = None
         if (time := self.columns.time) is not None:
-            times = [records.one(i).split(self._delimiter)[time] for i in range(len(records))]
+            times = [self._fields(records.one(i))[time] for i in range(len(records))]
         return self._screen_fast(values, times, records)
 
     def _parse_one(self, record: str) -> tuple[list[float], Time]:

@@ -1,12 +1,13 @@
 """Arrays that numpy wrote: npy files mapped or read as they come, arrays of npz files decompressed as they are read."""
 
+import ast
 import io
 import math
 import struct
 import warnings
 import zipfile
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
@@ -26,13 +27,23 @@ from streamkpca.cli.tables.reader import Array, BinaryTable, Block, time_values
 from streamkpca.cli.tables.signatures import contents_of_zip
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
 
+
+def _parse_version_3(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Parse a header as numpy does, which offers this for versions 1 and 2 only.
+
+    Version 3 differs in the letters of field names, and an array with fields is refused anyway; and its headers are
+    literals of Python 3, without the ``3L`` of Python 2.
+    """
+    ast.literal_eval(file.getvalue()[4:].decode())
+    return np.lib.format.read_array_header_2_0(file)
+
+
 # numpy itself reads no longer ones.
 _LONGEST_HEADER = 10_000
-_PARSERS = {
+_PARSERS: dict[tuple[int, ...], tuple[str, Callable[[io.BytesIO], Any]]] = {
     (1, 0): ("<H", np.lib.format.read_array_header_1_0),
     (2, 0): ("<I", np.lib.format.read_array_header_2_0),
-    # It differs from version 2 only for field names, and an array with fields is refused anyway.
-    (3, 0): ("<I", np.lib.format.read_array_header_2_0),
+    (3, 0): ("<I", _parse_version_3),
 }
 
 

@@ -446,7 +446,8 @@ class Source:
     def _decompressed(self, stream: ByteStream) -> ByteStream:
         if self.compression in {"zstd", "lz4"}:
             unpacked = need_pyarrow(self.name).CompressedInputStream(io.BufferedReader(stream), self.compression)
-            return ByteStream(lambda size: unpacked.read(size), stream.close)
+            # pyarrow's `read` never frees the bytes that it was to fill if it fails.
+            return ByteStream(lambda size: unpacked.read_buffer(size).to_pybytes(), stream.close)
         # These ask for fixed amounts but accept fewer bytes, so that no data that has arrived is held back.
         file: Any
         if self.compression == "gz":

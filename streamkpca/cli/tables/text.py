@@ -15,6 +15,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streamkpca.cli.tables.columns import TableError
 from streamkpca.cli.tables.reader import (
@@ -33,8 +34,6 @@ from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source
 
 BOM = b"\xef\xbb\xbf"
 
-_BLANK = b" \r\n"
-_BLANK_CODES = list(_BLANK)
 # At most this many records are read one by one where the fast parser has refused them.
 _FEW = 32
 
@@ -157,8 +156,8 @@ class TextTable(Table):
             ends = np.append(ends, len(text))
         starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
         kept = np.ones(len(ends), dtype=bool)
-        for i in np.flatnonzero(np.isin(codes[starts], _BLANK_CODES)):
-            kept[i] = bool(text[starts[i] : ends[i]].strip(_BLANK))
+        if _are_blank(codes[starts]).any():
+            kept = np.logical_or.reduceat(~_are_blank(codes[: ends[-1]]), starts)
         lines, following = (line + np.searchsorted(newlines, edges) for edges in (starts, ends))
         records = Records(text, starts[kept], ends[kept], lines[kept], following[kept])
         return (records, int(ends[-1]), int(following[-1])) if len(ends) else (records, 0, line)
@@ -307,6 +306,14 @@ class TextTable(Table):
                 f"{where} the last line read, {line}, has grown since: it was read before it was complete; "
                 "begin anew, or read growing files with --follow"
             )
+
+
+def _are_blank(codes: npt.NDArray[np.uint8]) -> Flags:
+    """Tell which bytes are blanks or of line ends, in the memory of the answer."""
+    blank: Flags = codes == ord(" ")
+    for code in b"\r\n":
+        blank |= codes == code
+    return blank
 
 
 def decode(text: bytes) -> str:
