@@ -180,7 +180,7 @@ class Kernel(ABC):
         known = self.parameters()
         if path not in known:
             raise ValueError(
-                f"{where}: the kernel {self!r} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+                f"{where}: the kernel {_shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
             )
         name, _, rest = path.partition("__")
         return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
@@ -359,7 +359,7 @@ class Kernel(ABC):
         """
         if not self.is_settled:
             raise ValueError(
-                f"{type(self).__name__}: expected all parameters to be numbers, but {self!r} still takes "
+                f"{type(self).__name__}: expected all parameters to be numbers, but {_shown(self)} still takes "
                 "some from data; call kernel.settled(X) with rows of that kind and use the kernel that it returns"
             )
         builder = ProgramBuilder()
@@ -878,7 +878,7 @@ class OnColumns(Kernel):
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
-                f"{where}: the kernel {self!r} uses column {max(self.columns)} but got rows with {d} "
+                f"{where}: the kernel {_shown(self)} uses column {max(self.columns)} but got rows with {d} "
                 f"features (columns 0 to {d - 1}); choose columns that exist"
             )
 
@@ -955,3 +955,9 @@ def _is_near(value: Any, other: Any, factor: float) -> bool:
         smaller, larger = sorted((abs(float(value)), abs(float(other))))
         return larger <= factor * smaller and (float(value) >= 0.0) == (float(other) >= 0.0)
     return bool(value == other)
+
+
+def _shown(kernel: Kernel) -> str:
+    """Print a kernel for an error; the text of one with many columns or terms may take a megabyte."""
+    text = repr(kernel)
+    return text if len(text) <= 200 else f"{text[:200]}..."

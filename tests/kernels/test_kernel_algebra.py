@@ -247,6 +247,21 @@ def test_missing_columns_are_named():
             ask(rows(0, 3))
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda kernel: kernel.check_width(3, "here"),
+        lambda kernel: kernel.with_parameter("none", 1.0, where="here"),
+        lambda kernel: kernel.program,
+    ],
+    ids=["columns", "parameter", "scale"],
+)
+def test_errors_show_only_the_beginning_of_a_long_kernel(ask):
+    with pytest.raises(ValueError, match=r"RBF\(gamma='scale'\)\.on\(\(0, 1, 2, .*\.\.\.") as caught:
+        ask(RBF("scale").on(range(130_000)))
+    assert len(str(caught.value)) < 500
+
+
 def test_sigmoid_may_be_indefinite():
     X = rows(0, 12)
     assert np.linalg.eigvalsh(Sigmoid(1.0, coef0=-2.0).matrix(X))[0] < -1e-3
