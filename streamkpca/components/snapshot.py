@@ -368,7 +368,7 @@ class Snapshot(ReadOnlyArrays):
         return compared.kernel_rows, compared.energy + compared.spread
 
     def imputed(self, rows: Rows) -> Array:
-        """Complete rows (n, d) as novelty does.
+        """Complete rows (n, d) so that they are least novel.
 
         A model of rows without gaps knows what they could hold from its atoms and its sample.
         """
@@ -376,7 +376,7 @@ class Snapshot(ReadOnlyArrays):
         if expected is None:
             seen = np.concatenate([self.atoms, self.sample])
             expected = ExpectedKernel(self.kernel, ColumnSums.of(seen, np.ones(len(seen))).distribution())
-        completion = self._completion(expected, *self._usual_novelty)
+        completion = self._completion(expected, 0.0, np.inf)
         with one_blas_thread():
             width = 4 * len(self.span_atoms)
             return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)

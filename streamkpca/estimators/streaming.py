@@ -176,9 +176,10 @@ class StreamingKernelPCA(SnapshotEstimator):
     columns, in closed form (of products, with one inner product at most). With other kernels, gaps take the numbers of
     the nearest atom. The energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms
     are complete rows, or rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
-    The novelty of a row with gaps is that of the row as `impute` completes it. So nothing that was not seen makes a row
-    novel, and the less was seen, the more room is below the threshold. `contributions` gives missing numbers none.
-    Gaps cost a row O(m g^2) for g of them, and each row O(d^2).
+    The novelty of a row with gaps is that of the row completed by the expected numbers, or as `impute` does where these
+    would make it unusual. So nothing that was not seen makes a row novel, and the less was seen, the more room is below
+    the threshold. `contributions` gives missing numbers none. Gaps cost a row O(m g^2) for g of them, and each row
+    O(d^2).
 
     A row costs O(m (d + m)), a search for atoms O(n m (d + m)) with n sampled rows, a refit O(m^3). Memory is
     O(m (d + m) + B (d + B) + n d).
@@ -511,9 +512,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         Returns
         -------
         ndarray of shape (n, d)
-            The rows, with a number in each gap: the expected one given the others of the row, or, where that would make
-            the row unusual, the one that makes it less novel. That begins as the number of the nearest atom, if this is
-            better, and with local kernels descends along the distance to the span, as a pre-image does.
+            The rows, with a number in each gap: the expected one given the others of the row, or that of the nearest
+            atom, whichever makes the row less novel; with local kernels it descends from there along the distance to
+            the span, as a pre-image does.
 
         Raises
         ------

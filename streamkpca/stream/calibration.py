@@ -99,9 +99,10 @@ def _cross_validated(
             others = np.where(left_out, 0.0, weights)
             if left_out.any() and others.any():
                 # While the scale is not final, rows that it was settled on look nearer than rows to come.
-                settled = stream.settled_on(rows, others) if is_young else kernel
-                # Of another width, as the contrast of a part may choose one, novelty has another unit.
-                known = settled if settled.is_near(kernel, _SAME_WIDTH) else kernel
+                known = stream.settled_on(rows, others) if is_young else kernel
+                if stream.has_gaps and not known.is_near(kernel, _SAME_WIDTH):
+                    # Completed rows show less contrast, and of another width novelty has another unit.
+                    known = kernel
                 basis = stream.relearned(rows, others, settings, known).basis
                 score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
                 yield Calibration(score.of_rows(basis.completed(rows[left_out])), weights[left_out])

@@ -169,9 +169,8 @@ def test_atoms_do_not_speak_for_rows_to_come():
 
 def test_the_bounds_are_the_formula():
     second = np.diag([4.0, 1.0])
-    moments = Moments(
-        10.0, 10.0, 9.0, 1.0, np.zeros(2), second, ProjectionLoss(1.0, 0.5, 2.25, 0.25, 0.5, rounding=0.01)
-    )
+    losses = ProjectionLoss(1.0, 0.5, 2.25, 0.25, 0.5, rounding=0.01)
+    moments = Moments(10.0, 10.0, 9.0, 1.0, np.zeros(2), second, losses=losses)
     bounds = eigenvalue_bounds(moments, moments, np.array([0.4, 0.1]), center=False)
     distance = (1.5 + 0.5) / np.sqrt(10.0)
     upper = (np.sqrt([0.4 + 0.15, 0.1 + 0.15]) + distance) ** 2

@@ -22,6 +22,7 @@ DEFAULTS = {
     "refit_every": 64,
     "reservoir_size": 32,
     "on_bad_rows": "raise",
+    "on_missing": "raise",
     "random_state": 0,
     "dtype": "float64",
 }
@@ -93,6 +94,7 @@ def test_keeping_every_row_prunes_nothing():
         ({"random_state": -1}, ValueError, "here: random_state must be at least 0, got -1"),
         ({"random_state": "seed"}, TypeError, "random_state must be an integer .* got 'seed'"),
         ({"on_bad_rows": "drop"}, ValueError, "here: on_bad_rows must be one of 'raise', 'skip', got 'drop'"),
+        ({"on_missing": "drop"}, ValueError, "here: on_missing must be one of 'raise', 'skip', 'marginal', got 'drop'"),
         ({"on_bad_rows": None}, TypeError, "on_bad_rows must be one of 'raise', 'skip', got None"),
         ({"n_active": 9}, ValueError, "here: n_active=9 atoms cannot be active with max_atoms=8; ask for fewer"),
         ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1, got 0"),
