@@ -142,7 +142,7 @@ def test_sensors_that_drop_out(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "sensors_that_drop_out.py", "folder", "--tiny", "--no-monitor")
     assert "bounds hold" in output.splitlines()[-1]
     assert set(found["sources"]) == {"made/machine", "plant/made", "folder/one"}
-    assert len(found["checks"]) == 18
+    assert len(found["checks"]) == 24
     for tables in found["sources"].values():
         assert set(tables) == {"5 % random", "5 % bursts"}
         for lines in tables.values():
