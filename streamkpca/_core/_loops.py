@@ -361,9 +361,7 @@ def form_cumulants_apart(
     """Do what `form_cumulants_together` does for independent columns and diagonal A (d,) and G (d,)."""
     for i in range(len(starts) - 1):
         for r in range(1, one.shape[1] + 1):
-            bent, own, other = lengths[i], 0.0, 0.0
-            if r > 1:
-                bent = 0.0
+            bent, own, other = lengths[i] if r == 1 else 0.0, 0.0, 0.0
             for a in range(starts[i], starts[i + 1]):
                 j = gaps[a]
                 own += form[j] ** r

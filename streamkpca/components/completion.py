@@ -57,7 +57,7 @@ class Completion:
         scores = self.novelty(whole)
         unusual = np.flatnonzero(scores > self.usual)
         if len(unusual) and len(self.atoms):
-            self._improve(whole, scores, unusual, self.expected.borrowed(rows[unusual], self.atoms))
+            self._improve(whole, scores, unusual, self.expected.distribution.borrowed(rows[unusual], self.atoms))
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
         if len(left) and self._can_descend:
             self._improve(whole, scores, left, self._descended(whole[left], missing[left]))

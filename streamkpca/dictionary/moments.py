@@ -294,8 +294,9 @@ class Moments(RowSums):
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
         # The totals stay as they are: added up in another order they would differ in the last digits. What is expected
         # of rows with gaps may have changed since.
-        energy = sums.energy if sums.spread else self.energy
-        totals = self.total_weight, self.total_squared_weight, energy, max(self.largest_energy, sums.largest_energy)
+        energies = sums if sums.spread else self
+        largest = max(self.largest_energy, energies.largest_energy)
+        totals = self.total_weight, self.total_squared_weight, energies.energy, largest
         again = RowSums(*totals, sums.first, sums.second, sums.spread)
         return Moments.zero(len(sums.first)).recorded(again, rounding_amplification)
 

@@ -1061,7 +1061,7 @@ class Estimator(ABC):
             return plain
         _, names = self._known_width(method)
         categories = category_reader(answers.kernel)
-        gaps = answers.has_gaps and method not in _WHOLE_ONLY
+        gaps = method == "impute" or (answers.has_gaps and method not in _WHOLE_ONLY)
         return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps, categories=categories)
 
 

@@ -19,7 +19,6 @@ from streamkpca._core.reservoir import Reservoir
 from streamkpca._core.validation import (
     Names,
     as_sample_weight,
-    checked_parts,
     feature_names,
     without_bad_rows,
 )
@@ -540,11 +539,7 @@ class StreamingKernelPCA(SnapshotEstimator):
                [0.6, 0.8]])
         """
         snapshot = self._fitted_snapshot("impute")
-        self._check_has_rows("impute", snapshot)
-        _, names = self._known_width("impute")
-        categories, where = category_reader(snapshot.kernel), f"{type(self).__name__}.impute"
-        rows = checked_parts(X, where, snapshot.n_features, names, gaps=True, categories=categories)
-        return snapshot.imputed(rows)
+        return snapshot.imputed(self._query(X, "impute", snapshot))
 
     # Certificates
 

@@ -119,15 +119,11 @@ class ExpectedKernel:
         completed = self.distribution.completed(rows)
         if categories := sorted(category_columns(self.kernel, rows.shape[1])):
             if len(atoms):
-                completed[:, categories] = self.borrowed(rows, atoms)[:, categories]
+                completed[:, categories] = self.distribution.borrowed(rows, atoms)[:, categories]
             else:
                 for column in categories:
                     completed[:, column] = _filled_forward(rows[:, column])
         return completed
-
-    def borrowed(self, rows: Array, atoms: Array) -> Array:
-        """Put the numbers of the nearest atom (m, d), of at least one, into the gaps of rows (n, d)."""
-        return self.distribution.borrowed(rows, atoms)
 
     def completed(self, rows: Array, atoms: Array, novelty: Callable[[Array], Array]) -> Array:
         """Complete rows (n, d) in the less novel of the two ways; the rows themselves if they have no gaps."""
@@ -138,7 +134,7 @@ class ExpectedKernel:
         part = np.ascontiguousarray(rows[has_gaps])
         chosen = self.expected(part, atoms)
         if len(atoms):
-            other = self.borrowed(part, atoms)
+            other = self.distribution.borrowed(part, atoms)
             with np.errstate(all="ignore"):
                 is_nearer = novelty(other) < novelty(chosen)
             chosen[is_nearer] = other[is_nearer]
