@@ -2,7 +2,8 @@
 
 import linecache
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], obj
     """
     left = moment
 
-    def count() -> None:
+    def count(place: tuple[str, int]) -> None:
         nonlocal left
+        del place
         left -= 1
         if left == 0:
             raise kind("interrupted")
@@ -42,19 +44,29 @@ def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], obj
     return False
 
 
-def n_lines(act: Callable[[], object]) -> int:
-    """Count the lines of this package that a function reaches."""
-    found = 0
-
-    def count() -> None:
-        nonlocal found
-        found += 1
-
-    _traced(act, count)
+def reached_lines(act: Callable[[], object]) -> list[tuple[str, int]]:
+    """List the lines of this package that a function reaches, as files and numbers, in this order."""
+    found: list[tuple[str, int]] = []
+    _traced(act, found.append)
     return found
 
 
-def _traced(act: Callable[[], object], reached: Callable[[], None]) -> None:
+def first_moments(lines: Iterable[tuple[str, int]], times: int) -> list[int]:
+    """List the moments (from 1) at which a line is reached for the first times, and for the last.
+
+    Loops reach most lines over and over. To interrupt each of these moments takes the square of the lines.
+    """
+    before, last = Counter[tuple[str, int]](), dict[tuple[str, int], int]()
+    moments = set[int]()
+    for moment, place in enumerate(lines, 1):
+        if before[place] < times:
+            moments.add(moment)
+        before[place] += 1
+        last[place] = moment
+    return sorted(moments | set(last.values()))
+
+
+def _traced(act: Callable[[], object], reached: Callable[[tuple[str, int]], object]) -> None:
     """Tell of every line that is reached, but not of the way out of a with statement.
 
     There a tracer can raise between the end of the body and the release of a lock. A signal cannot: the interpreter
@@ -71,7 +83,7 @@ def _traced(act: Callable[[], object], reached: Callable[[], None]) -> None:
             goes_back = line < last.get(frame, line)
             last[frame] = line
             if not (goes_back and linecache.getline(name, line).lstrip().startswith("with ")):
-                reached()
+                reached((name, line))
         elif event == "return":
             last.pop(frame, None)
         return trace

@@ -1,6 +1,6 @@
 """Exceptions and Ctrl-C in the middle of a change: the state is that of before or after, and the stream continues.
 
-HYPOTHESIS_PROFILE=nightly interrupts at every line.
+HYPOTHESIS_PROFILE=nightly interrupts at every line, the first four times that it is reached and the last.
 """
 
 import copy
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interrupts import interrupted_at, n_lines
+from interrupts import first_moments, interrupted_at, reached_lines
 
 from streamkpca import StreamingKernelPCA, kernels, merge
 from streamkpca._core import linalg as _blas
@@ -23,7 +23,8 @@ from streamkpca.stream import state as stream
 pytestmark = pytest.mark.faults
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-MOST_LINES = None if NIGHTLY else 8
+FIRST_TIMES = 4
+MOST_MOMENTS = 8
 N_SIGNALS = 300 if NIGHTLY else 12
 ROWS = np.random.default_rng(4).normal(size=(300, 3))
 SMALL: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
@@ -73,6 +74,13 @@ def is_free(model: StreamingKernelPCA) -> bool:
     return found[0]
 
 
+def chosen_moments(lines: list[tuple[str, int]], most: int) -> list[int]:
+    """Choose when to interrupt: a few moments from all over, at nightly size each line several times."""
+    if NIGHTLY:
+        return first_moments(lines, FIRST_TIMES)
+    return [int(moment) for moment in np.unique(np.linspace(1, len(lines), most).astype(int))]
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("name", CHANGES)
 def test_interrupted_at_any_line_nothing_is_half_done(
@@ -81,18 +89,16 @@ def test_interrupted_at_any_line_nothing_is_half_done(
     model, change = CHANGES[name]
     before = model.to_bytes()
     never = copy.deepcopy(model)
-    lines = n_lines(lambda: change(never))
+    lines = reached_lines(lambda: change(never))
     after = never.to_bytes()
     goes_on = [copy.deepcopy(one).partial_fit(ROWS[200:250]).to_bytes() for one in (model, never)]
     outcomes = Counter[str]()
-    moments = np.arange(1, lines + 1)
-    if MOST_LINES is not None:
-        moments = np.unique(np.linspace(1, lines, MOST_LINES).astype(int))
+    moments = chosen_moments(lines, MOST_MOMENTS)
     for moment in moments:
         broken = copy.deepcopy(model)
         # An interrupt between two methods of a context manager leaves the number of BLAS threads at one; see _blas.
         monkeypatch.setattr(_blas, "_depth", 0)
-        outcomes["interrupted"] += interrupted_at(int(moment), kind, lambda broken=broken: change(broken))
+        outcomes["interrupted"] += interrupted_at(moment, kind, lambda broken=broken: change(broken))
         found = broken.to_bytes()
         assert found in (before, after)
         done = found == after
@@ -105,7 +111,7 @@ def test_interrupted_at_any_line_nothing_is_half_done(
                 change(twin)
                 assert twin.to_bytes() == after
             assert broken.partial_fit(ROWS[200:250]).to_bytes() == goes_on[done]
-    print(f"{name}: {kind.__name__} at {len(moments)} of {lines} lines: {dict(outcomes)}")
+    print(f"{name}: {kind.__name__} at {len(moments)} of {len(lines)} lines: {dict(outcomes)}")
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
@@ -177,10 +183,10 @@ def test_an_exception_in_a_prefetching_thread_changes_nothing(
 def test_merging_many_is_interrupted_without_a_trace() -> None:
     models = [begun(kernel=kernels.RBF(0.3)) for _ in range(3)]
     before = [model.to_bytes() for model in models]
-    lines = n_lines(lambda: merge(*models))
-    moments = np.linspace(1, lines, 300 if NIGHTLY else 20).astype(int)
+    lines = reached_lines(lambda: merge(*models))
+    moments = chosen_moments(lines, 20)
     with warnings.catch_warnings():
         for moment in moments:
-            interrupted_at(int(moment), KeyboardInterrupt, lambda: merge(*models))
+            interrupted_at(moment, KeyboardInterrupt, lambda: merge(*models))
             assert [model.to_bytes() for model in models] == before
-    print(f"merge of three: interrupted at {len(moments)} of {lines} lines")
+    print(f"merge of three: interrupted at {len(moments)} of {len(lines)} lines")
