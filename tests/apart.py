@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from streamkpca.cli.undisturbed import STOPS
+
 
 def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int = 0) -> tuple[int, list[str]]:
     """Run a function in a separate process; return its exit code, or minus the signal that ended it, and its lines."""
@@ -31,7 +33,7 @@ def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int =
 class Command:
     """The command in a forked process; `out` and `err` are the files that it writes to.
 
-    Signals are handled as in a process of its own, also if the parent ignores them. `closed` are standard streams (0, 1
+    Signals are handled as in a process of its own from the first one on, also if the parent ignores them. `closed` are standard streams (0, 1
     and 2) that are closed before it begins. `stdin` is a file or a pipe to read from, and `other_end` the end of that
     pipe to write to, which must be closed in this process too.
     """
@@ -48,8 +50,12 @@ class Command:
     ) -> None:
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
         self.code: int | None = None
+        # A signal that comes before the process has its handlers waits for them.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         self.pid = os.fork()
-        if self.pid == 0:
+        if self.pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        else:
             try:
                 if other_end is not None:
                     os.close(other_end)
@@ -65,9 +71,9 @@ class Command:
         closed: tuple[int, ...],
         environment: Mapping[str, str | None],
     ) -> None:
-        defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-        for number, handler in (defaults | {signal.SIGHUP: signal.SIG_DFL}).items():
-            signal.signal(number, handler)
+        for number in STOPS:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         signal.alarm(120)
         os.setsid()
         os.chdir(folder)
