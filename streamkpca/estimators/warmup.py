@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamkpca._core import _loops as core_loops
+from streamkpca._core.gaps import WIDEST_TOGETHER
 from streamkpca._core.packed import MOST_DENSE
 from streamkpca.components import _loops as component_loops
 from streamkpca.dictionary import _loops as dictionary_loops
@@ -26,13 +27,21 @@ Array = npt.NDArray[np.float64]
 _LOOPS = (core_loops, kernel_loops, dictionary_loops, component_loops)
 
 # Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
-# numpy takes a column for a row; and several base matrices at once. The rest of a kernel is a program, and all
-# programs run in one loop.
+# numpy takes a column for a row; features that a matrix multiplies; and several base matrices at once. The rest of a
+# kernel is a program, and all programs run in one loop.
 _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),
     (RBF(0.3), 3),
     (RBF(0.3), 1),
+    (RBF(0.3).in_units(np.eye(2)), 2),
     (Cosine() + Laplacian("median").on([0]) * Linear() + Equal(), 3),
+)
+
+# Kernels and numbers of features for rows with gaps, whose columns are taken together or, if there are many, apart.
+_CASES_WITH_GAPS: tuple[tuple[Kernel, int], ...] = (
+    (RBF(0.3), 3),
+    (RBF(0.3) * Linear(), 3),
+    (RBF(0.3) * Linear(), WIDEST_TOGETHER + 1),
 )
 
 _BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6
@@ -92,6 +101,11 @@ def warmup() -> Warmth:
             for rows, weights in _batches(n_features):
                 _use_streams(kernel, rows, weights)
                 _use_batches(kernel, rows, weights)
+        for kernel, n_features in _CASES_WITH_GAPS:
+            for rows, _ in _batches(n_features):
+                rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
+                model = StreamingKernelPCA(1, kernel=kernel, max_atoms=_MAX_ATOMS, block_size=_BLOCK)
+                _ask(model.set_params(on_missing="marginal").partial_fit(rows), rows)
         wide = csr_array(np.eye(_BLOCK * _N_BLOCKS, MOST_DENSE + 1))
         _ask(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS, block_size=_BLOCK).partial_fit(wide), wide)
         # Rows without energy give no atoms.

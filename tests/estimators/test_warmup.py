@@ -24,15 +24,19 @@ print(found.ready, found.compiled, found.folder)
 """
 # Other sizes, kernels, parameters and data than the warm-up has.
 USE = """
+import copy
 import numpy as np
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, merge
-from streamkpca.kernels import Matern, Polynomial
-rows = np.tanh(np.random.default_rng(7).normal(size=(700, 20)))
+from streamkpca.kernels import Matern, Polynomial, RBF
+from streamkpca.monitoring import Monitor
+rows = np.tanh(np.random.default_rng(7).normal(size=(300, 20)))
 frozen = rows.copy()
 frozen.flags.writeable = False
+kernels = ["rbf", "linear", Matern(1.5, length_scale="median"), Polynomial(2) + Matern(0.5).on([0])]
+kernels.append(RBF().in_units("whitened"))
 for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :1], frozen[::2], rows.astype("f4")):
-    X = X if isinstance(X, np.ndarray) else np.array(X)
-    for kernel in ("rbf", "linear", Matern(1.5, length_scale="median"), Polynomial(2) + Matern(0.5).on([0])):
+    for kernel in kernels if X is rows else kernels[:1]:
+        X = np.asarray(X)
         for max_atoms in (16, None):
             model = StreamingKernelPCA(3, kernel=kernel, max_atoms=max_atoms, tolerance=0.1, block_size=100)
             model.partial_fit(X).partial_fit(X[:1]).partial_fit(X[:30], sample_weight=np.full(30, 0.5))
@@ -47,6 +51,13 @@ words = scipy.sparse.random_array((300, 5000), density=0.01, rng=np.random.defau
 for kernel in ("rbf", Matern(0.5) + Polynomial(2)):
     model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100).partial_fit(words)
     model.transform(words[:1]), model.novelty(words), model.contributions(words[:2])
+Monitor().update(rows)
+rng = np.random.default_rng(3)
+for X in (rows, np.tanh(rng.normal(size=(300, 300)))):
+    X = np.where(rng.random(X.shape) < 0.01, np.nan, X)
+    for kernel in ("rbf", Matern(0.5), RBF() * Polynomial(2) + RBF().on([0]), RBF().in_units(np.eye(X.shape[1]))):
+        model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100, on_missing="marginal").partial_fit(X)
+        model.partial_fit(X[:1]).novelty(X), model.impute(X[:3]), merge(model, copy.deepcopy(model))
 from streamkpca.estimators.warmup import warmth
 found = warmth()
 print(found.ready, found.compiled, found.folder)
