@@ -434,13 +434,13 @@ def made_stream(seed: int) -> Stream:
     """Make a small machine with faults, for a test run."""
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(2, 8))
-    hidden = lfilter([0.6], [1.0, -0.8], rng.normal(size=(560, 2)), axis=0)
-    rows = np.tanh(hidden @ mixing) + 0.02 * rng.normal(size=(560, 8))
+    hidden = lfilter([0.6], [1.0, -0.8], rng.normal(size=(410, 2)), axis=0)
+    rows = np.tanh(hidden @ mixing) + 0.02 * rng.normal(size=(410, 8))
     labels = np.zeros(210, dtype=bool)
     for start in range(40, 210, 60):
         labels[start : start + 12] = True
-    rows[350:][labels, :3] += 0.7
-    return Stream("made" if seed < 2 else "others", f"stream {seed}", rows[:350], rows[350:], labels)
+    rows[200:][labels, :3] += 0.7
+    return Stream("made" if seed < 2 else "others", f"stream {seed}", rows[:200], rows[200:], labels)
 
 
 def made_plant() -> dict[str, Array]:
@@ -449,7 +449,7 @@ def made_plant() -> dict[str, Array]:
     mixing = rng.normal(size=(3, 6))
     plant = {
         name: rng.normal(size=(n, 3)) @ mixing + 0.1 * rng.normal(size=(n, 6))
-        for name, n in (("d00", 200), ("d00_te", 200), ("d01_te", 190), ("d02_te", 190))
+        for name, n in (("d00", 100), ("d00_te", 100), ("d01_te", 180), ("d02_te", 180))
     }
     plant["d01_te"][FAULTY_FROM:, 0] += 1.5
     plant["d02_te"][FAULTY_FROM:, 1] *= 2.0

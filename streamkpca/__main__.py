@@ -9,12 +9,12 @@ _NEEDED = ("click", "rich", "pyarrow", "matplotlib")
 
 def main() -> None:
     """Run the command, or say in one line what must be installed for it."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        sys.stderr.write(f'streamkpca: the command needs {", ".join(missing)}; pip install "streamkpca[cli]"\n')
-        sys.exit(2)
-    _occupy_closed_streams()
     try:
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            sys.stderr.write(f'streamkpca: the command needs {", ".join(missing)}; pip install "streamkpca[cli]"\n')
+            sys.exit(2)
+        _occupy_closed_streams()
         from streamkpca.cli.main import cli
 
         cli(prog_name="streamkpca")

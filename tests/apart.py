@@ -33,9 +33,9 @@ def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int =
 class Command:
     """The command in a forked process; `out` and `err` are the files that it writes to.
 
-    Signals are handled as in a process of its own from the first one on, also if the parent ignores them. `closed` are standard streams (0, 1
-    and 2) that are closed before it begins. `stdin` is a file or a pipe to read from, and `other_end` the end of that
-    pipe to write to, which must be closed in this process too.
+    Signals are handled as in a process of its own from the first one on, also if the parent ignores them. `closed` are
+    standard streams (0, 1 and 2) that are closed before it begins. `stdin` is a file or a pipe to read from, and
+    `other_end` the end of that pipe to write to, which must be closed in this process too.
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class Command:
     ) -> None:
         for number in STOPS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         signal.alarm(120)
         os.setsid()
         os.chdir(folder)
@@ -95,6 +94,12 @@ class Command:
 
         sys.argv = ["streamkpca", *args]
         code: object = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        except KeyboardInterrupt:
+            # Python itself, too, ends by a Ctrl-C that comes before it has begun.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
         try:
             main()
         except SystemExit as end:

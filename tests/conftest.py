@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 # Drawing a stream is cheap but not free, and compiling the first loop takes longer than any deadline.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
-    "ci", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW, print_blob=True
+    "ci", max_examples=30, deadline=None, derandomize=True, suppress_health_check=_SLOW, print_blob=True
 )
 settings.register_profile("nightly", max_examples=2000, deadline=None, suppress_health_check=_SLOW, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

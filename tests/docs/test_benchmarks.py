@@ -84,7 +84,7 @@ def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "folder" / "family").mkdir(parents=True)
     rows = {
-        "train": rng.normal(size=(300, 4)),
+        "train": rng.normal(size=(100, 4)),
         "test": rng.normal(size=(200, 4)),
         "test_label": np.arange(200) % 50 < 3,
     }
@@ -134,7 +134,7 @@ def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
 def test_sensors_that_drop_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(120) % 40 > 35
-    rows = {"train": rng.normal(size=(200, 4)), "test": rng.normal(size=(120, 4)), "test_label": labels}
+    rows = {"train": rng.normal(size=(100, 4)), "test": rng.normal(size=(120, 4)), "test_label": labels}
     rows["test"][labels] += 4.0
     (tmp_path / "folder").mkdir()
     np.savez(tmp_path / "folder" / "one.npz", **rows)
