@@ -8,11 +8,10 @@ import numpy.typing as npt
 
 from streamkpca._core.gaps import Mask
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
-from streamkpca.kernels.expected import ExpectedKernel
+from streamkpca.kernels.expected import ExpectedKernel, replace_where_less_novel
 from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values_and_gradients
 
 Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Steps of a descent; on a circle the third left nothing to gain. A row that gains less than this share stops.
 _MOST_STEPS, _LEAST_GAIN = 6, 0.2
@@ -57,17 +56,12 @@ class Completion:
         scores = self.novelty(whole)
         unusual = np.flatnonzero(scores > self.usual)
         if len(unusual) and len(self.atoms):
-            self._improve(whole, scores, unusual, self.expected.distribution.borrowed(rows[unusual], self.atoms))
+            nearest = self.expected.distribution.borrowed(rows[unusual], self.atoms)
+            replace_where_less_novel(whole, scores, unusual, nearest, self.novelty)
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
         if len(left) and self._can_descend:
-            self._improve(whole, scores, left, self._descended(whole[left], missing[left]))
+            replace_where_less_novel(whole, scores, left, self._descended(whole[left], missing[left]), self.novelty)
         return whole, scores
-
-    def _improve(self, whole: Array, scores: Array, places: Positions, found: Array) -> None:
-        """Put rows (k, d) at some places (k,) where they are less novel than what is there."""
-        scored = self.novelty(found)
-        is_better = scored < scores[places]
-        whole[places[is_better]], scores[places[is_better]] = found[is_better], scored[is_better]
 
     @property
     def _can_descend(self) -> bool:

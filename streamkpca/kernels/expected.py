@@ -134,10 +134,10 @@ class ExpectedKernel:
         part = np.ascontiguousarray(rows[has_gaps])
         chosen = self.expected(part, atoms)
         if len(atoms):
-            other = self.distribution.borrowed(part, atoms)
             with np.errstate(all="ignore"):
-                is_nearer = novelty(other) < novelty(chosen)
-            chosen[is_nearer] = other[is_nearer]
+                replace_where_less_novel(
+                    chosen, novelty(chosen), slice(None), self.distribution.borrowed(part, atoms), novelty
+                )
         out = rows.copy()
         out[has_gaps] = chosen
         return out
@@ -238,6 +238,19 @@ class ExpectedKernel:
         else:
             form_cumulants_together(part.starts, part.gaps, self._precision, stiffness, *known)
         return moment_of(two), moment_of(one)
+
+
+def replace_where_less_novel(
+    whole: Array, scores: Array, places: Any, found: Array, novelty: Callable[[Array], Array]
+) -> None:
+    """Put rows (k, d) at some places (k,) of completed rows (n, d) where they are less novel than what is there.
+
+    `scores` (n,) is the novelty of the completed rows, which changes with them.
+    """
+    scored = novelty(found)
+    is_less = scored < scores[places]
+    whole[places] = np.where(is_less[:, None], found, whole[places])
+    scores[places] = np.where(is_less, scored, scores[places])
 
 
 class _Part:
