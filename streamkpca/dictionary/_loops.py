@@ -82,11 +82,11 @@ def add_rank_one(
 
 @jit
 def subtract_outer(matrix: Array, left: Array, right: Array) -> None:
-    """Subtract l r^T from a matrix (n, m) in place, l = left (n,) and r = right (m,)."""
+    """Subtract l r^T from the first k columns of a matrix (n, m) in place, l = left (n,) and r = right (k,)."""
     for i in range(matrix.shape[0]):
         multiple = left[i]
         if multiple != 0.0:
-            for j in range(matrix.shape[1]):
+            for j in range(right.shape[0]):
                 matrix[i, j] -= multiple * right[j]
 
 

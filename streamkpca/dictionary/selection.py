@@ -7,6 +7,7 @@ All searches return a `Choice` and change nothing; the summary applies it.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -280,6 +281,8 @@ class ResidualGram:
 
     Attributes
     ----------
+    residual : ndarray of shape (B,)
+        Squared distances of the rows to the span, the diagonal of R.
     interpolation : ndarray of shape (B, capacity)
         V, the coefficients of the rows' projections over the atoms; those of the basis come first.
 
@@ -290,9 +293,11 @@ class ResidualGram:
 
     def __init__(self, basis: Basis, block: Projected, weights: Array, capacity: int) -> None:
         self._weights = weights
-        self._energy = block.energy
+        self._energy, self._magnitude = block.energy, np.abs(block.energy)
         # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
-        self._unit = float(np.abs(block.energy).max()) or 1.0
+        self._unit = float(self._magnitude.max()) or 1.0
+        self._least = np.maximum(LEAST_PIVOT * self._magnitude, _LEAST_SHARE * self._unit)
+        self._others = _Others.of(weights, weights)
         self._gram: Array = basis.kernel.program.gram(block.rows) - block.coordinates @ block.coordinates.T
         self.interpolation: Array = np.zeros((len(weights), capacity))
         self.interpolation[:, : basis.size] = basis.interpolation(block.coordinates)
@@ -301,12 +306,8 @@ class ResidualGram:
         self._squares, self._fourths = np.empty((2, len(weights)))
         self._free = weights > 0.0
         self._change(np.zeros(len(weights)), 1.0)
+        self.residual: Array = np.diagonal(self._gram)
         basis.warn_if_indefinite(block)
-
-    @property
-    def residual(self) -> Array:
-        """Squared distances of the rows to the span, shape (B,)."""
-        return np.diagonal(self._gram)
 
     @property
     def unexplained(self) -> float:
@@ -339,9 +340,7 @@ class ResidualGram:
         error is sqrt(var(x) sum a_i^2) / sum a_i, which is sd / sqrt(B - 1) for equal weights.
         """
         independent, relative = self._candidates()
-        gains = _cautious_gains(
-            self._squares, self._fourths, relative, self._weights, self._weights, self._weights / total_weight
-        )
+        gains = self._others.cautious_gains(self._squares, self._fourths, relative, self._weights / total_weight)
         return np.where(independent, gains * self._unit, -np.inf)
 
     def best(self, gains: Array) -> tuple[int, float]:
@@ -357,10 +356,10 @@ class ResidualGram:
             gains[row] = -np.inf
 
     def admit(self, row: int, atom: int) -> None:
-        """Admit a row as the atom at an unused position: its direction joins the span."""
+        """Admit a row as the atom at a position behind all others: its direction joins the span."""
         along: Array = self._gram[row] / np.sqrt(self._gram[row, row])
         share = along / along[row]
-        subtract_outer(self.interpolation, share, self.interpolation[row].copy())
+        subtract_outer(self.interpolation, share, self.interpolation[row, :atom].copy())
         self.interpolation[:, atom] = share
         self._atom_energy[atom] = self._energy[row]
         self._free[row] = False
@@ -371,32 +370,43 @@ class ResidualGram:
         one, residual = slice(row, row + 1), self.residual
         if not residual[row] > rounding_error(self._energy[one], self.interpolation[one], self._atom_energy)[0]:
             return False
-        return not reveals_indefinite_kernel(residual, self._gram[one], residual[one], np.abs(self._energy))[0]
+        return not reveals_indefinite_kernel(residual, self._gram[one], residual[one], self._magnitude)[0]
 
     def _change(self, along: Array, sign: float) -> None:
         add_rank_one(self._gram, sign * along, along, 1.0 / self._unit, self._weights, self._squares, self._fourths)
 
     def _candidates(self) -> tuple[npt.NDArray[np.bool_], Array]:
         """Return which rows may be chosen, and their residuals in multiples of the unit (1 for other rows)."""
-        independent = self._free & (self.residual > LEAST_PIVOT * np.abs(self._energy))
-        independent &= self.residual > _LEAST_SHARE * self._unit
+        independent = self._free & (self.residual > self._least)
         return independent, np.where(independent, self.residual / self._unit, 1.0)
 
 
-def _cautious_gains(squares: Array, fourths: Array, pivots: Array, weights: Array, own: Array, shares: Array) -> Array:
-    """Return the mean gains of candidates less one standard error; -inf if no other row weighs anything; shape (s,).
+class _Others(NamedTuple):
+    """What the rows other than each candidate weigh; `own` (s,) are the weights that candidates have among the rows."""
 
-    `squares` and `fourths` are sums of powers of residual inner products with rows of weights a, `pivots` those with
-    themselves, `own` the candidates' own weights among the rows, and `shares` their shares of the stream.
-    """
-    others = weights.sum() - own
-    squared_others = np.maximum(weights @ weights - own**2, 0.0)
-    judged = others > 0.0
-    others = np.where(judged, others, 1.0)
-    mean = (squares / pivots - own * pivots) / others
-    square = (fourths / pivots**2 - own * pivots**2) / others
-    error = np.sqrt(np.maximum(square - mean**2, 0.0) * squared_others) / others
-    return np.where(judged, mean - error + shares * pivots, -np.inf)
+    own: Array
+    weight: Array
+    squared_weight: Array
+    is_some: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, weights: Array, own: Array) -> "_Others":
+        others = weights.sum() - own
+        is_some = others > 0.0
+        squared = np.maximum(weights @ weights - own**2, 0.0)
+        return cls(own, np.where(is_some, others, 1.0), squared, is_some)
+
+    def cautious_gains(self, squares: Array, fourths: Array, pivots: Array, shares: Array) -> Array:
+        """Return the mean gains (s,) of candidates less one standard error; -inf where no other row weighs anything.
+
+        `squares` and `fourths` are sums of powers of residual inner products with rows of weights a, `pivots` those
+        with themselves, and `shares` the candidates' shares of the stream.
+        """
+        mean = (squares / pivots - self.own * pivots) / self.weight
+        pivots_squared = pivots**2
+        square = (fourths / pivots_squared - self.own * pivots_squared) / self.weight
+        error = np.sqrt(np.maximum(square - mean**2, 0.0) * self.squared_weight) / self.weight
+        return np.where(self.is_some, mean - error + shares * pivots, -np.inf)
 
 
 # Candidates of a search, sampled rows that screen them, and how many of them the whole sample then judges. With half as
@@ -558,7 +568,7 @@ def _screened(
         products *= products
         fourths[part] = products @ weights
     shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
-    gains = _cautious_gains(squares, fourths, pivots, weights, own, shares)
+    gains = _Others.of(weights, own).cautious_gains(squares, fourths, pivots, shares)
     gains[~independent] = -np.inf
     order = np.argsort(-gains, kind="stable")
     return order[gains[order] > 0.0]
