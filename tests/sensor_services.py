@@ -156,7 +156,12 @@ class Peer:
         properties = Properties(PacketTypes.PUBLISH)
         for pair in user:
             properties.UserProperty = pair
-        return self.client.publish(topic, payload, qos=qos, retain=retain, properties=properties)
+        # The protocol numbers messages by 16 bits: a flood waits until enough of it has been acknowledged.
+        while True:
+            info = self.client.publish(topic, payload, qos=qos, retain=retain, properties=properties)
+            if info.rc != mqtt.MQTT_ERR_QUEUE_SIZE:
+                return info
+            time.sleep(0.01)
 
     def close(self) -> None:
         self.client.disconnect()

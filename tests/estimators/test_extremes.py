@@ -119,7 +119,7 @@ def assert_finite_summary(model):
     assert np.isfinite(model.unexplained_energy_ratio_)
 
 
-def streamed(model, rows, weights=None, step=7):
+def streamed(model, rows, weights=None, step=13):
     """Learn in small calls, query after each, and check that a refusal changes nothing."""
     weights = np.ones(len(rows)) if weights is None else weights
     for i in range(0, len(rows), step):

@@ -28,7 +28,7 @@ def bank_in(folder, model=None, **options):
     return ModelBank(template() if model is None else model, folder=folder / "bank", **options)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(1, 6), st.lists(st.integers(0, 4), min_size=1, max_size=60), st.data())
 def test_a_model_is_that_of_the_rows_of_its_key(tmp_path_factory, max_models, keys, data):
     folder = tmp_path_factory.mktemp("bank")
