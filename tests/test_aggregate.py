@@ -83,6 +83,22 @@ def test_empty_states_are_neutral_whatever_they_begin_with(n_template, n_rows, h
     assert zero.to_bytes() == sent(zero).to_bytes() == zero.zero().to_bytes()
 
 
+def test_a_finished_model_and_its_state_go_on_apart():
+    state = Aggregate(StreamingKernelPCA(**SMALL, random_state=0)).add(LONG[:100])
+    model = state.finish()
+    state.add(LONG[100:110])
+    known = state.to_bytes()
+    model.partial_fit(LONG[200:210])
+    assert state.to_bytes() == known
+    assert model.refit().transform(LONG[:5]).tolist() == (
+        StreamingKernelPCA(**SMALL, random_state=0)
+        .partial_fit(np.vstack([LONG[:100], LONG[200:210]]))
+        .refit()
+        .transform(LONG[:5])
+        .tolist()
+    )
+
+
 def test_states_that_begin_alike_merge_exactly_in_any_order():
     template = StreamingKernelPCA(**SMALL).partial_fit(LONG)
     empty, rows = Aggregate(template), np.random.default_rng(2).normal(size=(4000, 3))

@@ -1,6 +1,5 @@
 """Kernel PCA in River's pipelines: a transformer and an anomaly detector. Needs the extra ``river``."""
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from numbers import Real
@@ -155,7 +154,7 @@ class _Learner:
         70 s for the first 510 rows; this schedule takes 1 s. It depends on row counts alone, so the way the stream is
         cut into calls does not change the result.
         """
-        model, before, next_refit = self._model, copy.copy(self._model._stream), self._next_refit
+        model, before, next_refit = self._model, self._model._stream, self._next_refit
         seen = 0 if before is None else before.n_rows
         try:
             while seen + len(rows) >= next_refit < block_size:

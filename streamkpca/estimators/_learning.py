@@ -1,6 +1,5 @@
 """From rows of any kind to the next stream: arrays, tables, Arrow streams, sparse rows."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -55,8 +54,7 @@ def learned_in_batches(
     stream: Stream | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
 ) -> Stream | None:
     """Return the stream after all batches of an Arrow stream; one that is refused leaves everything as it was."""
-    # Rows that fill no block are appended in place.
-    stream, n_rows = copy.copy(stream), 0
+    n_rows = 0
     for batch, weights in weighted_batches(X, sample_weight, where):
         try:
             stream = learned(stream, batch, weights, settings, where)

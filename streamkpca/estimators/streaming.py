@@ -1122,7 +1122,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return twin
 
     def __copy__(self) -> Self:
-        # A shallow copy would share the buffer of pending rows, which is appended to in place.
+        # A shallow copy would share the cell, and so learn what this model learns.
         return copy.deepcopy(self)
 
 

@@ -310,8 +310,6 @@ class Monitor:
         with self.model._cell.write_lock.held:
             self._check_learns(where)
             state, stream, last_time = self._state, self.model._stream, self._last_time
-            # Rows that fill no block are appended to a stream in place.
-            pending = None if stream is None else stream.pending
             rows, names = self._checked(X, where)
             breaks = self._breaks(rows, time, where)
             n = len(rows)
@@ -329,8 +327,6 @@ class Monitor:
                     start = stop
             except BaseException:
                 self.model._stream, self._last_time = stream, last_time
-                if stream is not None and pending is not None:
-                    stream.pending = pending
                 raise
             self._state = state
         return record

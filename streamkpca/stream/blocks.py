@@ -25,19 +25,26 @@ class RowBuffer(NamedTuple):
 
     Notes
     -----
-    A value: its rows never change. `joined` appends in place behind the first `n_rows`, where no earlier value reads;
-    so only the newest value may be appended to. Buffers double until a block fits, so that a block size that is never
-    reached takes no memory.
+    A value: its rows never change. `joined` appends in place behind the first `n_rows`, where no earlier value reads.
+    Only one value may do that, the one that takes the number of rows out of `end`, which all values of a buffer share;
+    another one moves to buffers of its own. Taking is one call of a method in C, so of two threads one gets it.
+    Buffers double until a block fits, so that a block size that is never reached takes no memory.
     """
 
     n_rows: int
     row_buffer: Array
     weight_buffer: Array
+    end: list[int]
 
     @classmethod
     def empty(cls, n_features: int, dtype: str = "float64") -> Self:
         """Return a buffer without rows that stores them in this precision."""
-        return cls(0, np.empty((0, n_features), dtype=dtype), np.empty(0))
+        return cls(0, np.empty((0, n_features), dtype=dtype), np.empty(0), [])
+
+    @classmethod
+    def of(cls, rows: Array, weights: Array) -> Self:
+        """Return a buffer of these rows (n, d), kept in their precision, and weights (n,), which are not copied."""
+        return cls(len(rows), rows, weights, [])
 
     @property
     def rows(self) -> Array:
@@ -55,27 +62,38 @@ class RowBuffer(NamedTuple):
         return self.weight_buffer[: self.n_rows]
 
     def joined(self, rows: Array, weights: Array | float, most: int) -> Self:
-        """Append rows, in place if they fit; `most` bounds the capacity."""
+        """Append rows, in place if they fit and no other value has; `most` bounds the capacity."""
+        if not len(rows):
+            return self
         stop = self.n_rows + len(rows)
-        newer = self if stop <= len(self.weight_buffer) else self._moved(min(max(2 * stop, _LEAST_CAPACITY), most))
+        newer = self if stop <= len(self.weight_buffer) and self._takes_end() else self._moved(stop, most)
         newer.row_buffer[self.n_rows : stop] = rows
         newer.weight_buffer[self.n_rows : stop] = weights
-        return type(self)(stop, newer.row_buffer, newer.weight_buffer)
+        newer.end.append(stop)
+        return type(self)(stop, *newer[1:])
 
     def decayed(self, factor: float, *, least: float = 0.0) -> Self:
         """Multiply all weights by `factor`; those above 0 stay at least `least`."""
-        weights = self.weight_buffer.copy()
-        weights[: self.n_rows] = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
-        return type(self)(self.n_rows, self.row_buffer, weights)
+        weights = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
+        return type(self)(self.n_rows, self.row_buffer, weights, [])
 
     def widened(self, room: int) -> Self:
         """Give packed rows room for so many numbers each."""
-        return type(self)(self.n_rows, widened(self.row_buffer, room), self.weight_buffer.copy())
+        return type(self)(self.n_rows, widened(self.kept_rows, room), self.weights, [])
 
-    def _moved(self, capacity: int) -> Self:
+    def _takes_end(self) -> bool:
+        try:
+            self.end.remove(self.n_rows)
+        except ValueError:
+            return False
+        return True
+
+    def _moved(self, least: int, most: int) -> Self:
+        """Move to larger buffers, with room for at least so many rows."""
+        capacity = min(max(2 * least, _LEAST_CAPACITY), most)
         rows, weights = np.empty((capacity, self.row_buffer.shape[1]), self.row_buffer.dtype), np.empty(capacity)
         rows[: self.n_rows], weights[: self.n_rows] = self.kept_rows, self.weights
-        return type(self)(self.n_rows, rows, weights)
+        return type(self)(self.n_rows, rows, weights, [])
 
 
 class BlockCutter:

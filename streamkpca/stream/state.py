@@ -60,8 +60,7 @@ class Stream:
     Notes
     -----
     Methods that advance a stream return the next one and do not change this one, so a call that is refused or fails
-    changes nothing. Parts are replaced, never written to. The one exception: rows that fill no block are appended to
-    the pending ones in place, by a single assignment.
+    changes nothing. Parts are replaced, never written to; only answers that take long are kept with the stream.
     """
 
     def __init__(self, settings: StreamSettings, n_features: int, names: Names | None) -> None:
@@ -90,6 +89,12 @@ class Stream:
         self.provisional: Provisional | None = None
         self.n_rows_at_refit = 0
         self._continued: StreamSettings | None = None
+
+    def __copy__(self) -> Self:
+        # As `copy` does it, in a fifth of the time: every single row makes a stream.
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     @property
     def n_rows(self) -> int:
@@ -212,8 +217,9 @@ class Stream:
         """
         self.check_range(rows, weights)
         if not n_rejected and self.pending.n_rows + len(rows) < self.block_size:
-            self.pending = self.pending.joined(rows[:], weights, self.block_size)
-            return self
+            stream = copy.copy(self)
+            stream.pending = self.pending.joined(rows[:], weights, self.block_size)
+            return stream
         stream = copy.copy(self)
         stream.n_rejected += n_rejected
         with one_blas_thread():
@@ -713,6 +719,5 @@ class StreamCell:
     def as_it_is(self) -> "StreamCell":
         """Return a cell that keeps the present stream, whatever writers do with this one."""
         cell = StreamCell()
-        # Rows that fill no block are appended to a stream in place; a shallow copy keeps those that are there now.
-        cell.stream = copy.copy(self.stream)
+        cell.stream = self.stream
         return cell

@@ -51,6 +51,33 @@ def test_most_single_rows_are_written_in_place():
     np.testing.assert_array_equal(pending.rows, ROWS[:127])
 
 
+def test_values_of_one_buffer_go_on_apart():
+    begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16)
+    first, second = begun.joined(ROWS[3:5], WEIGHTS[3:5], 16), begun.joined(ROWS[7:9], WEIGHTS[7:9], 16)
+    faded = begun.decayed(0.5).joined(ROWS[9:10], 1.0, 16)
+    np.testing.assert_array_equal(first.rows, ROWS[:5])
+    np.testing.assert_array_equal(first.weights, WEIGHTS[:5])
+    np.testing.assert_array_equal(second.rows, ROWS[[0, 1, 2, 7, 8]])
+    np.testing.assert_array_equal(faded.rows, ROWS[[0, 1, 2, 9]])
+    assert first.row_buffer is begun.row_buffer
+
+
+def test_of_two_threads_one_appends_in_place(monkeypatch):
+    """The switch is forced where it would hurt: between the question whether the end is free and the writing."""
+    begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16)
+    others = []
+
+    class Interrupting(list):
+        def remove(self, value):
+            super().remove(value)
+            others.append(begun.joined(ROWS[7:9], WEIGHTS[7:9], 16))
+
+    begun = begun._replace(end=Interrupting([3]))
+    mine = begun.joined(ROWS[3:5], WEIGHTS[3:5], 16)
+    np.testing.assert_array_equal(mine.rows, ROWS[:5])
+    np.testing.assert_array_equal(others[0].rows, ROWS[[0, 1, 2, 7, 8]])
+
+
 @pytest.mark.parametrize("most", [2, 100, 10**15])
 def test_buffers_are_no_larger_than_a_block_and_no_larger_than_needed(most):
     pending = RowBuffer.empty(3).joined(ROWS[:1], WEIGHTS[:1], most)

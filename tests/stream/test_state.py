@@ -60,6 +60,19 @@ def test_cuts_do_not_matter(sizes):
     assert bits(parts) == bits(whole)
 
 
+@pytest.mark.parametrize("n", [1, 5, 8, 13])
+def test_a_stream_stays_as_it_is_whatever_is_learned_from_it(n):
+    settings, stream = settings_of(), stream_of(n)
+    before = bits(stream)
+    later = [
+        (stream.learned(ROWS[i:j], WEIGHTS[i:j], settings), slice(i, j)) for i, j in [(20, 22), (40, 43), (60, 80)]
+    ]
+    assert bits(stream) == before
+    for found, piece in later:
+        rows, weights = np.vstack([ROWS[:n], ROWS[piece]]), np.append(WEIGHTS[:n], WEIGHTS[piece])
+        assert bits(found) == bits(Stream(settings, 2, None).learned(rows, weights, settings))
+
+
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 119])
 def test_rows_wait_until_their_block_is_full(n):
     stream = stream_of(n)

@@ -271,12 +271,11 @@ def restored_stream(
     stream.n_rows_before = header.integer("n_rows_before")
     stream.n_rejected = header.integer("n_rejected")
     stream.n_rows_at_refit = header.integer("n_rows_at_refit")
-    stream.pending = RowBuffer(header.integer("n_pending"), arrays["pending.rows"], arrays["pending.weights"])
+    stream.pending = RowBuffer.of(arrays["pending.rows"], arrays["pending.weights"])
     # In files of earlier versions the scale of the kernel is final, and so is that of a kernel that had to be passed.
     stream.settling = None
     if "settling.rows" in arrays and header.optional_text("kernel") is not None:
-        rows, weights = arrays["settling.rows"], arrays["settling.weights"]
-        stream.settling = RowBuffer(len(rows), rows, weights)
+        stream.settling = RowBuffer.of(arrays["settling.rows"], arrays["settling.weights"])
     if summary := header.optional_part("summary"):
         stream.summary = _restored_summary(summary, arrays, d, stream.seed, kernels)
     snapshots = (_restored_snapshot(name, header, arrays, kernels) for name in ("scheduled", "published"))
