@@ -104,8 +104,10 @@ def warmup() -> Warmth:
         for kernel, n_features in _CASES_WITH_GAPS:
             for rows, _ in _batches(n_features):
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
-                model = StreamingKernelPCA(1, kernel=kernel, max_atoms=_MAX_ATOMS, block_size=_BLOCK)
-                _ask(model.set_params(on_missing="marginal").partial_fit(rows), rows)
+                model = StreamingKernelPCA(
+                    1, kernel=kernel, max_atoms=_MAX_ATOMS, block_size=_BLOCK, on_missing="marginal"
+                )
+                _ask(model.partial_fit(rows), rows)
         wide = csr_array(np.eye(_BLOCK * _N_BLOCKS, MOST_DENSE + 1))
         _ask(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS, block_size=_BLOCK).partial_fit(wide), wide)
         # Rows without energy give no atoms.

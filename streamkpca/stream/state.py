@@ -216,11 +216,10 @@ class Stream:
         Every full block advances the summary, and refits the axes if that is due.
         """
         self.check_range(rows, weights)
+        stream = copy.copy(self)
         if not n_rejected and self.pending.n_rows + len(rows) < self.block_size:
-            stream = copy.copy(self)
             stream.pending = self.pending.joined(rows[:], weights, self.block_size)
             return stream
-        stream = copy.copy(self)
         stream.n_rejected += n_rejected
         with one_blas_thread():
             stream._take(rows, _one_for_each(weights, len(rows)), settings, publish=True)
