@@ -125,6 +125,8 @@ def test_queries_of_single_rows_keep_nothing(name: str) -> None:
     }
     for query, ask in queries.items():
         n_calls = N_CALLS if name == "streaming" and query in ("transform", "novelty") else N_CALLS // 100
+        # A pre-image takes up to 40 ms while memory is traced.
+        n_calls = N_CALLS // 1000 if query == "inverse_transform" else n_calls
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             print(f"{name} {query}: {held_after(lambda ask=ask: ask(next(rows)), n_calls, 10)}")  # type: ignore[misc]
