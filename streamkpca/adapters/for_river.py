@@ -209,13 +209,14 @@ class _Learner:
             if not _is_numeric(column):
                 raise self._refusal(method, features[i], f"a column of {column.schema.dtypes()[0]}")
         shape = len(frame), len(features)
-        chosen = frame[:, [column_of[features[i]] for i in present]] if present else None
+        positions = [column_of[features[i]] for i in present]
         where, absent = f"{type(self).__name__}.{method}", self._absent
 
         def converted(start: int, stop: int) -> Array:
-            if chosen is None:
+            if not positions:
                 return np.full((stop - start, shape[1]), absent)
-            values = as_rows(chosen[start:stop].to_native(), where=where, finite=False)
+            # Of the part alone: to choose columns copies them.
+            values = as_rows(frame[start:stop, positions].to_native(), where=where, finite=False)
             if len(present) == shape[1]:
                 return values
             rows = np.full((stop - start, shape[1]), absent)
