@@ -215,8 +215,8 @@ class _Learner:
         def converted(start: int, stop: int) -> Array:
             if not positions:
                 return np.full((stop - start, shape[1]), absent)
-            # Of the part alone: to choose columns copies them.
-            values = as_rows(frame[start:stop, positions].to_native(), where=where, finite=False)
+            # Rows first: to choose columns copies them.
+            values = as_rows(frame[start:stop][:, positions].to_native(), where=where, finite=False)
             if len(present) == shape[1]:
                 return values
             rows = np.full((stop - start, shape[1]), absent)
