@@ -77,7 +77,7 @@ class Bench:
         self.answer = _ANSWER.format(
             n_rows=200 if tiny else 2000,
             n_asked=5 if tiny else 1,
-            options=', kernel="linear", max_atoms=None, tolerance=0.1, noise_variance=None' if tiny else "",
+            options=', kernel="linear", noise_variance=None' if tiny else "",
         )
         self._variables = {"NUMBA_OPT": "1"} if tiny else {}
 

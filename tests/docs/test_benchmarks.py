@@ -566,7 +566,7 @@ def test_cold_start(tmp_path: Path) -> None:
     lines, starts = found["lines"], found["starts"]
     # An import that includes another takes at least its processor time, even on a busy machine.
     assert lines["import numpy"]["cpu"] < lines["from streamkpca import *"]["cpu"]
-    assert lines["first answer, empty cache"]["compiled"] > 5
+    assert lines["first answer, empty cache"]["compiled"] > 10
     assert lines["first answer, full cache"]["compiled"] == 0
     for start in starts.values():
         assert start["fine"]

@@ -62,7 +62,7 @@ def test_values_of_one_buffer_go_on_apart():
     assert first.row_buffer is begun.row_buffer
 
 
-def test_of_two_threads_one_appends_in_place(monkeypatch):
+def test_of_two_threads_one_appends_in_place():
     """The switch is forced where it would hurt: between the question whether the end is free and the writing."""
     begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16)
     others = []
