@@ -39,13 +39,13 @@ if TYPE_CHECKING:
         SparsityError,
         SparsityWarning,
     )
-    from streamkpca.estimators.approximate import ApproximateKernelPCA
-    from streamkpca.estimators.checkpointer import Checkpointer, load
-    from streamkpca.estimators.exact import KernelPCA
-    from streamkpca.estimators.model_bank import ModelBank
-    from streamkpca.estimators.sparse import SparseKernelPCA
-    from streamkpca.estimators.streaming import StreamingKernelPCA, merge
-    from streamkpca.estimators.warmup import warmup
+    from streamkpca.models.approximate import ApproximateKernelPCA
+    from streamkpca.models.checkpointer import Checkpointer, load
+    from streamkpca.models.exact import KernelPCA
+    from streamkpca.models.model_bank import ModelBank
+    from streamkpca.models.sparse import SparseKernelPCA
+    from streamkpca.models.streaming import StreamingKernelPCA, merge
+    from streamkpca.models.warmup import warmup
 
 __all__ = [
     "ApproximateKernelPCA",

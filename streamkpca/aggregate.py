@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from streamkpca.errors import CheckpointError
-from streamkpca.estimators.streaming import StreamingKernelPCA, check_template, merge
+from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.kernels import Kernel
 
 __all__ = ["Aggregate"]

@@ -91,7 +91,7 @@ def test_loops_call_nothing_of_another_file(module):
 
 
 def test_warmup_knows_every_module_of_loops():
-    from streamkpca.estimators.warmup import _LOOPS
+    from streamkpca.models.warmup import _LOOPS
 
     assert {module.__name__.removeprefix("streamkpca.") for module in _LOOPS} == set(LOOPS)
 
@@ -155,7 +155,7 @@ def test_names_are_found_where_type_checkers_find_them():
     [
         "streamkpca.StreamingKernelPCA(3).n_components == 3",
         "streamkpca.kernels.RBF(2.0).gamma == 2.0",
-        "streamkpca.estimators.exact.KernelPCA is streamkpca.KernelPCA",
+        "streamkpca.models.exact.KernelPCA is streamkpca.KernelPCA",
         "inspect.ismodule(streamkpca.stream.checkpoint.codec)",
         "streamkpca.errors.SparsityError is streamkpca.SparsityError",
         "set(streamkpca.__all__) <= set(dir(streamkpca))",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.packed import widened
+from streamkpca.rows.packed import widened
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamkpca._core.memory import freed_memory_kept
 from streamkpca._core.parameters import check_integer
-from streamkpca._core.validation import feature_names
+from streamkpca.rows.validation import feature_names
 from streamkpca.adapters.runs import (
     NamedRows,
     added,
@@ -24,7 +24,7 @@ from streamkpca.adapters.runs import (
     usable_rows,
 )
 from streamkpca.aggregate import Aggregate
-from streamkpca.estimators.streaming import StreamingKernelPCA as _StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA as _StreamingKernelPCA
 from streamkpca.kernels import Kernel
 
 try:

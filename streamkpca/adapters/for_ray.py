@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from streamkpca.adapters.runs import NamedRows, added, answered_rows, merged, rows_to_begin_with
 from streamkpca.aggregate import Aggregate
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 
 __all__ = ["fit", "transform"]
 

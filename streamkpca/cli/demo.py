@@ -10,7 +10,7 @@ import numpy.typing as npt
 from streamkpca import plots
 from streamkpca._core.parameters import check_integer
 from streamkpca.cli.reports import auroc, average_precision
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.plots.canvas import GROUP_COLORS, LINE, finish, ink
 
 if TYPE_CHECKING:

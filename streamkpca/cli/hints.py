@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.watch import written_shares
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.base import InUnits
 from streamkpca.kernels.equality import category_columns

@@ -37,7 +37,7 @@ from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.results import ResultWriter
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Table, TableError
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 
 # A follower is likely to be killed rather than stopped in the end.
 _FOLLOW_SECONDS = 60.0

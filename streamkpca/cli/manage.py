@@ -8,7 +8,7 @@ import click
 from streamkpca.cli.console import BadInput, one_line, print_facts, print_json
 from streamkpca.cli.models import DEFAULT_NAME, check_writable, export_model, merge_models, read_fitted, read_model
 from streamkpca.cli.reports import model_facts, parameter_facts, show_model
-from streamkpca.estimators.warmup import cache_folder, warmup
+from streamkpca.models.warmup import cache_folder, warmup
 
 
 def info(model: str, as_json: bool) -> None:

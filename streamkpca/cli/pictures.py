@@ -16,7 +16,7 @@ from streamkpca.cli.console import BadInput, one_line, printable
 from streamkpca.cli.models import check_writable
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.tables.reader import Time
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.plots import make_figure
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from streamkpca.cli.pipeline import (
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.watch import Found, Watcher
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

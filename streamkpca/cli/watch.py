@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamkpca.cli.models import n_learned
 from streamkpca.cli.tables import Chunk
-from streamkpca.estimators.streaming import StreamingKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring import Change, Event, Monitor, MonitorRecord
 from streamkpca.monitoring.events import Contribution
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.packed import compacted
+from streamkpca.rows.packed import compacted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.gradients import has_gradients, own_gradients, values_and_gradients
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows

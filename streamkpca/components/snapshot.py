@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.gaps import ColumnSums, RowDistribution, gaps_in
+from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
 from streamkpca._core.linalg import (
     LARGEST_AMPLIFICATION,
     inverse_factor,
@@ -20,8 +20,8 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
-from streamkpca._core.packed import widened
-from streamkpca._core.rows import RowParts, Rows, parts_of
+from streamkpca.rows.packed import widened
+from streamkpca.rows.parts import RowParts, Rows, parts_of
 from streamkpca.components.completion import Completion
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.gaps import RowDistribution
+from streamkpca.rows.gaps import RowDistribution
 from streamkpca._core.linalg import (
     KERNEL_ROUNDING,
     LARGEST_AMPLIFICATION,

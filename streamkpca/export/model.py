@@ -9,9 +9,9 @@ import numpy.typing as npt
 from streamkpca._core.linalg import solve_factor
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.errors import not_fitted
-from streamkpca.estimators._base import Estimator, FittedModel
-from streamkpca.estimators._snapshot_base import SnapshotEstimator
-from streamkpca.estimators.exact import KernelPCA
+from streamkpca.models._base import Estimator, FittedModel
+from streamkpca.models._snapshot_base import SnapshotEstimator
+from streamkpca.models.exact import KernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.sparse import OfSparse

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from streamkpca._core.categories import CategoryReader
+from streamkpca.rows.categories import CategoryReader
 from streamkpca.kernels.base import Kernel, OnColumns
 from streamkpca.kernels.program import Base, ProgramBuilder
 from streamkpca.kernels.registry import register

@@ -19,7 +19,7 @@ from streamkpca._core._loops import (
     tilt_together,
 )
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.gaps import Mask, RowDistribution, gaps_in
+from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.program import Arithmetic, Array, Base, PairwiseMatrix, Program

@@ -6,7 +6,7 @@ from typing import Generic
 
 import numpy as np
 
-from streamkpca._core.rows import parts_of
+from streamkpca.rows.parts import parts_of
 from streamkpca.kernels.program import Arithmetic, Array, Program, Value
 
 # Its square is finite.

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca._core.packed import MOST_DENSE, is_sparse
-from streamkpca._core.validation import checked_packed, checked_rows
+from streamkpca.rows.packed import MOST_DENSE, is_sparse
+from streamkpca.rows.validation import checked_packed, checked_rows
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.equality import category_reader
 from streamkpca.kernels.program import Array, Base, ProgramBuilder

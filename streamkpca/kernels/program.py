@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.rows import parts_of
+from streamkpca.rows.parts import parts_of
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 

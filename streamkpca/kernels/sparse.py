@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.packed import check_packed, columns_of, compacted, numbers_of
+from streamkpca.rows.packed import check_packed, columns_of, compacted, numbers_of
 from streamkpca._core.parameters import check_integer
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import InUnits, Kernel, OnColumns, ScaledByRows
@@ -88,7 +88,7 @@ class PackedMatrix(PairwiseMatrix):
 @register_outer
 @dataclass(frozen=True, repr=False)
 class OfSparse(Kernel):
-    """A kernel of sparse rows with `n_columns` columns, which come packed: see `streamkpca._core.packed`.
+    """A kernel of sparse rows with `n_columns` columns, which come packed: see `streamkpca.rows.packed`.
 
     Models make it where they meet sparse rows of more than 1,024 columns. Its parts compare all columns as they are.
     """

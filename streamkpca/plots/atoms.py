@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca._core.validation import as_rows
+from streamkpca.rows.validation import as_rows
 from streamkpca.plots.canvas import (
     FAINT,
     LINE,

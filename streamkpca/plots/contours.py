@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca._core.validation import as_rows
-from streamkpca.estimators._base import Estimator
+from streamkpca.rows.validation import as_rows
+from streamkpca.models._base import Estimator
 from streamkpca.plots.canvas import (
     INK,
     Array,

@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.packed import widened
-from streamkpca._core.rows import Rows
+from streamkpca.rows.packed import widened
+from streamkpca.rows.parts import Rows
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
 

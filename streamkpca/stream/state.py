@@ -10,13 +10,13 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.categories import kept_names
+from streamkpca.rows.categories import kept_names
 from streamkpca._core.concurrency import WriteLock
-from streamkpca._core.gaps import ColumnSums, gaps_in
+from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca._core.rows import Rows, parts_of
-from streamkpca._core.validation import LARGEST_WEIGHT, Names, round_to_single
+from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths

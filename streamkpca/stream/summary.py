@@ -6,8 +6,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.gaps import ColumnSums, gaps_in
-from streamkpca._core.packed import widened
+from streamkpca.rows.gaps import ColumnSums, gaps_in
+from streamkpca.rows.packed import widened
 from streamkpca._core.positions import shifted
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.gaps import RowDistribution
+from streamkpca.rows.gaps import RowDistribution
 from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Linear, Matern, Polynomial
 from streamkpca.kernels.expected import ExpectedKernel, closed_form
 

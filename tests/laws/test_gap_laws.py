@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, generators, kernel_cases, rows, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
-from streamkpca._core.gaps import ColumnSums
+from streamkpca.rows.gaps import ColumnSums
 from streamkpca.kernels.expected import ExpectedKernel
 
 Array = npt.NDArray[np.float64]

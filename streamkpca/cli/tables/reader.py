@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.categories import CategoryReader
+from streamkpca.rows.categories import CategoryReader
 from streamkpca._core.concurrency import cached_property
 from streamkpca.cli.tables.columns import Columns, TableError, list_names, short
 

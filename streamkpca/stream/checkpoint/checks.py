@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
-from streamkpca._core.gaps import RowDistribution
+from streamkpca.rows.gaps import RowDistribution
 from streamkpca._core.linalg import solve_transposed
 from streamkpca._core.positions import are_outside, origins_of
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import LARGEST_WEIGHT
+from streamkpca.rows.validation import LARGEST_WEIGHT
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import Basis, check_energy
 from streamkpca.dictionary.moments import Moments, RowSums

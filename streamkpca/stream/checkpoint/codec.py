@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.categories import LONGEST_NAME, MOST_NAMES, kept_names
-from streamkpca._core.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
+from streamkpca.rows.categories import LONGEST_NAME, MOST_NAMES, kept_names
+from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis

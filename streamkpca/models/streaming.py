@@ -10,13 +10,13 @@ from typing import IO, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.arrow import arrow_table, is_arrow
-from streamkpca._core.categories import CategoryReader
+from streamkpca.rows.arrow import arrow_table, is_arrow
+from streamkpca.rows.categories import CategoryReader
 from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca._core.validation import (
+from streamkpca.rows.validation import (
     Names,
     as_sample_weight,
     feature_names,
@@ -27,9 +27,9 @@ from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
-from streamkpca.estimators._learning import learned, learned_in_batches, rows_for
-from streamkpca.estimators._params import argument_reader, constructor_parameters, explaining_unknown_arguments
-from streamkpca.estimators._snapshot_base import SnapshotEstimator
+from streamkpca.models._learning import learned, learned_in_batches, rows_for
+from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
+from streamkpca.models._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.equality import category_reader
 from streamkpca.stream.calibration import calibrate, rows_for_level

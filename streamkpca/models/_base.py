@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import diags_array, vstack
 
-from streamkpca._core.arrow import arrow_table
-from streamkpca._core.packed import unpacked
+from streamkpca.rows.arrow import arrow_table
+from streamkpca.rows.packed import unpacked
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca._core.rows import Rows, parts_of
-from streamkpca._core.validation import Names, as_sample_weight, checked_packed, checked_parts, is_plain
+from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.validation import Names, as_sample_weight, checked_packed, checked_parts, is_plain
 from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
 from streamkpca.components.explanations import sparse_shares
 from streamkpca.components.snapshot import in_chunks, rows_counted_from
 from streamkpca.errors import LocalKernelWarning, not_fitted
-from streamkpca.estimators._html import estimator_page
-from streamkpca.estimators._params import (
+from streamkpca.models._html import estimator_page
+from streamkpca.models._params import (
     KINDS,
     argument_reader,
     changed_parameters,

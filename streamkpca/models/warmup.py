@@ -11,14 +11,14 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamkpca._core import _loops as core_loops
-from streamkpca._core.gaps import WIDEST_TOGETHER
-from streamkpca._core.packed import MOST_DENSE
+from streamkpca.rows.gaps import WIDEST_TOGETHER
+from streamkpca.rows.packed import MOST_DENSE
 from streamkpca.components import _loops as component_loops
 from streamkpca.dictionary import _loops as dictionary_loops
-from streamkpca.estimators.approximate import ApproximateKernelPCA
-from streamkpca.estimators.exact import KernelPCA
-from streamkpca.estimators.sparse import SparseKernelPCA
-from streamkpca.estimators.streaming import StreamingKernelPCA, merge
+from streamkpca.models.approximate import ApproximateKernelPCA
+from streamkpca.models.exact import KernelPCA
+from streamkpca.models.sparse import SparseKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA, merge
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.kernels import _loops as kernel_loops
 

@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
-from streamkpca._core.arrow import arrow_table
+from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
-from streamkpca._core.rows import Rows
-from streamkpca._core.validation import Names, as_sample_weight, feature_names
+from streamkpca.rows.parts import Rows
+from streamkpca.rows.validation import Names, as_sample_weight, feature_names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
@@ -20,9 +20,9 @@ from streamkpca.components.preimages import PreImages
 from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks, width_of_questions
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
-from streamkpca.estimators._base import Estimator
-from streamkpca.estimators._params import explaining_unknown_arguments
-from streamkpca.estimators._snapshot_base import some_of
+from streamkpca.models._base import Estimator
+from streamkpca.models._params import explaining_unknown_arguments
+from streamkpca.models._snapshot_base import some_of
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamkpca import ApproximateKernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.estimators._snapshot_base import SnapshotEstimator
+from streamkpca.models._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import RBF
 
 X = np.random.default_rng(0).normal(size=(40, 2))

@@ -72,7 +72,7 @@ def test_it_saves_at_intervals_of_seconds(
     tmp_path: Path, model: StreamingKernelPCA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("streamkpca.estimators.checkpointer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamkpca.models.checkpointer.time.monotonic", lambda: now[0])
     checkpoints = Checkpointer(tmp_path / "m.npz", every_seconds=60)
     now[0] += 59.0
     assert checkpoints.save_if_due(model) is None

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from streamkpca._core.categories import CategoryReader
-from streamkpca._core.packed import MOST_DENSE, is_sparse
-from streamkpca._core.rows import Rows
-from streamkpca._core.validation import (
+from streamkpca.rows.categories import CategoryReader
+from streamkpca.rows.packed import MOST_DENSE, is_sparse
+from streamkpca.rows.parts import Rows
+from streamkpca.rows.validation import (
     as_sample_weight,
     checked_packed,
     checked_parts,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.categories import CategoryReader
+from streamkpca.rows.categories import CategoryReader
 
 Array = npt.NDArray[np.float64]
 

@@ -6,16 +6,16 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.arrow import arrow_table
+from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.parameters import check_choice
-from streamkpca._core.validation import as_sample_weight, feature_names
+from streamkpca.rows.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
-from streamkpca.estimators._params import explaining_unknown_arguments
-from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
+from streamkpca.models._params import explaining_unknown_arguments
+from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
 

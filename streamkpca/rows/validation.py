@@ -10,10 +10,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from streamkpca._core._loops import all_finite
-from streamkpca._core.arrow import arrow_batches, arrow_rows, arrow_table, in_order, is_arrow, is_arrow_table
-from streamkpca._core.categories import CategoryReader
-from streamkpca._core.packed import MOST_DENSE, checked_csr, dense_parts, is_sparse, packed_parts
-from streamkpca._core.rows import RowParts, Rows, parts_of
+from streamkpca.rows.arrow import arrow_batches, arrow_rows, arrow_table, in_order, is_arrow, is_arrow_table
+from streamkpca.rows.categories import CategoryReader
+from streamkpca.rows.packed import MOST_DENSE, checked_csr, dense_parts, is_sparse, packed_parts
+from streamkpca.rows.parts import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]

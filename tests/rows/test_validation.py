@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamkpca._core.validation import as_rows, as_sample_weight, feature_names
+from streamkpca.rows.validation import as_rows, as_sample_weight, feature_names
 
 WHERE = "Model.method"
 REALS = st.floats(allow_nan=False, allow_infinity=False)

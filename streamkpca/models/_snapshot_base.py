@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.positions import are_outside, origins_of
-from streamkpca._core.validation import Names
+from streamkpca.rows.validation import Names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.refit import Candidates, residual_spectrum, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.weights import Optimiser, SparsityPath
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
-from streamkpca.estimators._base import Estimator
+from streamkpca.models._base import Estimator
 
 Array = npt.NDArray[np.float64]
 

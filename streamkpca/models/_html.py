@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca._core.html import bars, escaped, folded, page, rows_of, table_of
-from streamkpca.estimators._params import changed_parameters
+from streamkpca.models._params import changed_parameters
 
 _SHOWN_NAMES = 8
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA
-from streamkpca._core.categories import MOST_NAMES, CategoryReader, kept_names
-from streamkpca.estimators.streaming import merge
+from streamkpca.rows.categories import MOST_NAMES, CategoryReader, kept_names
+from streamkpca.models.streaming import merge
 from streamkpca.kernels import RBF, Equal, Linear, category_code
 
 RANDOM = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from streamkpca._core.rows import RowParts
+from streamkpca.rows.parts import RowParts
 
 Array = npt.NDArray[np.float64]
 

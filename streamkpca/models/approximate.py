@@ -7,18 +7,18 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.arrow import arrow_table
+from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca._core.validation import as_sample_weight, feature_names
+from streamkpca.rows.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, Pursuit
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
-from streamkpca.estimators._params import explaining_unknown_arguments
-from streamkpca.estimators._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
+from streamkpca.models._params import explaining_unknown_arguments
+from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
 
