@@ -71,26 +71,26 @@ __all__ = [
 
 # The modules that hold the names above; a test compares them with the imports for type checkers.
 _HOMES = {
-    "ApproximateKernelPCA": "estimators.approximate",
+    "ApproximateKernelPCA": "models.approximate",
     "CheckpointError": "errors",
     "CheckpointWarning": "errors",
-    "Checkpointer": "estimators.checkpointer",
+    "Checkpointer": "models.checkpointer",
     "IndefiniteKernelWarning": "errors",
-    "KernelPCA": "estimators.exact",
+    "KernelPCA": "models.exact",
     "LocalKernelWarning": "errors",
-    "ModelBank": "estimators.model_bank",
+    "ModelBank": "models.model_bank",
     "NotFittedError": "errors",
-    "SparseKernelPCA": "estimators.sparse",
+    "SparseKernelPCA": "models.sparse",
     "SparsityError": "errors",
     "SparsityPath": "components.weights",
     "SparsityWarning": "errors",
-    "StreamingKernelPCA": "estimators.streaming",
-    "load": "estimators.checkpointer",
-    "merge": "estimators.streaming",
-    "warmup": "estimators.warmup",
+    "StreamingKernelPCA": "models.streaming",
+    "load": "models.checkpointer",
+    "merge": "models.streaming",
+    "warmup": "models.warmup",
 }
 # The parts of the package that they are made of, which are attributes too.
-_PARTS = {"_core", "components", "dictionary", "errors", "estimators", "kernels", "stream"}
+_PARTS = {"_core", "components", "dictionary", "errors", "models", "rows", "kernels", "stream"}
 _LOADING = RLock()
 
 # Type checkers would take any name for an attribute of a module with `__getattr__`.
