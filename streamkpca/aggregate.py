@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 import numpy as np
 
 from streamkpca.errors import CheckpointError
-from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 
 __all__ = ["Aggregate"]
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from streamkpca._core.memory import freed_memory_kept
 from streamkpca._core.parameters import check_integer
-from streamkpca.rows.validation import feature_names
 from streamkpca.adapters.runs import (
     NamedRows,
     added,
@@ -24,8 +23,9 @@ from streamkpca.adapters.runs import (
     usable_rows,
 )
 from streamkpca.aggregate import Aggregate
-from streamkpca.models.streaming import StreamingKernelPCA as _StreamingKernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA as _StreamingKernelPCA
+from streamkpca.rows.validation import feature_names
 
 try:
     from dask.base import is_dask_collection

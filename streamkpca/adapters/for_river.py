@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.parts import RowParts, Rows
 from streamkpca.rows.validation import as_rows, is_pandas_na
-from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.kernels import Kernel
 from streamkpca.stream.parameters import PARAMETERS
 from streamkpca.stream.settings import StreamSettings
 

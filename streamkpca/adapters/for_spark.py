@@ -14,8 +14,8 @@ import numpy.typing as npt
 from streamkpca._core.parameters import check_integer
 from streamkpca.adapters.runs import NamedRows, answered_rows, merged, rows_to_begin_with
 from streamkpca.aggregate import Aggregate
-from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA, check_template
 
 if TYPE_CHECKING:
     import pyarrow as pa

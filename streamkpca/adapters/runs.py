@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.validation import as_rows, as_sample_weight, finite_rows, rows_with_numbers
 from streamkpca.aggregate import Aggregate
 from streamkpca.dictionary.selection import selection_sample_size
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.rows.validation import as_rows, as_sample_weight, finite_rows, rows_with_numbers
 from streamkpca.stream.state import ROWS_TO_SETTLE, kernel_settled_by
 
 Array = npt.NDArray[np.float64]

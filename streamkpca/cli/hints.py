@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.watch import written_shares
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.base import InUnits
 from streamkpca.kernels.equality import category_columns
+from streamkpca.models.streaming import StreamingKernelPCA
 
 Array = npt.NDArray[np.float64]
 

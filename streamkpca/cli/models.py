@@ -18,8 +18,8 @@ from streamkpca.cli.results import STANDARD_OUTPUT, is_among
 from streamkpca.cli.tables import Chunk, Table
 from streamkpca.cli.tables.columns import list_names
 from streamkpca.cli.tables.signatures import contents_of, contents_of_zip
-from streamkpca.models.streaming import StreamingKernelPCA, merge
 from streamkpca.kernels.equality import category_columns
+from streamkpca.models.streaming import StreamingKernelPCA, merge
 from streamkpca.stream.checkpoint.archive import HEADER
 
 _HEAD_BYTES = 512

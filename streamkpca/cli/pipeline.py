@@ -25,10 +25,10 @@ from streamkpca.cli.tables import Chunk, Table, check_same_columns, open_table, 
 from streamkpca.cli.tables.columns import short
 from streamkpca.cli.watch import Found, Watcher, stacked_after
 from streamkpca.cli.wording import MONITOR_PARAMETERS, in_options
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import Equal, Kernel
 from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.registry import KERNELS, parse_kernel
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring import Monitor
 from streamkpca.stream.settings import StreamSettings
 

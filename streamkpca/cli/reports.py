@@ -12,10 +12,10 @@ from streamkpca.cli.models import NOTES, learned_columns, n_lags, n_passed, own_
 from streamkpca.cli.tables import Chunk
 from streamkpca.cli.watch import Found, Watcher, written_shares
 from streamkpca.cli.wording import MONITOR_PARAMETERS
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.base import InUnits
 from streamkpca.kernels.views import UnitMatrix
+from streamkpca.models.streaming import StreamingKernelPCA
 
 Array = npt.NDArray[np.float64]
 

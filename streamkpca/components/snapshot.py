@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self, TypeGuard
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
 from streamkpca._core.concurrency import cached_property
-from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
 from streamkpca._core.linalg import (
     LARGEST_AMPLIFICATION,
     inverse_factor,
@@ -20,17 +19,15 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
-from streamkpca.rows.packed import widened
-from streamkpca.rows.parts import RowParts, Rows, parts_of
 from streamkpca.components.completion import Completion
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
-from streamkpca.kernels.precomputed import Precomputed
 from streamkpca.kernels.program import PreparedKernel
-from streamkpca.kernels.sparse import OfSparse
+from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
+from streamkpca.rows.parts import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -148,17 +145,7 @@ class Snapshot(ReadOnlyArrays):
     @property
     def n_features(self) -> int:
         """Number of columns of a row that is asked about."""
-        return width_of_questions(self.kernel, self.atoms)
-
-    def widened(self, room: int) -> Self:
-        """Return the snapshot with room for so many numbers in each packed row."""
-        return replace(
-            self,
-            atoms=widened(self.atoms, room),
-            sample=widened(self.sample, room),
-            active_atoms=widened(self.active_atoms, room),
-            span_atoms=widened(self.span_atoms, room),
-        )
+        return self.atoms.shape[1]
 
     def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
@@ -388,13 +375,6 @@ def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:
     total = shares.sum(axis=1, keepdims=True)
     present = ~missing / np.maximum((~missing).sum(axis=1, keepdims=True), 1)
     return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), present)
-
-
-def width_of_questions(kernel: Kernel, atoms: Array) -> int:
-    """Return the number of columns of rows that are asked about: of atoms (m, d), but for packed ones and positions."""
-    if isinstance(kernel, OfSparse):
-        return kernel.n_columns
-    return kernel.n_fit if isinstance(kernel, Precomputed) else atoms.shape[1]
 
 
 class _FarRowError(ValueError):

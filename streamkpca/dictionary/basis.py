@@ -7,7 +7,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.gaps import RowDistribution
 from streamkpca._core.linalg import (
     KERNEL_ROUNDING,
     LARGEST_AMPLIFICATION,
@@ -25,6 +24,7 @@ from streamkpca.dictionary._loops import gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
+from streamkpca.rows.gaps import RowDistribution
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from streamkpca._core.linalg import solve_factor
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.errors import not_fitted
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.equality import category_columns
 from streamkpca.models._base import Estimator, FittedModel
 from streamkpca.models._snapshot_base import SnapshotEstimator
 from streamkpca.models.exact import KernelPCA
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.equality import category_columns
-from streamkpca.kernels.sparse import OfSparse
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -103,11 +102,6 @@ def formula_of(model: Any, *, where: str, language: str) -> Formula:
     if parts is None:
         raise not_fitted(type(model).__name__, where)
     fitted, axis_atoms, coefficients, offset, span, factor = parts
-    if isinstance(fitted.kernel, OfSparse):
-        raise ValueError(
-            f"{where}: expected a model of dense rows but this one has learned sparse ones of {fitted.n_features} "
-            f"columns, which are not written in {language}; reduce the columns first"
-        )
     if fitted.has_gaps:
         # What is written would answer NaN where the model answers with what a row has.
         raise ValueError(

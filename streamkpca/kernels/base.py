@@ -11,7 +11,6 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.html import page, rows_of
 from streamkpca._core.parameters import check_integer, check_real, is_real
-from streamkpca.rows.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Array, Program, ProgramBuilder, RowFunction
 from streamkpca.kernels.views import (
@@ -24,6 +23,7 @@ from streamkpca.kernels.views import (
     checked_units,
     measured_units,
 )
+from streamkpca.rows.validation import as_rows, as_sample_weight
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200

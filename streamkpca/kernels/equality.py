@@ -1,9 +1,7 @@
 """A kernel of categories: features that are equal or not."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from streamkpca.rows.categories import CategoryReader
 from streamkpca.kernels.base import Kernel, OnColumns
 from streamkpca.kernels.program import Base, ProgramBuilder
 from streamkpca.kernels.registry import register
@@ -22,8 +20,8 @@ class Equal(Kernel):
     ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel, times exp(2 gamma c), which is the value of equal rows.
     Choose the columns that hold categories with ``.on(columns)``, and multiply with a kernel of the others.
 
-    Categories may be any numbers. Streams also take text in these columns, see `StreamingKernelPCA.partial_fit`. A
-    category that no row had before is equal to none. Atoms that move keep their categories, and pre-images have those
+    Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. A category that no row had before
+    is equal to none. Atoms that move keep their categories, and pre-images have those
     of the row that was projected nearest.
 
     Examples
@@ -60,8 +58,3 @@ def category_columns(kernel: Kernel, d: int) -> set[int]:
         case OnColumns(kernel=part, columns=columns):
             return {columns[column] for column in category_columns(part, len(columns))}
     return {column for part in kernel._parts() for column in category_columns(part, d)}
-
-
-def category_reader(kernel: Kernel) -> CategoryReader:
-    """Return what reads text in the columns that a kernel compares for equality."""
-    return CategoryReader(partial(category_columns, kernel))

@@ -19,10 +19,10 @@ from streamkpca._core._loops import (
     tilt_together,
 )
 from streamkpca._core.concurrency import cached_property
-from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.equality import category_columns
 from streamkpca.kernels.program import Arithmetic, Array, Base, PairwiseMatrix, Program
+from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
 
 # Powers of inner products, and terms of a sum, up to which expectations are worth it.
 _HIGHEST_POWER, _MOST_TERMS = 8, 64

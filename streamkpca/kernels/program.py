@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.parts import parts_of
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
+from streamkpca.rows.parts import parts_of
 
 Array = npt.NDArray[np.float64]
 

@@ -80,10 +80,8 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     if isinstance(value, str):
         if value == "precomputed":
             raise ValueError(
-                f"{where}: expected a kernel that can compare any two rows but got 'precomputed'. A model that meets "
-                "rows one after another, or answers for rows alone, evaluates its kernel itself: the rows that it "
-                "keeps change. KernelPCA, SparseKernelPCA and ApproximateKernelPCA take a precomputed matrix in fit; "
-                "here pass the function as kernels.Custom(f)"
+                f"{where}: expected a kernel that can compare any two rows but got 'precomputed'; pass the function as "
+                "kernels.Custom(f), or use scikit-learn's KernelPCA, which takes a matrix of kernel values"
             )
         if value not in KERNELS:
             raise ValueError(f"{where}: kernel must be a Kernel or one of {names}, got {value!r}")

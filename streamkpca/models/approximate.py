@@ -1,26 +1,24 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.rows.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, Pursuit
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
+from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
+from streamkpca.rows.arrow import arrow_table
+from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -191,7 +189,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             check_integer("random_state", self.random_state, least=0, most=None, where=where)
         )
         X = arrow_table(X, where)
-        kernel, rows = kernel_and_rows(self.kernel, X, where)
+        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
 
@@ -212,7 +210,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         self._published = FittedSnapshot(
-            replace(refit(kernel, candidates, moments, settings, some_of(rows)), kernel=asked_with(kernel)),
+            refit(kernel, candidates, moments, settings, some_of(rows)),
             candidates,
             moments,
             feature_names(X),

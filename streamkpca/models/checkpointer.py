@@ -12,8 +12,8 @@ from typing import Any
 from streamkpca._core.files import FileName, checked_name, remove_leftovers_in, stand_in
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.errors import CheckpointError, CheckpointWarning
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
 
 
 def load(path: FileName, *, kernel: Kernel | None = None) -> StreamingKernelPCA:

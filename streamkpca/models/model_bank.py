@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from streamkpca._core.locks import lock_folder
 from streamkpca._core.parameters import check_integer
-from streamkpca.rows.validation import as_sample_weight, checked_rows
 from streamkpca.errors import CheckpointError
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
+from streamkpca.rows.validation import as_sample_weight, checked_rows
 from streamkpca.stream.checkpoint import checkpoint_header
 
 __all__ = ["ModelBank"]

@@ -10,28 +10,26 @@ from typing import IO, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.arrow import arrow_table, is_arrow
-from streamkpca.rows.categories import CategoryReader
 from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
+from streamkpca.components.certificates import captured_energy, upper_quantile
+from streamkpca.components.refit import Candidates
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.dictionary.moments import Moments, RowSums
+from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.kernels import Kernel
+from streamkpca.models._learning import learned, learned_in_batches, rows_for
+from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
+from streamkpca.models._snapshot_base import SnapshotEstimator
+from streamkpca.rows.arrow import arrow_table, is_arrow
 from streamkpca.rows.validation import (
     Names,
     as_sample_weight,
     feature_names,
     without_bad_rows,
 )
-from streamkpca.components.certificates import captured_energy, upper_quantile
-from streamkpca.components.refit import Candidates
-from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.moments import Moments, RowSums
-from streamkpca.errors import CheckpointError, not_fitted, plainly
-from streamkpca.models._learning import learned, learned_in_batches, rows_for
-from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SnapshotEstimator
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.equality import category_reader
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
@@ -103,7 +101,7 @@ class StreamingKernelPCA(SnapshotEstimator):
     on_missing : {"raise", "skip", "marginal"}, default="raise"
         What becomes of rows with gaps, which are NaN (or None in tables, or masked). "raise": as `on_bad_rows` says.
         "skip": they are left out. "marginal": a missing number is integrated out, see Notes, in learning and in all
-        questions; only rows without any number are left out. Sparse rows of more than 1,024 columns have no gaps.
+        questions; only rows without any number are left out.
     random_state : int or None, default=0
         Seed of the random sample; None for a new seed each time. Nothing else is random.
     dtype : {"float64", "float32"}, default="float64"
@@ -362,12 +360,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings, X = self._settings(where), arrow_table(X, where)
-        categories = category_reader(settings.kernel)
-        settings, rows = rows_for(None, settings, X, where, categories)
+        rows = rows_for(None, settings, X, where)
         weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
         stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
-        rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows, has_text=categories.has_seen_text)
-        stream.categories = categories.names_with({})
+        rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows)
         if settings.skips_bad_rows or settings.admits_nan:
             rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
             if not np.any(weights):
@@ -669,23 +665,6 @@ class StreamingKernelPCA(SnapshotEstimator):
         (1, 3)
         """
         return self._require_stream("n_rows_rejected_").n_rejected
-
-    @property
-    def categories_(self) -> dict[str, float]:
-        """Categories that came as text, and the numbers that stand for them in `atoms_`.
-
-        At most 4,096, those of the smallest numbers, and none of more than 200 characters; others count all the same.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA(1, kernel="equal").partial_fit([["red", "round"], ["red", 4]])
-        >>> model.categories_
-        {'round': 6027358053731117.0, 'red': 7376076489290110.0}
-        >>> model.atoms_[1].tolist()
-        [7376076489290110.0, 4.0]
-        """
-        return dict(self._require_stream("categories_").categories)
 
     @property
     def width_scores_(self) -> dict[str, Array]:
@@ -1033,7 +1012,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     def _width(self) -> tuple[int, Names | None] | None:
         stream = self._cell.stream
-        return None if stream is None else (stream.n_columns, stream.names)
+        return None if stream is None else (stream.n_features, stream.names)
 
     def _refit_input(self) -> tuple[Candidates, Moments] | None:
         stream = self._cell.stream
@@ -1083,12 +1062,6 @@ class StreamingKernelPCA(SnapshotEstimator):
             if stream is not None:
                 streams.append((stream, other._settings(where)))
         return merged_streams(self._stream, streams, settings, where)
-
-    def _note_categories(self, categories: CategoryReader) -> None:
-        """Keep the texts of categories that were turned into codes before the rows came here."""
-        with self._cell.write_lock.held:
-            stream = self._require_stream("categories_")
-            stream.categories = categories.names_with(stream.categories)
 
     def _settings(self, where: str) -> StreamSettings:
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with

@@ -13,14 +13,14 @@ import numpy.typing as npt
 from streamkpca._core.files import FileName
 from streamkpca._core.html import folded, page, rows_of
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.rows.parts import Rows, parts_of
-from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.errors import CheckpointError, not_fitted, plainly
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
+from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.stream.calibration import held_out_runs, rows_for_level
 from streamkpca.stream.state import Stream
 

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.rows.validation import as_rows
 from streamkpca.plots.canvas import (
     FAINT,
     LINE,
@@ -21,6 +20,7 @@ from streamkpca.plots.canvas import (
     finish,
     ink,
 )
+from streamkpca.rows.validation import as_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.rows.validation import as_rows
 from streamkpca.models._base import Estimator
 from streamkpca.plots.canvas import (
     INK,
@@ -20,6 +19,7 @@ from streamkpca.plots.canvas import (
     every_nth,
     finish,
 )
+from streamkpca.rows.validation import as_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.packed import widened
-from streamkpca.rows.parts import Rows
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
+from streamkpca.rows.parts import Rows
 
 Array = npt.NDArray[np.float64]
 
@@ -76,10 +75,6 @@ class RowBuffer(NamedTuple):
         """Multiply all weights by `factor`; those above 0 stay at least `least`."""
         weights = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
         return type(self)(self.n_rows, self.row_buffer, weights, [])
-
-    def widened(self, room: int) -> Self:
-        """Give packed rows room for so many numbers each."""
-        return type(self)(self.n_rows, widened(self.kept_rows, room), self.weights, [])
 
     def _takes_end(self) -> bool:
         try:

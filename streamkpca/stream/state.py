@@ -10,20 +10,18 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.categories import kept_names
 from streamkpca._core.concurrency import WriteLock
-from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca._core.linalg import blas_threads, one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca.rows.parts import Rows, parts_of
-from streamkpca.rows.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.sparse import OfSparse
+from streamkpca.rows.gaps import ColumnSums, gaps_in
+from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.validation import LARGEST_WEIGHT, Names, round_to_single
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
@@ -68,15 +66,12 @@ class Stream:
         self.block_size = settings.block_size
         self.reservoir_size = settings.reservoir_size
         self.dtype = settings.dtype
-        # Sparse rows have no gaps.
-        self.has_gaps = settings.has_gaps and not isinstance(settings.kernel, OfSparse)
+        self.has_gaps = settings.has_gaps
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         given = settings.random_state
         self.seed = secrets.randbits(63) if given is None else given
         self.n_features = n_features
         self.names = names
-        # Categories given as text, and their codes; the text of atoms. Replaced, never written to.
-        self.categories: dict[str, float] = {}
         self.summary: Summary | None = None
         # Rows, in whole blocks, before the first of positive weight; until that comes there is no summary.
         self.n_rows_before = 0
@@ -101,69 +96,37 @@ class Stream:
         """Number of rows given, including pending ones."""
         return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
-    @property
-    def given_kernel(self) -> Kernel:
-        """The kernel as the model was given it, for rows that are not packed."""
-        return self.kernel.kernel if isinstance(self.kernel, OfSparse) else self.kernel
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of rows as they are given; of packed ones, `n_features` is twice the room."""
-        return self.kernel.n_columns if isinstance(self.kernel, OfSparse) else self.n_features
-
-    def with_room(self, room: int) -> "Stream":
-        """Return the stream with room for so many numbers in each packed row; this one if it has that."""
-        if 2 * room <= self.n_features:
-            return self
-        stream = copy.copy(self)
-        stream.n_features, stream.provisional = 2 * room, None
-        stream.pending = self.pending.widened(room)
-        stream.settling = None if self.settling is None else self.settling.widened(room)
-        if self.summary is not None:
-            stream.summary = self.summary.widened(room)
-        stream.scheduled = None if self.scheduled is None else self.scheduled.widened(room)
-        if self.published is self.scheduled:
-            stream.published = stream.scheduled
-        elif self.published is not None:
-            stream.published = self.published.widened(room)
-        return stream
-
     # Checks
 
     def check_continued(self, settings: StreamSettings, where: str) -> None:
         """Refuse parameters that cannot change within a stream."""
         if settings is self._continued:
             return
-        began = (self.given_kernel, self.block_size, self.reservoir_size, self.dtype)
+        began = (self.kernel, self.block_size, self.reservoir_size, self.dtype)
         if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
             raise ValueError(
                 f"{where}: kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
-                f"kernel={self.given_kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
+                f"kernel={self.kernel!r}, block_size={self.block_size}, reservoir_size={self.reservoir_size}, "
                 f"dtype={self.dtype!r}; set them back or start anew with fit"
             )
-        if self.has_gaps != (settings.has_gaps and not isinstance(self.kernel, OfSparse)):
+        if self.has_gaps != settings.has_gaps:
             raise ValueError(
                 f"{where}: on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or "
                 "from 'marginal' within a stream; set it back or start anew with fit"
             )
         self._continued = settings
 
-    def rounded(self, rows: Rows, where: str, *, finite: bool, has_text: bool = False) -> Rows:
+    def rounded(self, rows: Rows, where: str, *, finite: bool) -> Rows:
         """Round rows to the stream's precision; rows beyond its range are refused if `finite`, else made infinite."""
-        if has_text and self.dtype != "float64":
-            raise ValueError(
-                f"{where}: X has categories as text, whose codes dtype={self.dtype!r} cannot tell apart; use "
-                "dtype='float64', or number the categories"
-            )
         return rows if self.dtype == "float64" else round_to_single(rows, where, finite=finite)
 
     def _check_mergeable(
         self, other: Self, settings: StreamSettings, other_settings: StreamSettings, where: str
     ) -> None:
         """Refuse a stream of other features, another precision, half-life or kernel."""
-        if self.n_columns != other.n_columns or isinstance(self.kernel, OfSparse) != isinstance(other.kernel, OfSparse):
+        if self.n_features != other.n_features:
             raise ValueError(
-                f"{where} expected a model of {self._described} features but got one of {other._described}; "
+                f"{where} expected a model of {self.n_features} features but got one of {other.n_features}; "
                 "merge models of the same columns"
             )
         if self.names is not None and other.names is not None and self.names.tolist() != other.names.tolist():
@@ -194,10 +157,6 @@ class Stream:
                 f"{where} expected a model with the kernel {own!r} but got {others!r}; give all models the same, scale "
                 "included: settle it on some rows once and pass kernel=first.kernel_ to the others"
             )
-
-    @property
-    def _described(self) -> str:
-        return f"{self.n_columns}{' sparse' if isinstance(self.kernel, OfSparse) else ''}"
 
     def check_range(self, rows: Rows, weights: Array | float) -> None:
         """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
@@ -297,7 +256,6 @@ class Stream:
         stream = Stream(
             replace(settings, kernel=self.settled_kernel(), random_state=self.seed), self.n_features, self.names
         )
-        stream.categories = self.categories
         if self.summary is not None:
             with one_blas_thread():
                 stream.summary = self.completed(settings).without_rows()
@@ -397,8 +355,6 @@ class Stream:
     def _merge(self, other: Self, settings: StreamSettings, other_settings: StreamSettings) -> None:
         """Add another stream, including its pending rows."""
         self.n_rejected += other.n_rejected
-        if not other.categories.keys() <= self.categories.keys():
-            self.categories = kept_names([*self.categories, *other.categories])
         if self.summary is None and other.summary is None and not self.kernel.is_settled:
             # The kernel's scale is not settled yet, so the other stream is nothing but rows. Those counted before its
             # first row of positive weight are counted here too, and so come before the pending rows.
@@ -679,9 +635,6 @@ def merged_streams(
     for other, other_settings in others:
         if merged is None:
             merged = Stream(replace(settings, kernel=other.kernel), other.n_features, other.names)
-        if isinstance(merged.kernel, OfSparse) and isinstance(other.kernel, OfSparse):
-            room = max(merged.n_features, other.n_features) // 2
-            merged, other = merged.with_room(room), other.with_room(room)
         merged.check_continued(settings, where)
         merged._check_mergeable(other, settings, other_settings, where)
         with one_blas_thread():

@@ -6,8 +6,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.gaps import ColumnSums, gaps_in
-from streamkpca.rows.packed import widened
 from streamkpca._core.positions import shifted
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis
@@ -24,6 +22,7 @@ from streamkpca.dictionary.selection import (
     selection_sample_size,
 )
 from streamkpca.kernels import Kernel
+from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Block, Pace, SearchSchedule, mean_and_spread
 from streamkpca.stream.drift import PageCusum
 
@@ -170,14 +169,6 @@ class Summary:
         twin.__dict__.update(self.__dict__)
         twin.basis = self.basis.copy()
         return twin
-
-    def widened(self, room: int) -> Self:
-        """Return a copy whose packed rows have room for so many numbers each."""
-        wider = self.copy()
-        wider.basis.atoms = widened(self.basis.atoms, room)
-        wider.selection_sample = self.selection_sample.widened(room)
-        wider.reservoir = self.reservoir.widened(room)
-        return wider
 
     @property
     def moments(self) -> Moments:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.rows.gaps import RowDistribution
 from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Linear, Matern, Polynomial
 from streamkpca.kernels.expected import ExpectedKernel, closed_form
+from streamkpca.rows.gaps import RowDistribution
 
 D, NODES = 3, 40
 MATRIX = np.array([[1.0, 0.3, 0.0], [0.0, 0.8, -0.4], [0.2, 0.0, 1.2]])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
-
 from streamkpca.rows.packed import columns_of, numbers_of, packed_parts
+
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels._loops import (

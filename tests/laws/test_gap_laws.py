@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, generators, kernel_cases, rows, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
-from streamkpca.rows.gaps import ColumnSums
 from streamkpca.kernels.expected import ExpectedKernel
+from streamkpca.rows.gaps import ColumnSums
 
 Array = npt.NDArray[np.float64]
 KERNELS = st.one_of(

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streamkpca.rows.categories import MOST_NAMES, CategoryReader, kept_names
 
 from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA
-from streamkpca.rows.categories import MOST_NAMES, CategoryReader, kept_names
-from streamkpca.models.streaming import merge
 from streamkpca.kernels import RBF, Equal, Linear, category_code
+from streamkpca.models.streaming import merge
 
 RANDOM = np.random.default_rng(0)
 LOADS = RANDOM.normal(size=200)

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA, kernels
-from streamkpca.rows.validation import checked_rows
 from streamkpca.models._base import Estimator
+from streamkpca.rows.validation import checked_rows
 
 ESTIMATORS = [
     pytest.param(lambda: KernelPCA(3, kernel=kernels.RBF(0.5)), id="KernelPCA"),

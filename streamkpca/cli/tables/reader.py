@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.categories import CategoryReader
 from streamkpca._core.concurrency import cached_property
 from streamkpca.cli.tables.columns import Columns, TableError, list_names, short
+from streamkpca.rows.categories import CategoryReader
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf
 
-from streamkpca.rows.gaps import RowDistribution
 from streamkpca._core.linalg import solve_transposed
 from streamkpca._core.positions import are_outside, origins_of
 from streamkpca._core.reservoir import Reservoir
-from streamkpca.rows.validation import LARGEST_WEIGHT
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import Basis, check_energy
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
+from streamkpca.rows.gaps import RowDistribution
+from streamkpca.rows.validation import LARGEST_WEIGHT
 from streamkpca.stream.blocks import LONGEST_PAUSE
 from streamkpca.stream.checkpoint.codec import samples_of
 from streamkpca.stream.state import Stream

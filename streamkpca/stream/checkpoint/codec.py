@@ -8,8 +8,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.categories import LONGEST_NAME, MOST_NAMES, kept_names
-from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
@@ -18,6 +16,7 @@ from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.registry import parse_kernel
 from streamkpca.kernels.views import UnitMatrix
+from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
 from streamkpca.stream.blocks import RowBuffer, SearchSchedule
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
 from streamkpca.stream.drift import PageCusum
@@ -183,7 +182,6 @@ def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
         "seed": stream.seed,
         "n_features": stream.n_features,
         "feature_names": None if stream.names is None else [str(name) for name in stream.names],
-        "categories": sorted(stream.categories),
         "n_rows_before": stream.n_rows_before,
         "n_rejected": stream.n_rejected,
         "n_rows_at_refit": stream.n_rows_at_refit,
@@ -266,8 +264,6 @@ def restored_stream(
         dtype=header.choice("dtype", _ROWS),
     )
     stream = Stream(began, d, None if names is None else np.array(names, dtype=object))
-    if "categories" in header:
-        stream.categories = _restored_categories(header.texts("categories"))
     stream.n_rows_before = header.integer("n_rows_before")
     stream.n_rejected = header.integer("n_rejected")
     stream.n_rows_at_refit = header.integer("n_rows_at_refit")
@@ -283,15 +279,6 @@ def restored_stream(
     if header.flag("published_as_scheduled"):
         stream.published = stream.scheduled
     return stream
-
-
-def _restored_categories(texts: list[str]) -> dict[str, float]:
-    """Return the codes of texts, which must be those that are kept of them."""
-    if len(texts) > MOST_NAMES or any(len(text) > LONGEST_NAME for text in texts):
-        raise CheckpointError(
-            f"categories are {len(texts)} texts but should be at most {MOST_NAMES} of at most {LONGEST_NAME} characters"
-        )
-    return kept_names(texts)
 
 
 def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
