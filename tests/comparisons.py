@@ -42,7 +42,7 @@ def rounding_of(model: Any) -> float:
 
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
     """
-    moments = model._stream.completed(model._settings("rounding_of")).moments
+    moments = model.state_.completed(model.settings("rounding_of")).moments
     divisor = covariance_divisor(moments, center=model.center)
     return moments.losses.rounding / divisor if divisor else 0.0
 
@@ -65,7 +65,7 @@ def bits(value: Any) -> Any:
 
 def state(model: Any) -> Any:
     """Return all that the future depends on: the summary, the snapshot, pending rows, the schedule."""
-    stream = model._stream
+    stream = model.state_
     return {
         "summary": bits(stream.summary),
         "scheduled": bits(stream.scheduled),

@@ -29,8 +29,8 @@ class Scene:
         self.atoms, self.rows, self.past = (rng.normal(size=(n, d)) for n in (m, b, 30))
         self.weights = rng.uniform(0.2, 2.0, b)
         self.past_weights = rng.uniform(0.2, 2.0, 30)
-        self.basis = Basis(RBF(0.3) if kernel is None else kernel, d)
-        self.basis.extend(self.atoms)
+        self.basis = Basis.empty(RBF(0.3) if kernel is None else kernel, d)
+        self.basis, _ = self.basis.extended(self.atoms)
         seen = self.basis.project(self.past)
         self.moments = Moments.zero(m).add(seen.coordinates, seen.energy, self.past_weights)
         # Positions in the stream: past rows, then atoms of unit weight, then the block.

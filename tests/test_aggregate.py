@@ -107,7 +107,7 @@ def test_states_that_begin_alike_merge_exactly_in_any_order():
     whole = empty.zero().merge(*parts).finish()
     np.testing.assert_array_equal(whole.atoms_, template.atoms_)
     exact = StreamingKernelPCA(**SMALL)
-    exact._stream = Aggregate(template).add(rows)._model._stream
+    exact.state_ = Aggregate(template).add(rows)._model.state_
     for order in ([3, 1, 0, 2], [2, 3, 1, 0]):
         other = parts[order[0]].zero().merge(*(parts[number] for number in order)).finish()
         np.testing.assert_array_equal(other.atoms_, whole.atoms_)
@@ -120,9 +120,9 @@ def test_states_that_begin_alike_merge_exactly_in_any_order():
 def test_no_row_of_the_template_is_counted():
     template = StreamingKernelPCA(**SMALL).partial_fit(LONG + 1.0)
     model = Aggregate(template).add(LONG[:3000]).finish()
-    moments = model._stream.summary.moments
+    moments = model.state_.summary.moments
     assert (model.n_samples_seen_, model.total_weight_, moments.total_weight) == (3000, 3000.0, 2944.0)
-    kept = model._stream.summary.reservoir
+    kept = model.state_.summary.reservoir
     assert np.isin(kept.rows, LONG[:3000]).all()
     # What atoms explain is measured on rows of the stream alone.
     explained = 1.0 - model.reconstruction_error(LONG[:3000]).mean()

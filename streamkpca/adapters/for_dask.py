@@ -1,6 +1,7 @@
 """Kernel PCA over dask Arrays, DataFrames and Bags. Needs the extra ``dask``."""
 
 import copy
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, Self
@@ -134,7 +135,7 @@ class StreamingKernelPCA(_StreamingKernelPCA):
         where = "StreamingKernelPCA.fit"
         n_streams = check_integer("n_streams", n_streams, least=1, where=where)
         split_every = check_integer("split_every", split_every, least=2, where=where)
-        settings = self._settings(where)
+        settings = self.settings(where)
         kind = _kind_of(X, where)
         parts = _partitions(X, kind)
         weights = _partition_weights(sample_weight, X, kind, len(parts), where)
@@ -152,12 +153,9 @@ class StreamingKernelPCA(_StreamingKernelPCA):
             raise ValueError(
                 f"{where}: found 0 rows to learn from in all partitions; pass at least 1 finite row of positive weight"
             )
-        stream = whole.finish()._stream
-        assert stream is not None
+        state = whole.finish().state_
         # The parameter stays as the caller gave it, and the stream continues with the settled scale.
-        stream.kernel = settings.kernel
-        with self._cell.write_lock.held:
-            self._cell.stream = stream
+        self.state_ = dataclasses.replace(state, kernel=settings.kernel)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

@@ -69,7 +69,7 @@ def fit(model: StreamingKernelPCA, dataset: Any) -> StreamingKernelPCA:
             "without one, or learn the blocks in order with partial_fit"
         )
     template = StreamingKernelPCA(**model.get_params(deep=False))
-    template._settings(where)
+    template.settings(where)
     first = dataset.limit(rows_to_begin_with(template)).to_pandas()
     if not len(first):
         raise ValueError(f"{where}: found 0 rows to learn from; pass at least 1 finite row of positive weight")

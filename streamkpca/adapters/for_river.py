@@ -12,6 +12,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.parts import RowParts, Rows
 from streamkpca.rows.validation import as_rows, is_pandas_na
+from streamkpca.stream.checks import check_continued
 from streamkpca.stream.parameters import PARAMETERS
 from streamkpca.stream.settings import StreamSettings
 
@@ -54,8 +55,9 @@ class _Learner:
         if model is not None and name in self._mutable_attributes:
             changed, where = model.get_params(deep=False) | {name: value}, f"{type(self).__name__}.mutate"
             settings = StreamSettings.checked(**changed, where=where)
-            if model._stream is not None:
-                model._stream.check_continued(settings, where)
+            state = getattr(model, "state_", None)
+            if state is not None:
+                check_continued(state, settings, where)
             setattr(model, name, value)
         object.__setattr__(self, name, value)
 
@@ -140,7 +142,7 @@ class _Learner:
             self._learn(self._rows(frame, features, "learn_many"), features)
 
     def _learn(self, rows: Rows, features: list[Any]) -> None:
-        block_size = self._model._settings(f"{type(self).__name__}.learn_one").block_size
+        block_size = self._model.settings(f"{type(self).__name__}.learn_one").block_size
         if self._next_refit < block_size:
             self._learn_in_first_block(rows, block_size)
         else:
@@ -154,7 +156,7 @@ class _Learner:
         70 s for the first 510 rows; this schedule takes 1 s. It depends on row counts alone, so the way the stream is
         cut into calls does not change the result.
         """
-        model, before, next_refit = self._model, self._model._stream, self._next_refit
+        model, before, next_refit = self._model, getattr(self._model, "state_", None), self._next_refit
         seen = 0 if before is None else before.n_rows
         try:
             while seen + len(rows) >= next_refit < block_size:
@@ -166,7 +168,7 @@ class _Learner:
             if len(rows):
                 model.partial_fit(rows)
         except BaseException:
-            model._stream = before
+            model.state_ = before
             raise
         self._next_refit = next_refit
 

@@ -97,7 +97,7 @@ def fit(
         raise TypeError(f"{where} expected a StreamingKernelPCA but got {type(model).__name__}; pass one to be fitted")
     split_every = check_integer("split_every", split_every, least=2, where=where)
     template = StreamingKernelPCA(**model.get_params(deep=False))
-    settings = template._settings(where)
+    settings = template.settings(where)
     given = [] if weight_column is None else [weight_column]
     _require_columns(frame, given, where)
     names = _some([name for name in frame.columns if name not in given], where)
@@ -325,7 +325,7 @@ def score_by_key(
     score = partial(
         _score_group,
         # A stream may run for months; the template may learn more rows meanwhile.
-        template=template._without_rows(),
+        template=template.without_rows(),
         names=names,
         n_given=n_given,
         order=None if order_by is None else n_given,
@@ -390,10 +390,10 @@ def _score_group(
         columns = [column[places] for column in columns]
     rows = np.column_stack(columns[-len(names) :]).astype(np.float64)
     if state.exists:
-        model = StreamingKernelPCA.from_bytes(bytes(state.get[0]), kernel=template._known_kernel())
+        model = StreamingKernelPCA.from_bytes(bytes(state.get[0]), kernel=template.kernel_to_load_with)
     else:
         model = copy.deepcopy(template)
-    n_learned = 0 if model._stream is None else model.n_samples_seen_ - model.n_rows_rejected_
+    n_learned = 0 if getattr(model, "state_", None) is None else model.n_samples_seen_ - model.n_rows_rejected_
     novelty, usable = np.full(len(rows), np.nan), answered_rows(rows, model)
     if n_learned and usable.any():
         novelty[usable] = model.novelty(rows[usable])

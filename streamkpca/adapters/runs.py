@@ -15,7 +15,7 @@ from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import as_rows, as_sample_weight, finite_rows, rows_with_numbers
-from streamkpca.stream.state import ROWS_TO_SETTLE, kernel_settled_by
+from streamkpca.stream.transitions import ROWS_TO_SETTLE, kernel_settled_by
 
 Array = npt.NDArray[np.float64]
 
@@ -181,7 +181,7 @@ def answered_rows(rows: Array, model: Any) -> npt.NDArray[np.bool_]:
 
 def template_of(model: StreamingKernelPCA, found: Sequence[tuple[Array, Array]], where: str) -> StreamingKernelPCA:
     """Return an empty model of the same parameters, whose kernel has the scale that a stream of these rows settles."""
-    settings = model._settings(where)
+    settings = model.settings(where)
     kernel = settings.kernel
     if not kernel.is_settled:
         parts = [part for part in found if len(part[0])]

@@ -8,53 +8,61 @@ from streamkpca.rows.validation import (
     checked_parts,
     feature_names,
     is_plain,
+    round_to_single,
     weighted_batches,
     without_bad_rows,
 )
+from streamkpca.stream.checks import check_continued
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
+from streamkpca.stream.state import State
+from streamkpca.stream.transitions import advance
 
 
-def learned(stream: Stream | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str) -> Stream:
-    """Return the stream (None before the first row) after rows of any kind, which are checked first."""
-    if stream is not None:
-        stream.check_continued(settings, where)
-    if stream is not None and is_plain(X, stream.n_features):
+def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str) -> State:
+    """Return the state (None before the first row) after rows of any kind, which are checked first."""
+    if state is not None:
+        check_continued(state, settings, where)
+    if state is not None and is_plain(X, state.n_features):
         # Single rows have no time for more.
         rows: Rows = X
     else:
-        rows = rows_for(stream, settings, X, where)
-        if stream is None:
-            stream = Stream(settings, rows.shape[1], feature_names(X))
-    rows, n_rejected = stream.rounded(rows, where, finite=not settings.skips_bad_rows), 0
+        rows = rows_for(state, settings, X, where)
+        if state is None:
+            state = State.begin(settings, rows.shape[1], feature_names(X))
+    rows, n_rejected = rounded(rows, settings, where), 0
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.
     weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
     if settings.skips_bad_rows or settings.admits_nan:
         rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
-    return stream.learned(rows, weights, settings, n_rejected=n_rejected)
+    return advance(state, rows, weights, settings, n_rejected=n_rejected)
 
 
 def learned_in_batches(
-    stream: Stream | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
-) -> Stream | None:
-    """Return the stream after all batches of an Arrow stream; one that is refused leaves everything as it was."""
+    state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
+) -> State | None:
+    """Return the state after all batches of an Arrow stream; one that is refused leaves everything as it was."""
     n_rows = 0
     for batch, weights in weighted_batches(X, sample_weight, where):
         try:
-            stream = learned(stream, batch, weights, settings, where)
+            state = learned(state, batch, weights, settings, where)
         except (TypeError, ValueError) as error:
             if n_rows:
                 error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")
             raise
         n_rows += batch.num_rows
-    return stream
+    return state
 
 
-def rows_for(stream: Stream | None, settings: StreamSettings, X: Any, where: str) -> Rows:
+def rows_for(state: State | None, settings: StreamSettings, X: Any, where: str) -> Rows:
     """Check rows as a stream takes them: of its width, if it has begun, and finite, unless bad rows are skipped."""
-    width, names = (None, None) if stream is None else (stream.n_features, stream.names)
+    width, names = (None, None) if state is None else (state.n_features, state.names)
     rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows, gaps=settings.admits_nan)
-    if stream is None:
+    if state is None:
         settings.kernel.check_width(rows.shape[1], where)
     return rows
+
+
+def rounded(rows: Rows, settings: StreamSettings, where: str) -> Rows:
+    """Round rows to the stream's precision; those beyond its range are refused, or infinite if bad rows are skipped."""
+    return rows if settings.dtype == "float64" else round_to_single(rows, where, finite=not settings.skips_bad_rows)

@@ -195,9 +195,12 @@ class ApproximateKernelPCA(SnapshotEstimator):
 
         pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
         pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)
-        basis = Basis(kernel, rows.shape[1])
+        basis, chosen_rows = Basis.empty(kernel, rows.shape[1]), []
         # One by one, so that each is tested against the rounding errors in the span of those before it.
-        chosen = np.array([row for row in pursuit.atoms if len(basis.extend(rows[[row]]))], dtype=np.int64)
+        for row in pursuit.atoms:
+            basis, accepted = basis.extended(rows[[row]])
+            chosen_rows += [row] * len(accepted)
+        chosen = np.array(chosen_rows, dtype=np.int64)
         if self.atoms == "moved" and can_move(kernel):
             sample = _some(rows, weights, max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS), random)
             with one_blas_thread():

@@ -399,11 +399,11 @@ class ModelBank:
 
     def _opened(self, template: StreamingKernelPCA) -> StreamingKernelPCA:
         """Return the template that the folder has, which must be this one, or store it there."""
-        own, path = template._without_rows(), self.folder / _TEMPLATE
+        own, path = template.without_rows(), self.folder / _TEMPLATE
         if not path.exists():
             own.save(path)
             return own
-        stored = StreamingKernelPCA.load(path, kernel=own._known_kernel())
+        stored = StreamingKernelPCA.load(path, kernel=own.kernel_to_load_with)
         for name, value in own.get_params(deep=False).items():
             if getattr(stored, name) != value:
                 raise ValueError(
@@ -414,7 +414,7 @@ class ModelBank:
 
     def _width(self) -> tuple[int | None, Any]:
         """Return the number and names of features, if they are known."""
-        stream = self._template._stream
+        stream = getattr(self._template, "state_", None)
         return (None, None) if stream is None else (stream.n_features, stream.names)
 
     def _require_open(self, where: str) -> None:
@@ -433,7 +433,7 @@ class ModelBank:
         if entry is None:
             path = self._path(key)
             if path.exists():
-                model = StreamingKernelPCA.load(path, kernel=self._template._known_kernel())
+                model = StreamingKernelPCA.load(path, kernel=self._template.kernel_to_load_with)
                 if model.extra_ != {"key": key}:
                     raise CheckpointError(f"ModelBank: {path} is not the model of {key!r}; restore it, or remove it")
                 self._n_read += 1

@@ -179,11 +179,11 @@ class SparseKernelPCA(SnapshotEstimator):
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
         # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
-        basis = Basis(kernel, rows.shape[1])
+        basis = Basis.empty(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
             independent = choose_by_tolerance(basis, basis.project(chunk), np.ones(len(chunk)), 0.0).admitted
-            basis.extend(chunk[independent])
+            basis, _ = basis.extended(chunk[independent])
         block = basis.project(rows)
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)

@@ -4,6 +4,7 @@ import copy
 import io
 import operator
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal, Self
 
@@ -20,7 +21,8 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
-from streamkpca.models._learning import learned, learned_in_batches, rows_for
+from streamkpca.models._cell import StateCell
+from streamkpca.models._learning import learned, learned_in_batches, rounded, rows_for
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.models._snapshot_base import SnapshotEstimator
 from streamkpca.rows.arrow import arrow_table, is_arrow
@@ -33,7 +35,9 @@ from streamkpca.rows.validation import (
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream, StreamCell, merged_streams
+from streamkpca.stream.state import State
+from streamkpca.stream.transitions import fit, forget, refit, without_rows
+from streamkpca.stream.transitions import merge as merge_states
 
 Array = npt.NDArray[np.float64]
 
@@ -314,9 +318,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         where = "StreamingKernelPCA.partial_fit"
         cell = self._cell
         with cell.write_lock.held:
-            settings = self._settings(where)
+            settings = self.settings(where)
             learn = learned_in_batches if is_arrow(X) else learned
-            cell.stream = learn(cell.stream, X, sample_weight, settings, where)
+            cell.state = learn(cell.state, X, sample_weight, settings, where)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -359,11 +363,11 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         del y
         where = "StreamingKernelPCA.fit"
-        settings, X = self._settings(where), arrow_table(X, where)
+        settings, X = self.settings(where), arrow_table(X, where)
         rows = rows_for(None, settings, X, where)
         weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
-        stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
-        rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows)
+        state, n_rejected = State.begin(settings, rows.shape[1], feature_names(X)), 0
+        rows = rounded(rows, settings, where)
         if settings.skips_bad_rows or settings.admits_nan:
             rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
             if not np.any(weights):
@@ -372,7 +376,7 @@ class StreamingKernelPCA(SnapshotEstimator):
                     "sample_weight of 0; pass at least one finite row of positive weight"
                 )
         with self._cell.write_lock.held:
-            self._cell.stream = stream.fitted(rows, weights, settings, n_rejected=n_rejected)
+            self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
         return self
 
     def refit(self) -> Self:
@@ -402,9 +406,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.total_weight_, model.refit().total_weight_
         (1024.0, 1200.0)
         """
-        settings = self._settings(f"{type(self).__name__}.refit")
+        settings = self.settings(f"{type(self).__name__}.refit")
         with self._cell.write_lock.held:
-            self._cell.stream = self._require_stream("refit").refitted(settings)
+            self._cell.state = refit(self._state("refit"), settings)
         return self
 
     def forget(self, factor: float) -> Self:
@@ -443,8 +447,8 @@ class StreamingKernelPCA(SnapshotEstimator):
             "factor", factor, least=0.0, most=1.0, open_below=True, where=f"{type(self).__name__}.forget"
         )
         with self._cell.write_lock.held:
-            if self._cell.stream is not None:
-                self._cell.stream = self._cell.stream.forgotten(factor)
+            if self._cell.state is not None:
+                self._cell.state = forget(self._cell.state, factor)
         return self
 
     def merge(self, other: Self) -> Self:
@@ -491,7 +495,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         (array([2.667]), array([2.667]))
         """
         with self._cell.write_lock.held:
-            self._cell.stream = self._merged_with([other], f"{type(self).__name__}.merge")
+            self._cell.state = self._merged_with([other], f"{type(self).__name__}.merge")
         return self
 
     # Gaps
@@ -636,8 +640,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         0.94
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
-        stream, settings, _ = self._require_sample("novelty_threshold")
-        return upper_quantile(*calibrate(stream, settings, rows_for_level(share)), share)
+        state, settings, _ = self._require_sample("novelty_threshold")
+        return upper_quantile(*calibrate(state, settings, rows_for_level(share)), share)
 
     # Fitted attributes of a stream
 
@@ -651,7 +655,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]).partial_fit([[3.0]]).n_samples_seen_
         3
         """
-        return self._require_stream("n_samples_seen_").n_rows
+        return self._state("n_samples_seen_").n_rows
 
     @property
     def n_rows_rejected_(self) -> int:
@@ -664,7 +668,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.n_rows_rejected_, model.n_samples_seen_
         (1, 3)
         """
-        return self._require_stream("n_rows_rejected_").n_rejected
+        return self._state("n_rows_rejected_").n_rejected
 
     @property
     def width_scores_(self) -> dict[str, Array]:
@@ -691,7 +695,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> bool(model.kernel_.gamma in gammas)
         True
         """
-        return self._require_stream("width_scores_").width_scores()
+        return self._state("width_scores_").width_scores()
 
     @property
     def residual_trend_(self) -> float:
@@ -713,7 +717,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> round(model.partial_fit(random.normal(scale=4.0, size=(64, 2))).residual_trend_, 2)
         0.35
         """
-        summary = self._require_stream("residual_trend_").summary
+        summary = self._state("residual_trend_").summary
         return 0.0 if summary is None else summary.trend.strength
 
     @property
@@ -733,7 +737,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).drift_detected_
         True
         """
-        summary = self._require_stream("drift_detected_").summary
+        summary = self._state("drift_detected_").summary
         return summary is not None and summary.trend.is_fresh
 
     @property
@@ -751,7 +755,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).last_drift_row_  # three blocks later
         6592
         """
-        summary = self._require_stream("last_drift_row_").summary
+        summary = self._state("last_drift_row_").summary
         return None if summary is None else summary.last_drift
 
     # Checkpoints
@@ -914,30 +918,43 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     def _writer(self, method: str, extra: Any) -> Callable[[IO[bytes]], None]:
         where = f"{type(self).__name__}.{method}"
-        self._settings(where)
-        parameters, stream = self.get_params(deep=False), self._stream
-        return lambda file: write_checkpoint(file, parameters, stream, extra, where)
+        self.settings(where)
+        parameters, state = self.get_params(deep=False), self._cell.state
+        return lambda file: write_checkpoint(file, parameters, state, extra, where)
 
-    def _without_rows(self) -> Self:
-        """Return a model that begins with the kernel and the atoms of this one, but has learned no rows."""
-        stream, parameters = self._stream, self.get_params(deep=False)
-        if stream is None:
+    def without_rows(self) -> Self:
+        """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
+
+        Returns
+        -------
+        StreamingKernelPCA
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]])
+        >>> model.without_rows().n_samples_seen_
+        0
+        """
+        state, parameters = self._cell.state, self.get_params(deep=False)
+        if state is None:
             return type(self)(**parameters)
-        model = type(self)(**(parameters | {"kernel": stream.settled_kernel()}))
-        model._stream = stream.without_rows(model._settings(type(self).__name__))
+        model = type(self)(**(parameters | {"kernel": state.settled_kernel}))
+        model.state_ = without_rows(state, model.settings())
         return model
 
-    def _known_kernel(self) -> Kernel | None:
-        """Return the kernel that readers of a checkpoint must pass, as files lack functions of the caller."""
-        stream, kernel = self._stream, self.kernel
-        if stream is not None and not stream.kernel.is_compiled:
-            return stream.settled_kernel()
+    @property
+    def kernel_to_load_with(self) -> Kernel | None:
+        """The kernel that `load` must get, as files lack functions of the caller; None for most models."""
+        state, kernel = self._cell.state, self.kernel
+        if state is not None and not state.kernel.is_compiled:
+            return state.settled_kernel
         return kernel if isinstance(kernel, Kernel) else None
 
     def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
         """Replace a file by one that was loaded again, and whose model passes a further `check`."""
         write = self._writer("save", extra)
-        known = self._known_kernel()
+        known = self.kernel_to_load_with
 
         def write_and_verify(file: IO[bytes]) -> None:
             write(file)
@@ -960,9 +977,9 @@ class StreamingKernelPCA(SnapshotEstimator):
     @classmethod
     def _restored(cls, file: IO[bytes], kernel: Kernel | None) -> Self:
         """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
-        parameters, stream, extra = read_checkpoint(file, lambda given: cls(**given)._settings(cls.__name__), kernel)
+        parameters, state, extra = read_checkpoint(file, lambda given: cls(**given).settings(cls.__name__), kernel)
         model = cls(**parameters)
-        model._stream, model.extra_ = stream, extra
+        model.state_, model.extra_ = state, extra
         return model
 
     @classmethod
@@ -973,97 +990,84 @@ class StreamingKernelPCA(SnapshotEstimator):
             model = cls._restored(file, kernel)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {plainly(str(error))}") from None
-        if model._stream is not None and model._stream.published is not None:
+        state = model._cell.state
+        if state is not None and state.published is not None:
             with one_blas_thread(), np.errstate(all="ignore"):
-                model._stream.published.ready()
+                state.published.ready()
         return model
 
-    # The stream and its settings
+    # The state and its settings
 
     @property
-    def _cell(self) -> StreamCell:
-        cell: StreamCell | None = self.__dict__.get("_stream_cell")
-        if cell is None:
-            # The constructor sets nothing but parameters, as scikit-learn requires. Of two threads that make a cell,
-            # one wins.
-            cell = self.__dict__.setdefault("_stream_cell", StreamCell())
-        return cell
+    def state_(self) -> State:
+        """Everything that the model has learned, as an immutable value; see `streamkpca.stream`.
+
+        Assign a state to go on from it, or None to begin anew.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]])
+        >>> before = model.state_
+        >>> model.partial_fit([[3.0, 4.0]]).state_ = before
+        >>> model.n_samples_seen_
+        1
+        """
+        return self._state("state_")
+
+    @state_.setter
+    def state_(self, state: State | None) -> None:
+        self._cell.state = state
 
     @property
-    def _stream(self) -> Stream | None:
-        return self._cell.stream
+    def snapshot_(self) -> Snapshot:
+        """The published axes, or before the first refit those of all rows so far, as an immutable value.
 
-    @_stream.setter
-    def _stream(self, stream: Stream | None) -> None:
-        self._cell.stream = stream
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0], [3.0, 5.0]]).snapshot_.total_weight
+        2.0
+        """
+        return self._fitted_snapshot("snapshot_")
 
-    def _require_stream(self, request: str) -> Stream:
-        stream = self._cell.stream
-        if stream is None:
-            raise not_fitted(type(self).__name__, request)
-        return stream
+    @property
+    def write_lock(self) -> threading.RLock:
+        """The lock that writers hold, for several calls that belong together: ``with model.write_lock: ...``.
 
-    def _snapshot(self) -> Snapshot | None:
-        # Read once, as another thread may be publishing the next stream.
-        stream = self._cell.stream
-        if stream is None:
-            return None
-        return stream.published or stream.answering(self._settings(type(self).__name__))
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1)
+        >>> with model.write_lock:
+        ...     model.partial_fit([[1.0], [2.0]]).n_samples_seen_
+        2
+        """
+        return self._cell.write_lock.held
 
-    def _width(self) -> tuple[int, Names | None] | None:
-        stream = self._cell.stream
-        return None if stream is None else (stream.n_features, stream.names)
+    def settings(self, where: str = "StreamingKernelPCA") -> StreamSettings:
+        """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
 
-    def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        stream = self._cell.stream
-        if stream is None:
-            return None
-        summary, atoms = stream.refit_input(self._settings(type(self).__name__))
-        return atoms, summary.moments
+        Parameters
+        ----------
+        where : str
+            The caller, for errors.
 
-    def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
-        """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
-        stream, settings, sample = self._require_sample(request)
-        return stream.answering(settings), *sample
+        Returns
+        -------
+        StreamSettings
 
-    def _require_sample(self, request: str) -> tuple[Stream, StreamSettings, tuple[Reservoir, RowSums]]:
-        """Return the stream, its settings, and what it sampled, which must not be nothing."""
-        where = f"{type(self).__name__}.{request}"
-        stream, settings = self._require_stream(request), self._settings(where)
-        sample = stream.sampled(settings)
-        reservoir = sample[0]
-        if not len(reservoir):
-            reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
-            raise ValueError(
-                f"{where}: expected a random sample of the stream but there is none: {reason}; "
-                "start a stream with reservoir_size=512, and rows of positive weight"
-            )
-        return stream, settings, sample
+        Raises
+        ------
+        TypeError, ValueError
+            A parameter is out of its range.
 
-    def _open_share(self, method: str, name: str, value: Any) -> float:
-        where = f"{type(self).__name__}.{method}"
-        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
-
-    def _merged_with(self, others: Sequence[Self], where: str) -> Stream | None:
-        """Return the merged stream of this model and others; none of them changes."""
-        settings, streams = self._settings(where), []
-        for other in others:
-            if not isinstance(other, StreamingKernelPCA):
-                raise TypeError(
-                    f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows"
-                )
-            if other is self:
-                raise ValueError(
-                    f"{where}: a model cannot be merged with itself: its rows would count twice; "
-                    "to double their weight, give the rows twice the sample_weight"
-                )
-            # Read once, as the other may be learning in another thread.
-            stream = other._stream
-            if stream is not None:
-                streams.append((stream, other._settings(where)))
-        return merged_streams(self._stream, streams, settings, where)
-
-    def _settings(self, where: str) -> StreamSettings:
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA(max_atoms=64).settings().max_atoms
+        64
+        """
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.
         checked = self._checked
@@ -1076,6 +1080,81 @@ class StreamingKernelPCA(SnapshotEstimator):
                 checked = None
         return checked
 
+    @property
+    def _cell(self) -> StateCell:
+        cell: StateCell | None = self.__dict__.get("_state_cell")
+        if cell is None:
+            # The constructor sets nothing but parameters, as scikit-learn requires. Of two threads that make a cell,
+            # one wins.
+            cell = self.__dict__.setdefault("_state_cell", StateCell())
+        return cell
+
+    def _state(self, request: str) -> State:
+        state = self._cell.state
+        if state is None:
+            raise not_fitted(type(self).__name__, request)
+        return state
+
+    def _snapshot(self) -> Snapshot | None:
+        # Read once, as another thread may be publishing the next state.
+        state = self._cell.state
+        if state is None:
+            return None
+        return state.published or state.answering(self.settings())
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        state = self._cell.state
+        return None if state is None else (state.n_features, state.names)
+
+    def _refit_input(self) -> tuple[Candidates, Moments] | None:
+        state = self._cell.state
+        if state is None:
+            return None
+        summary, atoms = state.refit_input(self.settings())
+        return atoms, summary.moments
+
+    def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
+        """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
+        state, settings, sample = self._require_sample(request)
+        return state.answering(settings), *sample
+
+    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[Reservoir, RowSums]]:
+        """Return the state, its settings, and what it sampled, which must not be nothing."""
+        where = f"{type(self).__name__}.{request}"
+        state, settings = self._state(request), self.settings(where)
+        sample = state.sampled(settings)
+        reservoir = sample[0]
+        if not len(reservoir):
+            reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
+            raise ValueError(
+                f"{where}: expected a random sample of the stream but there is none: {reason}; "
+                "start a stream with reservoir_size=512, and rows of positive weight"
+            )
+        return state, settings, sample
+
+    def _open_share(self, method: str, name: str, value: Any) -> float:
+        where = f"{type(self).__name__}.{method}"
+        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
+
+    def _merged_with(self, others: Sequence[Self], where: str) -> State | None:
+        """Return the merged state of this model and others; none of them changes."""
+        settings, states = self.settings(where), []
+        for other in others:
+            if not isinstance(other, StreamingKernelPCA):
+                raise TypeError(
+                    f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows"
+                )
+            if other is self:
+                raise ValueError(
+                    f"{where}: a model cannot be merged with itself: its rows would count twice; "
+                    "to double their weight, give the rows twice the sample_weight"
+                )
+            # Read once, as the other may be learning in another thread.
+            state = other._cell.state
+            if state is not None:
+                states.append((state, other.settings(where)))
+        return merge_states(self._cell.state, states, settings, where)
+
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
@@ -1084,11 +1163,11 @@ class StreamingKernelPCA(SnapshotEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.pop("_checked", None)
-        if "_stream_cell" in state:
-            state["_stream_cell"] = state["_stream_cell"].as_it_is()
+        if "_state_cell" in state:
+            state["_state_cell"] = state["_state_cell"].as_it_is()
         return state
 
-    def _as_it_is(self) -> Self:
+    def as_it_is(self) -> Self:
         """Return a model that keeps what this one has learned so far, without copying it; it must not learn."""
         twin = object.__new__(type(self))
         vars(twin).update(self.__getstate__())
@@ -1106,7 +1185,7 @@ def check_template(template: Any, where: str) -> None:
             f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
             "the parameters of the models to come"
         )
-    template._settings(where)
+    template.settings(where)
 
 
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
@@ -1152,5 +1231,5 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     if len({id(model) for model in models}) < len(models):
         raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
     merged = copy.deepcopy(first)
-    merged._stream = merged._merged_with(models[1:], where)
+    merged.state_ = merged._merged_with(models[1:], where)
     return merged

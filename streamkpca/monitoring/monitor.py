@@ -22,7 +22,8 @@ from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
 from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.stream.calibration import held_out_runs, rows_for_level
-from streamkpca.stream.state import Stream
+from streamkpca.stream.checks import check_range
+from streamkpca.stream.state import State
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -214,7 +215,7 @@ class Monitor:
         self._state: MonitorState | None = None
         self._last_time: float | None = None
         self.extra_: Any = None
-        if self.model._stream is not None:
+        if getattr(self.model, "state_", None) is not None:
             width = self.model.n_features_in_
             if width % self.lags:
                 raise ValueError(
@@ -243,14 +244,14 @@ class Monitor:
 
     def __getstate__(self) -> dict[str, Any]:
         # The rows that the model has learned and the thresholds belong together, so no update may come between.
-        with self.model._cell.write_lock.held:
-            return vars(self) | {"model": self.model._as_it_is()}
+        with self.model.write_lock:
+            return vars(self) | {"model": self.model.as_it_is()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
         twin = object.__new__(type(self))
         memo[id(self)] = twin
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
         return twin
 
@@ -307,9 +308,9 @@ class Monitor:
         (True, array([ True]))
         """
         where = "Monitor.update"
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             self._check_learns(where)
-            state, stream, last_time = self._state, self.model._stream, self._last_time
+            state, stream, last_time = self._state, getattr(self.model, "state_", None), self._last_time
             rows, names = self._checked(X, where)
             breaks = self._breaks(rows, time, where)
             n = len(rows)
@@ -326,7 +327,7 @@ class Monitor:
                         state = self._learned(state)
                     start = stop
             except BaseException:
-                self.model._stream, self._last_time = stream, last_time
+                self.model.state_, self._last_time = stream, last_time
                 raise
             self._state = state
         return record
@@ -386,7 +387,7 @@ class Monitor:
         >>> bool(np.isclose(record.smoothed[0], record.novelty[0]))
         True
         """
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             if self._state is not None:
                 self._state = replace(self._state, context=None, last_smoothed=None)
             self._last_time = None
@@ -447,7 +448,7 @@ class Monitor:
         ...     Monitor.load(pathlib.Path(folder, "plant.npz")).n_rows_
         1000
         """
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             extra = {"monitor": self._record(), "extra": extra}
             self.model._save(path, extra, lambda model: self._restored(model, "monitor"))
 
@@ -482,7 +483,7 @@ class Monitor:
         >>> whole.to_bytes() == pieces.to_bytes()
         True
         """
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
 
     @classmethod
@@ -580,7 +581,7 @@ class Monitor:
         kept += [part.stacked for part in state.waiting]
         if self.model.on_missing != "marginal" and any(np.isnan(rows).any() for rows in kept):
             raise ValueError("its rows have gaps, which its model does not take")
-        if self.model._stream is None:
+        if getattr(self.model, "state_", None) is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")
         elif self.model.n_features_in_ != state.n_features * self.lags:
@@ -780,7 +781,7 @@ class Monitor:
                 novelty = self._novelty(second)
                 self.model.partial_fit(second)
             state = replace(state, n_learned=state.n_learned + len(new))
-        if not len(novelty) or self.model._require_stream("update").holds_all_rows:
+        if not len(novelty) or self.model.state_.holds_all_rows:
             return self._calibrated(state)
         self.model.refit()
         return replace(state, scores=state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None)))
@@ -796,8 +797,8 @@ class Monitor:
         """Publish axes of all rows if rows are learned, and take the thresholds from rows that are left out in turn."""
         if self.learn != "none":
             self.model.refit()
-        settings = self.model._settings("Monitor")
-        runs = held_out_runs(self.model._require_stream("update"), settings, rows_for_level(self.quantile))
+        settings = self.model.settings("Monitor")
+        runs = held_out_runs(self.model.state_, settings, rows_for_level(self.quantile))
         smoothed = [smoothed_run(scores, self.smoothing, None) for scores in runs]
         if not runs:
             return state
@@ -805,7 +806,7 @@ class Monitor:
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
-        state, stream, skips = self._state, self.model._stream, self.model.on_bad_rows == "skip"
+        state, stream, skips = self._state, getattr(self.model, "state_", None), self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
             width = stream.n_features // self.lags
@@ -822,7 +823,7 @@ class Monitor:
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
-        if self.model._stream is None:
+        if getattr(self.model, "state_", None) is None:
             return state
         n_learned = self.model.n_samples_seen_
         is_due = n_learned >= _YOUNG[0] or self.learn == "none"
@@ -831,22 +832,22 @@ class Monitor:
 
     def _kernel(self) -> Kernel | None:
         """Return the kernel that rows are scored with."""
-        stream = self.model._stream
+        stream = getattr(self.model, "state_", None)
         return None if stream is None or stream.summary is None else stream.summary.basis.kernel
 
     def _check_range(self, stacked: Array) -> None:
         """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
-        stream = self.model._stream
+        stream = getattr(self.model, "state_", None)
         if stream is None:
-            stream = Stream(self.model._settings("Monitor.update"), stacked.shape[1], None)
-        stream.check_range(stacked, 1.0)
+            stream = State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
+        check_range(stream, stacked, 1.0)
 
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
-        stream = self.model._stream
+        stream = getattr(self.model, "state_", None)
         snapshot = None if stream is None else stream.published
         if snapshot is None and stream is not None and self.learn == "none":
-            snapshot = stream.answering(self.model._settings("Monitor.update"))
+            snapshot = stream.answering(self.model.settings("Monitor.update"))
         if snapshot is None:
             return np.zeros(len(stacked))
         # One by one, because matrix products round differently for different numbers of rows.
@@ -879,7 +880,7 @@ class Monitor:
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and self.model._stream is None:
+        if self.learn == "none" and getattr(self.model, "state_", None) is None:
             raise ValueError(
                 f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"

@@ -12,7 +12,8 @@ from streamkpca.components.certificates import left_out_novelty
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.kernels import Kernel
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
+from streamkpca.stream.state import State
+from streamkpca.stream.transitions import learned_anew
 
 Array = npt.NDArray[np.float64]
 
@@ -41,7 +42,7 @@ def rows_for_level(quantile: float) -> int:
     return math.ceil(max(least, min(5.0 * least, _ENOUGH)))
 
 
-def calibrate(stream: Stream, settings: StreamSettings, n_least: int) -> Calibration:
+def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibration:
     """Score rows of a stream as if its snapshot had not seen them; `n_least` rows or more decide alone.
 
     Notes
@@ -71,7 +72,7 @@ def calibrate(stream: Stream, settings: StreamSettings, n_least: int) -> Calibra
     return Calibration(*map(np.concatenate, zip(unseen, *known, strict=True)))
 
 
-def held_out_runs(stream: Stream, settings: StreamSettings, n_least: int) -> list[Array]:
+def held_out_runs(stream: State, settings: StreamSettings, n_least: int) -> list[Array]:
     """Return the novelty of rows as if they had not been seen, in runs of rows in the order of the stream.
 
     While all rows are kept, runs of neighbours are left out in turn. Later the rows are not neighbours any more, and
@@ -86,7 +87,7 @@ def held_out_runs(stream: Stream, settings: StreamSettings, n_least: int) -> lis
 
 
 def _cross_validated(
-    stream: Stream, kernel: Kernel, rows: Array, weights: Array, parts: npt.NDArray[np.int64], settings: StreamSettings
+    stream: State, kernel: Kernel, rows: Array, weights: Array, parts: npt.NDArray[np.int64], settings: StreamSettings
 ) -> Iterator[Calibration]:
     """Learn rows (n, d) without each of some parts in turn, given by their numbers (n,), and score those rows."""
     n_parts = int(parts.max(initial=-1)) + 1
@@ -103,6 +104,6 @@ def _cross_validated(
                 if stream.has_gaps and not known.is_near(kernel, _SAME_WIDTH):
                     # Completed rows show less contrast, and of another width novelty has another unit.
                     known = kernel
-                basis = stream.relearned(rows, others, settings, known).basis
+                basis = learned_anew(stream, rows, others, settings, known).basis
                 score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
                 yield Calibration(score.of_rows(basis.completed(rows[left_out])), weights[left_out])

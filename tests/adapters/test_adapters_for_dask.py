@@ -105,7 +105,7 @@ def test_a_fit_is_the_tree_of_merges_of_its_runs(n_streams, split_every, lengths
     for name in ("atoms_", "atom_rows_", "eigenvalues_", "eigenvalue_bounds_"):
         np.testing.assert_array_equal(getattr(model, name), getattr(tree, name))
     assert model.set_params(kernel=tree.kernel).n_atoms_ == 20
-    model._stream.kernel = tree._stream.kernel
+    model.state_.kernel = tree.state_.kernel
     assert model.to_bytes() == tree.to_bytes()
 
 

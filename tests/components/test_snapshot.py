@@ -21,8 +21,8 @@ def rbf(X, Y, gamma=0.3):
 
 def published(rows, atoms, *, q=3, center=True, noise_variance=None, previous=None, kernel=None):
     """Make a snapshot of rows over some atoms."""
-    basis = Basis(RBF(0.3) if kernel is None else kernel, rows.shape[1])
-    basis.extend(atoms)
+    basis = Basis.empty(RBF(0.3) if kernel is None else kernel, rows.shape[1])
+    basis, _ = basis.extended(atoms)
     seen = basis.project(rows)
     moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, np.ones(len(rows)))
     candidates = Candidates(basis.atoms, np.arange(basis.size), basis.factor, are_atoms=True)
@@ -97,8 +97,8 @@ def test_every_array_is_read_only_and_no_field_can_be_set(noise_variance):
 
 def test_arrays_shared_with_the_summary_keep_their_own_flags():
     rows, atoms = drawn(0, 10, 4)
-    basis = Basis(RBF(0.3), 3)
-    basis.extend(atoms)
+    basis = Basis.empty(RBF(0.3), 3)
+    basis, _ = basis.extended(atoms)
     seen = basis.project(rows)
     moments = Moments.zero(4).add(seen.coordinates, seen.energy, np.ones(10))
     candidates = Candidates(basis.atoms, np.arange(4), basis.factor, are_atoms=True)

@@ -51,8 +51,8 @@ def naive_unexplained(kernel, atoms, rows, weights, ridge=0.0):
 
 
 def basis_of(kernel, atoms):
-    basis = Basis(kernel, atoms.shape[1])
-    basis.extend(atoms)
+    basis = Basis.empty(kernel, atoms.shape[1])
+    basis, _ = basis.extended(atoms)
     return basis
 
 

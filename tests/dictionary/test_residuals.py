@@ -83,8 +83,8 @@ def test_admit_adds_a_rows_direction_to_the_span(seed, m, b, data):
 def test_the_best_row_is_independent_beyond_rounding():
     # The atoms are so close that projections onto them have few correct digits: the third residual is below rounding.
     atoms = np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]])
-    basis = Basis(Linear(), 3)
-    basis.extend(atoms)
+    basis = Basis.empty(Linear(), 3)
+    basis, _ = basis.extended(atoms)
     rows = np.array([[1.0, 0.0, 3e-3], [1.0, 0.0, 1e-1], [1.0, 3e4, 1e-5]])
     assert basis.size == 2
     residual = ResidualGram(basis, basis.project(rows), np.ones(3), 2)
@@ -105,7 +105,7 @@ def test_gains_scale_with_the_kernel(scale):
 
 def test_residuals_whose_squares_underflow_gain_nothing():
     rows = np.array([[1.0, 0.0], [0.5, 1.0], [1e-160, 1e-160]])
-    basis = Basis(Linear(), 2)
+    basis = Basis.empty(Linear(), 2)
     residual = ResidualGram(basis, basis.project(rows), np.ones(3), 0)
     for gains in (residual.gains(), residual.cautious_gains(3.0)):
         assert np.isfinite(gains[:2]).all()
@@ -114,6 +114,6 @@ def test_residuals_whose_squares_underflow_gain_nothing():
 
 def test_the_warning_of_an_indefinite_kernel_names_a_remedy():
     rows = np.random.default_rng(0).normal(size=(30, 2))
-    basis = Basis(Sigmoid(1.0, coef0=-1.0), 2)
+    basis = Basis.empty(Sigmoid(1.0, coef0=-1.0), 2)
     with pytest.warns(IndefiniteKernelWarning, match="not positive definite.*squared distance.*RBF or Polynomial"):
         ResidualGram(basis, basis.project(rows), np.ones(30), 0)

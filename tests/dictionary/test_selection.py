@@ -66,9 +66,9 @@ def test_tolerance_zero_takes_the_largest_pivot_first(seed, m, b):
 def test_of_candidates_that_gain_the_same_the_farthest_is_chosen():
     # In the last dimension of a linear kernel every row explains all that is left.
     rows = np.random.default_rng(0).normal(size=(400, 3))
-    basis = Basis(Linear(), 3)
+    basis = Basis.empty(Linear(), 3)
     choice = choose_by_tolerance(basis, basis.project(rows), np.ones(400), 1e-3)
-    basis.extend(rows[choice.admitted])
+    basis, _ = basis.extended(rows[choice.admitted])
     assert basis.size == 3
     assert np.linalg.cond(basis.factor) < 10.0
     gains = np.array([1.0, 3.0, 3.0 * (1.0 + 1e-9), 3.0, -np.inf])
@@ -146,8 +146,8 @@ def ones(atoms, scene):
 def test_a_useful_row_replaces_a_useless_atom():
     scene = Scene(0, 1, 20)
     scene.atoms = scene.selection_sample.rows[scene.selection_sample.positions == 30] + 50.0
-    scene.basis = Basis(RBF(0.3), 3)
-    scene.basis.extend(scene.atoms)
+    scene.basis = Basis.empty(RBF(0.3), 3)
+    scene.basis, _ = scene.basis.extended(scene.atoms)
     scene.block = scene.basis.project(scene.rows)
     scene.moments = Moments.zero(1).add(np.zeros((30, 1)), np.ones(30), np.ones(30))
     choice = swap(scene)
@@ -198,7 +198,7 @@ def test_positive_definite_kernels_cause_no_warning(kernel, budget):
         warnings.simplefilter("error")
         for seed, size in product(range(4), (2, 16, 128)):
             rows = np.random.default_rng(seed).normal(size=(384, 3))
-            basis, weights = Basis(kernel, 3), np.ones(size)
+            basis, weights = Basis.empty(kernel, 3), np.ones(size)
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 block = basis.project(part)
@@ -215,7 +215,7 @@ def test_positive_definite_kernels_cause_no_warning(kernel, budget):
                         least_gain=0.0,
                         total_weight=float(start + size),
                     )
-                basis.extend(part[choice.admitted])
+                basis, _ = basis.extended(part[choice.admitted])
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(2, 12))

@@ -54,14 +54,14 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def stream_of(model: Any) -> Summary:
-    stream = model._stream
-    completed: Summary = stream.completed(model._settings("stream_of"))
+    stream = model.state_
+    completed: Summary = stream.completed(model.settings("stream_of"))
     return completed
 
 
 def assert_sound(model: Any, X: Array) -> None:
     """Check the account, the factor and the places that atoms come from, against the rows given so far."""
-    summary = model._stream.summary or stream_of(model)
+    summary = model.state_.summary or stream_of(model)
     assert_energy_is_conserved(summary)
     gram = summary.basis.kernel.program.gram(summary.basis.atoms)
     np.testing.assert_allclose(
@@ -229,7 +229,7 @@ def test_merges_add_counts_weights_and_energy_and_leave_the_arguments(
     a = np.concatenate([np.ones(len(age)) if half_life is None else 2.0 ** (-age / half_life) for age in ages])
     assert whole.n_samples_seen_ == len(X)
     assert whole.total_weight_ == pytest.approx(a.sum())
-    moments = whole._stream.summary.moments
+    moments = whole.state_.summary.moments
     assert moments.energy == pytest.approx(a @ case.kernel.diagonal(X))
     assert whole.n_atoms_ <= settings["max_atoms"]
     assert_sound(whole, X)
@@ -241,7 +241,7 @@ def test_merges_add_counts_weights_and_energy_and_leave_the_arguments(
     loaded = StreamingKernelPCA.from_bytes(whole.to_bytes())
     more = X[rng.permutation(len(X))]
     assert whole.partial_fit(more).to_bytes() == loaded.partial_fit(more).to_bytes()
-    assert_energy_is_conserved(whole._stream.summary)
+    assert_energy_is_conserved(whole.state_.summary)
 
 
 @FEWER
@@ -258,11 +258,11 @@ def test_reading_never_writes(data: st.DataObject, X: Array, case: KernelCase, s
         for name in ("atoms_", "atom_rows_", "atom_origins_", "weights_", "eigenvalue_bounds_"):
             getattr(asked, name)
         assert state(asked) == before
-        assert bits(asked.refit()._stream.summary) == bits(left_alone._stream.summary)
+        assert bits(asked.refit().state_.summary) == bits(left_alone.state_.summary)
 
 
 def atoms_by_origin(model: Any) -> dict[int, Array]:
-    summary = model._stream.summary
+    summary = model.state_.summary
     return dict(zip(summary.atom_stats.positions.tolist(), summary.basis.atoms, strict=True))
 
 
@@ -311,9 +311,9 @@ def test_fit_records_every_row_in_the_moved_atoms(
     assert model.n_samples_seen_ == len(X)
     assert model.n_atoms_ <= settings["max_atoms"]
     assert_sound(model, X)
-    if model._stream.summary.basis.size:
+    if model.state_.summary.basis.size:
         assert not (a[model.atom_origins_] == 0.0).any()
-    summary = model._stream.summary
+    summary = model.state_.summary
     energy = a @ case.kernel.diagonal(X)
     assert summary.moments.losses.by_removal == 0.0
     rounding = (1e-9 + summary.basis.rounding_amplification) * energy

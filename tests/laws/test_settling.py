@@ -52,7 +52,7 @@ def assert_same(model: StreamingKernelPCA, other: StreamingKernelPCA) -> None:
 
 def rows_kept(model: StreamingKernelPCA) -> int | None:
     """Return how many rows a stream keeps to settle its kernel; None if that is final."""
-    stream = model._stream
+    stream = model.state_
     assert stream is not None
     return None if stream.settling is None else stream.settling.n_rows
 
@@ -249,7 +249,7 @@ def test_forgetting_in_a_young_stream_is_that_of_its_last_kernel(seed: int, fact
     np.testing.assert_allclose(model.eigenvalues_, known.eigenvalues_, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(model.reconstruction_error(PROBE), known.reconstruction_error(PROBE), atol=1e-9)
     weights = np.repeat([np.prod(factors[part:]) for part in range(5)], 30)
-    stream = model._stream
+    stream = model.state_
     assert stream is not None
     assert stream.settling is not None
     np.testing.assert_allclose(stream.settling.weights, weights[:144], rtol=1e-12)

@@ -148,7 +148,7 @@ def test_other_streams_are_refused():
     column = type("Series", (), {"__arrow_c_stream__": lambda self, schema=None: TABLE["load"].__arrow_c_stream__()})
     with pytest.raises(TypeError, match=r"expected an Arrow stream of rows but got Series \(Cannot import schema"):
         model.partial_fit(column())
-    assert model._stream is None
+    assert getattr(model, "state_", None) is None
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch):

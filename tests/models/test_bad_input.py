@@ -49,7 +49,7 @@ CACHES = {"provisional", "_continued", "pending", "settling"}
 
 def state(model):
     """Return all that the model has learned, without unused parts of buffers and provisional snapshots."""
-    stream = model._stream
+    stream = model.state_
     if stream is None:
         return None
     parts = {name: part for name, part in vars(stream).items() if name not in CACHES}

@@ -103,7 +103,7 @@ def assert_finite(model, rows):
 
 
 def assert_finite_summary(model):
-    summary = model._stream.summary
+    summary = model.state_.summary
     if summary is None:
         return
     moments = summary.moments
@@ -126,12 +126,12 @@ def streamed(model, rows, weights=None, step=13):
         part = slice(i, i + step)
         if not weights[part].any():
             continue
-        before = model._stream
+        before = model.state_
         try:
             model.partial_fit(rows[part], sample_weight=weights[part])
         except ValueError as error:
             assert_refusal(error)
-            assert model._stream is before
+            assert model.state_ is before
             return False
         try:
             assert_finite(model, rows)

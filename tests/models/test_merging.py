@@ -47,9 +47,9 @@ def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
         atol = 1e-8 * scale + rounding_of(whole)
         np.testing.assert_allclose(whole.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
         # A merged stream meets atoms in any order, and some come close to each other.
-        rounding = whole._stream.summary.basis.rounding_amplification
+        rounding = whole.state_.summary.basis.rounding_amplification
         np.testing.assert_allclose(whole.reconstruction_error(data), 0.0, atol=(1e-7 + rounding) * scale)
-        assert_energy_is_conserved(whole._stream.summary)
+        assert_energy_is_conserved(whole.state_.summary)
     assert [state(model) for model in models] == before
 
 
@@ -67,10 +67,10 @@ def test_within_a_budget_sums_add_and_bounds_hold(seed, max_atoms, half_life):
     assert whole.n_atoms_ <= max_atoms
     assert whole.n_samples_seen_ == 90
     assert whole.total_weight_ == pytest.approx(a.sum())
-    moments = whole._stream.summary.moments
+    moments = whole.state_.summary.moments
     assert moments.energy == pytest.approx(a.sum())
     assert moments.total_squared_weight == pytest.approx(a @ a)
-    assert_energy_is_conserved(whole._stream.summary)
+    assert_energy_is_conserved(whole.state_.summary)
     true = KernelPCA(3, kernel=RBF).fit(data, sample_weight=a).eigenvalues_
     low, high = whole.eigenvalue_bounds_.T
     assert np.all((low <= true) & (true <= high))
@@ -90,7 +90,7 @@ def test_positions_count_on():
     assert not is_row.all()
     np.testing.assert_array_equal(moved.atoms_[is_row], X[origins[is_row]])
     whole = moved
-    reservoir = whole._stream.summary.reservoir
+    reservoir = whole.state_.summary.reservoir
     np.testing.assert_array_equal(X[reservoir.positions], reservoir.rows)
 
 
@@ -122,10 +122,10 @@ def test_a_merged_model_continues_to_learn():
 def test_empty_models_add_nothing():
     fitted, empty = learned(X[:50]), StreamingKernelPCA(3, kernel=RBF, noise_variance=None, block_size=16, max_atoms=20)
     before = state(fitted)
-    assert empty.merge(StreamingKernelPCA(3, kernel=RBF))._stream is None
+    assert empty.merge(StreamingKernelPCA(3, kernel=RBF)).state_ is None
     np.testing.assert_allclose(merge(fitted, empty).eigenvalues_, merge(fitted).eigenvalues_, rtol=1e-12)
     np.testing.assert_allclose(empty.merge(fitted).eigenvalues_, fitted.refit().eigenvalues_, rtol=1e-9)
-    assert bits(empty._stream.summary.moments.energy) == bits(50.0)
+    assert bits(empty.state_.summary.moments.energy) == bits(50.0)
     assert empty.n_samples_seen_ == 50
     assert before["rows"] == state(fitted)["rows"]
 
@@ -133,7 +133,7 @@ def test_empty_models_add_nothing():
 def test_a_smaller_budget_takes_in_a_larger_model():
     small = learned(X[:100], max_atoms=3).merge(learned(X[100:], max_atoms=40))
     assert small.n_atoms_ == 3
-    assert_energy_is_conserved(small._stream.summary)
+    assert_energy_is_conserved(small.state_.summary)
 
 
 def refusals():

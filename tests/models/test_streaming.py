@@ -252,7 +252,7 @@ def test_refit_takes_in_the_pending_rows_and_leaves_the_stream():
         asked.partial_fit(ROWS[i : i + 9]).refit()
         left_alone.partial_fit(ROWS[i : i + 9])
         assert asked.total_weight_ == asked.n_samples_seen_
-    left, right = asked._stream, left_alone._stream
+    left, right = asked.state_, left_alone.state_
     np.testing.assert_array_equal(left.summary.moments.second, right.summary.moments.second)
     np.testing.assert_array_equal(left.summary.basis.factor, right.summary.basis.factor)
     np.testing.assert_array_equal(left.summary.atom_stats.positions, right.summary.atom_stats.positions)
@@ -293,7 +293,7 @@ def test_fit_forgets_what_was_before():
 
 def test_fit_counts_every_row_once_in_the_final_basis():
     model = made(noise_variance=None).fit(ROWS)
-    basis, moments = model._stream.summary.basis, model._stream.summary.moments
+    basis, moments = model.state_.summary.basis, model.state_.summary.moments
     coordinates = basis.project(ROWS).coordinates
     np.testing.assert_allclose(moments.second, coordinates.T @ coordinates, atol=1e-9)
     np.testing.assert_allclose(moments.first, coordinates.sum(axis=0), atol=1e-9)
@@ -350,7 +350,7 @@ def test_scores_of_widths_show_the_choice():
 def test_later_scores_of_widths_are_those_of_a_sample_of_all_rows(method):
     X = sensors(5000)
     model = getattr(made(block_size=500, max_atoms=4, noise_variance=None), method)(X)
-    sample = model._stream.summary.selection_sample
+    sample = model.state_.summary.selection_sample
     order = np.argsort(sample.positions)
     assert len(sample) == 1024
     np.testing.assert_array_equal(sample.rows[order], X[sample.positions[order]])
@@ -385,7 +385,7 @@ def test_a_lowered_budget_holds_from_the_next_block_on():
     model = made().partial_fit(ROWS[:96])
     assert model.n_atoms_ > 3
     model.set_params(max_atoms=3).partial_fit(ROWS[96:112])
-    assert model._stream.summary.basis.size <= 3
+    assert model.state_.summary.basis.size <= 3
     assert model.refit().n_atoms_ <= 3
     assert_sound(model, ROWS)
 

@@ -41,7 +41,7 @@ def test_certificates_see_pending_rows_and_change_nothing():
     np.testing.assert_allclose(wide.captured_energy(), truth, atol=1e-9)
     one.captured_energy()
     one.novelty_threshold()
-    assert pickle.dumps(one._stream.summary.moments) == pickle.dumps(other._stream.summary.moments)
+    assert pickle.dumps(one.state_.summary.moments) == pickle.dumps(other.state_.summary.moments)
     assert (
         one.partial_fit(X[75:200]).captured_energy().tolist() == other.partial_fit(X[75:200]).captured_energy().tolist()
     )
@@ -80,9 +80,9 @@ def test_drift_is_signalled_and_the_atoms_follow(atoms, most_left, most_error):
 def test_the_seed_decides_the_sample_and_nothing_else():
     one, same, other = (model(random_state=seed).partial_fit(X).refit() for seed in (1, 1, 2))
     assert one.novelty_threshold() == same.novelty_threshold()
-    assert one._stream.summary.reservoir.positions.tolist() != other._stream.summary.reservoir.positions.tolist()
+    assert one.state_.summary.reservoir.positions.tolist() != other.state_.summary.reservoir.positions.tolist()
     unnamed = [model(random_state=None).partial_fit(X) for _ in range(2)]
-    assert unnamed[0]._stream.seed != unnamed[1]._stream.seed
+    assert unnamed[0].state_.seed != unnamed[1].state_.seed
     assert unnamed[0].transform(X[:3]) is not None
 
 

@@ -341,13 +341,13 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     model = StreamingKernelPCA(2, max_atoms=10, block_size=64).partial_fit(ROWS)
     model.save(path)
     before = path.read_bytes()
-    stream = model._stream
+    stream = model.state_
     assert stream is not None
     assert stream.summary is not None
     broken = model.partial_fit(ROWS)
-    assert broken._stream is not None
-    assert broken._stream.summary is not None
-    broken._stream.summary.n_rows += 1
+    assert getattr(broken, "state_", None) is not None
+    assert broken.state_.summary is not None
+    broken.state_.summary.n_rows += 1
     with pytest.raises(CheckpointError, match=r"save: .*model\.npz could not be loaded again \(.*\), so no"):
         broken.save(path)
     assert path.read_bytes() == before

@@ -16,8 +16,8 @@ Array = npt.NDArray[np.float64]
 
 
 def parts(model: StreamingKernelPCA) -> tuple[Any, Any]:
-    assert model._stream is not None
-    return model._stream, model._settings("test")
+    assert getattr(model, "state_", None) is not None
+    return model.state_, model.settings("test")
 
 
 def slow_level(scores: Array, quantile: float) -> float:

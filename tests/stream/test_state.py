@@ -1,4 +1,5 @@
 import copy
+import sys
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
-from streamkpca.stream.summary import Summary
+from streamkpca.stream.state import State
+from streamkpca.stream.transitions import advance, fit, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
@@ -26,7 +27,7 @@ def settings_of(*, noise_variance=None, **changes):
 
 def stream_of(n, settings=None):
     settings = settings or settings_of()
-    return Stream(settings, 2, None).learned(ROWS[:n], WEIGHTS[:n], settings)
+    return advance(State.begin(settings, 2), ROWS[:n], WEIGHTS[:n], settings)
 
 
 def bits(stream):
@@ -52,11 +53,11 @@ def bits(stream):
 def test_cuts_do_not_matter(sizes):
     n = min(sum(sizes), 120)
     settings = settings_of(noise_variance="auto")
-    whole, parts = stream_of(n, settings), Stream(settings, 2, None)
+    whole, parts = stream_of(n, settings), State.begin(settings, 2)
     for start, size in zip(np.cumsum([0, *sizes[:-1]]), sizes, strict=True):
         if start < n:
             piece = slice(start, min(start + size, n))
-            parts = parts.learned(ROWS[piece], WEIGHTS[piece], settings)
+            parts = advance(parts, ROWS[piece], WEIGHTS[piece], settings)
     assert bits(parts) == bits(whole)
 
 
@@ -65,12 +66,12 @@ def test_a_stream_stays_as_it_is_whatever_is_learned_from_it(n):
     settings, stream = settings_of(), stream_of(n)
     before = bits(stream)
     later = [
-        (stream.learned(ROWS[i:j], WEIGHTS[i:j], settings), slice(i, j)) for i, j in [(20, 22), (40, 43), (60, 80)]
+        (advance(stream, ROWS[i:j], WEIGHTS[i:j], settings), slice(i, j)) for i, j in [(20, 22), (40, 43), (60, 80)]
     ]
     assert bits(stream) == before
     for found, piece in later:
         rows, weights = np.vstack([ROWS[:n], ROWS[piece]]), np.append(WEIGHTS[:n], WEIGHTS[piece])
-        assert bits(found) == bits(Stream(settings, 2, None).learned(rows, weights, settings))
+        assert bits(found) == bits(advance(State.begin(settings, 2), rows, weights, settings))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 119])
@@ -85,10 +86,10 @@ def test_rows_wait_until_their_block_is_full(n):
 
 
 def test_refits_follow_growth_then_the_interval():
-    seen, stream = [], Stream(settings_of(), 2, None)
+    seen, stream = [], State.begin(settings_of(), 2)
     for i in range(120):
         before = stream.scheduled
-        stream = stream.learned(ROWS[i : i + 1], WEIGHTS[i : i + 1], settings_of())
+        stream = advance(stream, ROWS[i : i + 1], WEIGHTS[i : i + 1], settings_of())
         if stream.scheduled is not before:
             assert stream.published is stream.scheduled
             seen.append(i + 1)
@@ -98,7 +99,7 @@ def test_refits_follow_growth_then_the_interval():
 
 
 def test_two_passes_record_every_row_in_the_final_basis_and_publish_once():
-    stream = Stream(settings_of(), 2, None).fitted(ROWS, WEIGHTS, settings_of(), n_rejected=0)
+    stream = fit(State.begin(settings_of(), 2), ROWS, WEIGHTS, settings_of(), n_rejected=0)
     moments, basis = stream.summary.moments, stream.summary.basis
     coordinates = basis.project(ROWS).coordinates
     np.testing.assert_allclose(moments.second, (WEIGHTS[:, None] * coordinates).T @ coordinates, rtol=1e-9, atol=1e-12)
@@ -109,7 +110,7 @@ def test_two_passes_record_every_row_in_the_final_basis_and_publish_once():
 def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     stream = stream_of(117)
     before = bits(stream)
-    refitted = stream.refitted(settings_of())
+    refitted = refit(stream, settings_of())
     assert refitted.published.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(refitted) == bits(stream) == before
     summary, atoms = stream.refit_input(settings_of())
@@ -123,10 +124,10 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
 def test_an_older_copy_does_not_notice():
     stream = stream_of(13)
     before = bits(stream)
-    newer = stream.learned(ROWS[13:], WEIGHTS[13:], settings_of())
+    newer = advance(stream, ROWS[13:], WEIGHTS[13:], settings_of())
     assert bits(stream) == before
     assert bits(newer) == bits(stream_of(120))
-    other = copy.copy(stream).learned(ROWS[13:15], WEIGHTS[13:15], settings_of())
+    other = advance(copy.copy(stream), ROWS[13:15], WEIGHTS[13:15], settings_of())
     assert bits(other) == bits(stream_of(15))
 
 
@@ -138,8 +139,8 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a question searched for atoms")
 
-    for name in ("_search", "_record", "shrink"):
-        monkeypatch.setattr(Summary, name, refuse)
+    for name in ("searched", "recorded", "shrunk"):
+        monkeypatch.setattr(sys.modules["streamkpca.stream.advance"], name, refuse)
     reservoir, totals = stream.sampled(settings_of())
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.rows, expected.reservoir.rows)
@@ -168,7 +169,7 @@ def test_new_rows_make_the_provisional_answers_stale():
     stream = stream_of(5)
     first = stream.answering(settings_of())
     assert stream.answering(settings_of()) is first
-    stream = stream.learned(ROWS[5:6], WEIGHTS[5:6], settings_of())
+    stream = advance(stream, ROWS[5:6], WEIGHTS[5:6], settings_of())
     assert stream.answering(settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
 
 
@@ -188,14 +189,14 @@ def test_sparsity_that_cannot_be_had_stops_no_stream():
     assert first.scheduled.weights.tolist() == [1.0] * len(first.scheduled.atoms)
     stream = stream_of(40)
     with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then all atoms are active"):
-        stream = stream.learned(ROWS[40:80], WEIGHTS[40:80], impossible)
+        stream = advance(stream, ROWS[40:80], WEIGHTS[40:80], impossible)
     assert stream.n_rows == 80
     # The axes are of all rows at the last refit, not of those at the last that found weights.
     assert stream.scheduled.weights.tolist() == [1.0] * len(stream.scheduled.atoms)
     assert stream.n_rows_at_refit > 40
     assert stream.scheduled.total_weight == pytest.approx(WEIGHTS[: stream.n_rows_at_refit].sum())
     with pytest.warns(SparsityWarning, match="all atoms are active"):
-        assert stream.refitted(impossible).published.total_weight == pytest.approx(WEIGHTS[:80].sum())
+        assert refit(stream, impossible).published.total_weight == pytest.approx(WEIGHTS[:80].sum())
 
 
 def test_what_is_published_is_ready_for_single_rows(monkeypatch):

@@ -39,11 +39,11 @@ from streamkpca.stream.checkpoint.codec import (
 )
 from streamkpca.stream.checkpoint.header import HeaderFields
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
+from streamkpca.stream.state import State
 
 
 def write_checkpoint(
-    file: IO[bytes], parameters: Mapping[str, Any], stream: Stream | None, extra: Any, where: str
+    file: IO[bytes], parameters: Mapping[str, Any], stream: State | None, extra: Any, where: str
 ) -> None:
     """Write checked parameters, a stream, and the caller's JSON data `extra` to an empty seekable file.
 
@@ -83,7 +83,7 @@ def write_checkpoint(
 
 def read_checkpoint(
     file: IO[bytes], settings_of: Callable[[dict[str, Any]], StreamSettings], known_kernel: Kernel | None
-) -> tuple[dict[str, Any], Stream | None, Any]:
+) -> tuple[dict[str, Any], State | None, Any]:
     """Read parameters, stream and `extra` from a seekable file; CheckpointError if anything is wrong with it.
 
     `settings_of` checks the parameters; `known_kernel` is the kernel if it has functions of the caller.

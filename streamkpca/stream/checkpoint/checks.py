@@ -21,9 +21,9 @@ from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import RowDistribution
 from streamkpca.rows.validation import LARGEST_WEIGHT
-from streamkpca.stream.blocks import LONGEST_PAUSE
 from streamkpca.stream.checkpoint.codec import samples_of
-from streamkpca.stream.state import Stream
+from streamkpca.stream.schedule import LONGEST_PAUSE
+from streamkpca.stream.state import State
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ _LEAST_SQUARABLE = 1e-140
 _CHUNK = 256
 
 
-def check_stream(stream: Stream) -> None:
+def check_stream(stream: State) -> None:
     """Refuse a stream whose parts contradict themselves or each other, by a CheckpointError that says which.
 
     Notes
@@ -99,7 +99,7 @@ def check_stream(stream: Stream) -> None:
         _check_samples(summary)
 
 
-def _check_settling(stream: Stream) -> None:
+def _check_settling(stream: State) -> None:
     """Check that the rows which will settle the scale of the kernel are those of the full blocks so far."""
     settling, summary = stream.settling, stream.summary
     if settling is None:
@@ -198,7 +198,7 @@ def is_nearly_semidefinite(matrix: Array, rounding: float) -> bool:
     return bool(dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)[1] == 0)
 
 
-def _check_same_rows(stream: Stream) -> None:
+def _check_same_rows(stream: State) -> None:
     """Check that a row of the stream is the same wherever it is stored."""
     for (name, positions, rows), (other, others_positions, others_rows) in combinations(_kept_rows(stream), 2):
         _, here, there = np.intersect1d(positions, others_positions, assume_unique=True, return_indices=True)
@@ -208,7 +208,7 @@ def _check_same_rows(stream: Stream) -> None:
             require(same, f"{name} and {other} hold different rows from the same position of the stream")
 
 
-def _kept_rows(stream: Stream) -> Iterator[tuple[str, Positions, Array]]:
+def _kept_rows(stream: State) -> Iterator[tuple[str, Positions, Array]]:
     """Yield the name, the positions in the stream and the rows of each part that holds rows."""
     summary, pending = stream.summary, stream.pending
     yield "pending", stream.n_rows - pending.n_rows + np.arange(pending.n_rows), pending.rows
@@ -229,7 +229,7 @@ def _rows_among(positions: Positions, atoms: Array) -> tuple[Positions, Array]:
 
 def _check_weights(summary: Summary) -> None:
     """Check that no part weighs more than its rows can: (sum a)^2 <= n sum a^2, and no sample more than the stream."""
-    for name, sums in (("settled", summary.moments_base), ("recent", summary.pending_sums)):
+    for name, sums in (("settled", summary.record.settled), ("recent", summary.record.recent)):
         if sums is None:
             continue
         weight, squared = sums.total_weight, sums.total_squared_weight
@@ -274,7 +274,7 @@ def _check_samples(summary: Summary) -> None:
             counting = positions[~are_outside(positions) & (weights > _LEAST_SQUARABLE)]
             known = bool(np.isin(counting, sampled.positions).all())
             require(known, f"jury: it was never full, but lacks rows that {name} holds")
-    largest = max(sums.largest_energy for sums in (summary.moments_base, summary.pending_sums) if sums is not None)
+    largest = max(sums.largest_energy for sums in (summary.record.settled, summary.record.recent) if sums is not None)
     kept_rows = reservoir.rows.astype(np.float64, copy=False)
     if summary.column_sums is not None:
         # The energy of a row with gaps depends on what was known of the columns when it came.
@@ -291,7 +291,7 @@ def _check_samples(summary: Summary) -> None:
 
 
 def _check_summary(summary: Summary) -> None:
-    basis, stats, moments = summary.basis, summary.atom_stats, summary.moments_base
+    basis, stats, moments = summary.basis, summary.atom_stats, summary.record.settled
     require(basis.kernel.is_settled, f"the scale of its kernel {basis.kernel!r} is not settled")
     require_rows("atoms", basis.atoms, basis.kernel)
     require_factor("atoms", basis.factor, basis.atoms, basis.kernel)
@@ -301,10 +301,10 @@ def _check_summary(summary: Summary) -> None:
     require_not_negative("atoms.exposure", stats.weight_since_admission)
     _check_moments(moments)
     _check_columns(summary)
-    if summary.pending_sums is not None:
-        _check_sums("recent", summary.pending_sums)
+    if summary.record.recent is not None:
+        _check_sums("recent", summary.record.recent)
         if basis.kernel.is_positive_definite:
-            _check_recent(summary.pending_sums, basis)
+            _check_recent(summary.record.recent, basis)
     for name, sample in samples_of(summary).items():
         _check_sample(name, sample, summary)
     trend, schedule = summary.trend, summary.schedule
@@ -416,7 +416,7 @@ def _check_sample(name: str, sample: Reservoir, summary: Summary) -> None:
     require(bool(np.all(np.diff(drawn.keys) >= 0.0)), f"{name}.keys are not in the order of the draws")
 
 
-def _check_snapshot(name: str, snapshot: Snapshot, stream: Stream) -> None:
+def _check_snapshot(name: str, snapshot: Snapshot, stream: State) -> None:
     kernel, summary = snapshot.kernel, stream.summary
     require_columns(kernel, stream.n_features)
     require(kernel.is_settled, f"{name}: the scale of its kernel {kernel!r} is not settled")

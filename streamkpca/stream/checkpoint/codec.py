@@ -11,17 +11,18 @@ import numpy.typing as npt
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
-from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.registry import parse_kernel
 from streamkpca.kernels.views import UnitMatrix
 from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
-from streamkpca.stream.blocks import RowBuffer, SearchSchedule
+from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
 from streamkpca.stream.drift import PageCusum
+from streamkpca.stream.schedule import SearchSchedule
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
+from streamkpca.stream.state import State
 from streamkpca.stream.summary import Summary
 
 AnyArray = npt.NDArray[Any]
@@ -160,13 +161,13 @@ def _matrices_in(arrays: Mapping[str, AnyArray]) -> dict[str, UnitMatrix]:
     return {matrix.name: matrix for matrix in matrices.values()}
 
 
-def kernels_of(stream: Stream) -> list[Kernel]:
+def kernels_of(stream: State) -> list[Kernel]:
     """Return the kernels of a stream's parts."""
     parts = [None if stream.summary is None else stream.summary.basis, stream.scheduled, stream.published]
     return [stream.kernel, *(part.kernel for part in parts if part is not None)]
 
 
-def stream_record(stream: Stream) -> tuple[dict[str, Any], Arrays]:
+def stream_record(stream: State) -> tuple[dict[str, Any], Arrays]:
     """Return JSON data and arrays (not copied) that determine the future of a stream."""
     # Read once, as another thread may be appending rows. The provisional snapshot is not stored.
     pending, summary = stream.pending, stream.summary
@@ -248,7 +249,7 @@ def _expected_distribution(name: str, header: HeaderFields, d: int) -> Expected:
 
 def restored_stream(
     header: HeaderFields, arrays: Mapping[str, AnyArray], settings: StreamSettings, kernels: StoredKernels
-) -> Stream:
+) -> State:
     """Make the stream of a header and the arrays that it expects; `check_stream` checks whether it makes sense.
 
     `settings` are the model's present parameters, which may differ from those that the stream began with.
@@ -263,21 +264,23 @@ def restored_stream(
         random_state=header.integer("seed", most=None),
         dtype=header.choice("dtype", _ROWS),
     )
-    stream = Stream(began, d, None if names is None else np.array(names, dtype=object))
-    stream.n_rows_before = header.integer("n_rows_before")
-    stream.n_rejected = header.integer("n_rejected")
-    stream.n_rows_at_refit = header.integer("n_rows_at_refit")
-    stream.pending = RowBuffer.of(arrays["pending.rows"], arrays["pending.weights"])
-    # In files of earlier versions the scale of the kernel is final, and so is that of a kernel that had to be passed.
-    stream.settling = None
+    settling, summary = None, header.optional_part("summary")
+    # The scale of a kernel that had to be passed is final.
     if "settling.rows" in arrays and header.optional_text("kernel") is not None:
-        stream.settling = RowBuffer.of(arrays["settling.rows"], arrays["settling.weights"])
-    if summary := header.optional_part("summary"):
-        stream.summary = _restored_summary(summary, arrays, d, stream.seed, kernels)
-    snapshots = (_restored_snapshot(name, header, arrays, kernels) for name in ("scheduled", "published"))
-    stream.scheduled, stream.published = snapshots
-    if header.flag("published_as_scheduled"):
-        stream.published = stream.scheduled
+        settling = RowBuffer.of(arrays["settling.rows"], arrays["settling.weights"])
+    scheduled, published = (_restored_snapshot(name, header, arrays, kernels) for name in ("scheduled", "published"))
+    stream = replace(
+        State.begin(began, d, None if names is None else np.array(names, dtype=object)),
+        n_rows_before=header.integer("n_rows_before"),
+        n_rejected=header.integer("n_rejected"),
+        n_rows_at_refit=header.integer("n_rows_at_refit"),
+        pending=RowBuffer.of(arrays["pending.rows"], arrays["pending.weights"]),
+        settling=settling,
+        scheduled=scheduled,
+        published=scheduled if header.flag("published_as_scheduled") else published,
+    )
+    if summary:
+        return replace(stream, summary=_restored_summary(summary, arrays, d, stream.seed, kernels))
     return stream
 
 
@@ -292,9 +295,9 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
         "last_drift": summary.last_drift,
         "trend": numbers_in(summary.trend, _CUSUM_KEYS),
         "pace": numbers_in(summary.schedule, _SCHEDULE_KEYS),
-        "losses": numbers_in(summary.moments_base.losses, _LOSS_KEYS),
+        "losses": numbers_in(summary.record.settled.losses, _LOSS_KEYS),
     }
-    for name, sums in (("settled", summary.moments_base), ("recent", summary.pending_sums)):
+    for name, sums in (("settled", summary.record.settled), ("recent", summary.record.recent)):
         header[name] = None if sums is None else numbers_in(sums, _SUM_KEYS)
         if sums is not None:
             arrays |= {f"{name}.first": sums.first, f"{name}.second": sums.second}
@@ -310,7 +313,7 @@ def _summary_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
 
 def _columns_record(summary: Summary, arrays: Arrays) -> dict[str, Any]:
     """Return what is known of columns with gaps; files of other streams stay as earlier releases read them."""
-    sums, moments, pending = summary.column_sums, summary.moments_base, summary.pending_sums
+    sums, moments, pending = summary.column_sums, summary.record.settled, summary.record.recent
     assert sums is not None
     arrays["columns.origin"] = sums.origin
     arrays |= {f"columns.{part}": getattr(sums, part) for part in _COLUMN_ARRAYS}
@@ -338,18 +341,16 @@ def _restored_distribution(name: str, arrays: Mapping[str, AnyArray]) -> RowDist
 def _restored_summary(
     header: HeaderFields, arrays: Mapping[str, AnyArray], d: int, seed: int, kernels: StoredKernels
 ) -> Summary:
-    basis = Basis(kernels.kernel(header.optional_text("kernel")), d)
-    basis.atoms, basis.factor, basis.energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
-    summary = Summary(basis.kernel, d, seed=seed, n_rows=header.integer("n_rows"))
-    summary.basis = basis
-    summary.atom_stats = AtomStats(**{field: arrays[f"atoms.{key}"] for field, key in _STATS_KEYS.items()})
+    rows, factor, energy = (arrays[f"atoms.{name}"] for name in ("rows", "factor", "energy"))
+    kernel = kernels.kernel(header.optional_text("kernel"))
+    basis = Basis(kernel, rows, factor, energy, _restored_distribution("atoms", arrays))
     losses = header.part("losses").numbers_of(ProjectionLoss, _LOSS_KEYS)
     settled: dict[str, Any] = {"first": arrays["settled.first"], "second": arrays["settled.second"]}
-    has_gaps = "columns" in header
+    column_sums, has_gaps = None, "columns" in header
     if has_gaps:
         settled["spread"] = header.real("settled_spread")
         columns = header.part("columns")
-        summary.column_sums = ColumnSums(
+        column_sums = ColumnSums(
             origin=arrays["columns.origin"],
             weight=arrays["columns.weight"],
             first=arrays["columns.first"],
@@ -358,24 +359,32 @@ def _restored_summary(
             total_squared_weight=columns.real("total_squared_weight"),
             n_rows=columns.integer("n_rows"),
         )
-        basis.distribution = _restored_distribution("atoms", arrays)
-    summary.moments_base = header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled)
+    record = Record(header.part("settled").numbers_of(Moments, _SUM_KEYS, losses=losses, **settled))
     if recent := header.optional_part("recent"):
         spread = header.real("recent_spread") if has_gaps else 0.0
-        summary.pending_sums = recent.numbers_of(
+        sums = recent.numbers_of(
             RowSums, _SUM_KEYS, first=arrays["recent.first"], second=arrays["recent.second"], spread=spread
         )
-    summary.trend = header.part("trend").numbers_of(PageCusum, _CUSUM_KEYS)
-    pace = header.part("pace")
-    if "searched" not in pace:
-        # Files of version 1 do not tell: candidates were the rows of single blocks.
-        pace = pace.with_value("searched", summary.n_rows)
-    summary.schedule = pace.numbers_of(SearchSchedule, _SCHEDULE_KEYS)
-    summary.last_drift = header.optional_integer("last_drift")
-    for field, name in _SAMPLE_KEYS.items():
-        drawn = Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys")))
-        setattr(summary, field, Reservoir(header.part(name).integer("size"), drawn))
-    return summary
+        record = replace(record, recent=sums)
+    samples = {
+        field: Reservoir(
+            header.part(name).integer("size"),
+            Draws(*(arrays[f"{name}.{part}"] for part in ("rows", "positions", "weights", "keys"))),
+        )
+        for field, name in _SAMPLE_KEYS.items()
+    }
+    return Summary(
+        seed=seed,
+        basis=basis,
+        record=record,
+        atom_stats=AtomStats(**{field: arrays[f"atoms.{key}"] for field, key in _STATS_KEYS.items()}),
+        n_rows=header.integer("n_rows"),
+        schedule=header.part("pace").numbers_of(SearchSchedule, _SCHEDULE_KEYS),
+        trend=header.part("trend").numbers_of(PageCusum, _CUSUM_KEYS),
+        last_drift=header.optional_integer("last_drift"),
+        column_sums=column_sums,
+        **samples,
+    )
 
 
 def _snapshot_record(name: str, snapshot: Snapshot | None, arrays: Arrays) -> dict[str, Any] | None:
