@@ -1,151 +1,139 @@
-"""Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz, read in chunks and never whole.
+"""Interface of streamkpca.cli.tables (stubs; the code follows). All names are imported from streamkpca.cli.tables."""
 
-`open_table` recognises the format and returns a `Table`. The modules, from the bottom up:
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
 
-* `columns`: the columns of a table, the choice among them, and `TableError`
-* `signatures`: what files are that are no tables
-* `source`: bytes of files, pipes, compressed files and files that grow
-* `reader`: `Table`, its chunks, the offsets at which reading can resume, and bad rows
-* `text`: records of text, for `csv` and `jsonl`
-* `numpy` and `arrow`: npy and npz; Parquet and Arrow
-"""
+import numpy as np
+import numpy.typing as npt
 
-import re
-from collections.abc import Collection, Sequence
-from typing import BinaryIO
+FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "npy", "npz")  # read; "arrow" is the file and the stream form
+WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows", "npy")  # "arrows": Arrow's stream form
 
-from streamkpca.cli.tables.columns import Choice, Columns, TableError
-from streamkpca.cli.tables.csv import CsvTable
-from streamkpca.cli.tables.reader import ON_BAD_ROWS, ON_MISSING, Chunk, Table, check_same_columns, regroup
-from streamkpca.cli.tables.signatures import contents_of
-from streamkpca.cli.tables.source import MAGIC_BYTES, Source, Tell
-from streamkpca.cli.tables.text import BOM
 
-__all__ = ["Chunk", "Columns", "Table", "TableError", "check_same_columns", "open_table", "regroup"]
+class TableError(ValueError):
+    """A file cannot be read as a table: one line with the file, the place, expected, got, and the remedy."""
 
-# The first bytes of each format. Letters that may also begin a column's name must not be followed by a delimiter.
-_NUMPY = re.compile(rb"\x93NUMPY")
-_ZIP = re.compile(rb"PK(\x03\x04|\x05\x06)")
-_ARROW = re.compile(rb"(PAR1|ARROW1)(?![,;\t\r\n])|\xff\xff\xff\xff")
+
+class Batch(NamedTuple):
+    """Consecutive rows that were kept.
+
+    rows (n,) int64: their numbers in the file: lines of text counted from 1, the header included; in the other formats
+    rows counted from 0 (`Table.unit` tells which). numbers (n, d) float64, C-contiguous, finite but for NaN in gaps.
+    times (n,) datetime64[ns] or float64, and labels (n,) float64, if they were asked for, else None. position: where to
+    go on after the last of these rows: a small dict that JSON can hold, for `open_table(start=)`; None for streams.
+    done: bytes or rows read so far, in the unit of `Table.total`.
+    """
+
+    rows: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.float64]
+    times: npt.NDArray[Any] | None
+    labels: npt.NDArray[np.float64] | None
+    position: dict[str, Any] | None
+    done: int
+
+
+class Table:
+    """A file or a stream whose rows are read in batches.
+
+    path: as given, "standard input" for "-". names: the columns of `Batch.numbers`, "0", "1", ... if not `named`.
+    named: whether the names come from the file. left_out: text columns that nobody asked for; the caller prints them.
+    time_name: name of the time column or None. unit: "line" or "row", what `Batch.rows` counts. total: size in the unit
+    of `Batch.done`, or None. rereadable: whether `batches` can be called again. notes: warnings for the user (list of
+    str; also grows while a file is followed: "was replaced, ..."). n_bad: rows left out so far by the last call of
+    `batches`. bad_examples: the first five of them, each with file, place and reason.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    named: bool
+    left_out: tuple[str, ...]
+    time_name: str | None
+    unit: str
+    total: int | None
+    rereadable: bool
+    notes: list[str]
+    n_bad: int
+    bad_examples: list[str]
+
+    def batches(self, n_rows: int, *, full: bool = False) -> Iterator[Batch]:
+        """Yield batches of at most n_rows rows; with `full`, exactly n_rows in all but the last.
+
+        Without `full` rows of a pipe or a followed file come as soon as they arrive.
+
+        Raises
+        ------
+        TableError
+            A bad row (unless they are skipped), a damaged file, or no rows at all.
+        """
+        raise NotImplementedError
 
 
 def open_table(
-    source: str,
+    path: str,
     *,
-    stream: BinaryIO | None = None,
+    format: str | None = None,
     array: str | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
+    decimal: str = ".",
     columns: Sequence[str] = (),
     drop: Sequence[str] = (),
-    labels: str | None = None,
     time: str | None = None,
-    learned: Sequence[str] = (),
-    categories: Sequence[str] = (),
-    category_features: Collection[int] = (),
+    labels: str | None = None,
+    learned: Sequence[str] | int = (),
     on_bad_rows: str = "raise",
     on_missing: str = "raise",
     follow: bool = False,
-    tell: Tell = lambda line: None,
+    start: Mapping[str, Any] | None = None,
 ) -> Table:
-    r"""Open a file or a stream for reading in chunks, whatever its format.
+    """Open a file, or standard input ("-"), for reading in batches.
 
-    Parameters
-    ----------
-    source : str
-        The file. Its first bytes tell the format: npy, npz, Parquet, Arrow's file or stream; text that begins with
-        ``{`` or ``[`` is JSON lines, other text is CSV. Text, npy and Arrow may be compressed as gzip, bzip2, xz, zstd
-        or lz4.
-    stream : binary file, optional
-        Read this instead of `source`, which then is only the stream's name in errors. `seek` is never called on it, so
-        npz and Parquet, which are read from their end, are refused.
-    array : str, optional
-        Name of the array inside an npz file; not needed if only one has two dimensions.
-    header, delimiter : bool, str, optional
-        For CSV: see `CsvTable`.
-    columns, drop, labels, time, learned, categories, category_features : str or sequence
-        See `Choice`. For npz, `labels` and `time` may also name an array with one value a row.
-    on_bad_rows : "raise" or "skip"
-        Whether a row that cannot be read as finite numbers is an error, or is left out and counted in
-        `Table.n_skipped`.
-    on_missing : "raise", "skip" or "marginal"
-        What becomes of rows with missing features: as `on_bad_rows` says; they are left out and counted; or what is
-        missing is NaN, and only rows without any number are left out and counted.
-    follow : bool
-        Whether to wait for more at a text file's end, across rotation and truncation, as ``tail -F`` does. The file
-        need not exist yet. A pipe is always read until its writer closes it.
-    tell : callable
-        Takes a line for the user when rows of a followed file may have been lost.
-
-    Returns
-    -------
-    Table
+    format: one of FORMATS; None tells it from the first bytes. array: which array of an npz. columns, drop: names
+    (columns without names are called "0", "1", ...). time: column handed out beside the rows, never a feature. labels:
+    column of numbers handed out beside the rows. learned: names of the columns to read, in this order, where the file
+    has names and `columns` is empty; where it has none, or with an int, only the number of columns is checked. For
+    the second of several files give the names of the first. on_bad_rows: "raise" or "skip". on_missing: "raise" (a gap
+    makes a bad row), "skip" (rows with gaps are left out and counted), "marginal" (gaps are NaN; rows without any
+    number are left out and counted). follow: wait for more at the end of a CSV or JSON lines file, which need not
+    exist yet. start: `Batch.position` of an earlier reading; if the file is not that one any more: TableError, or with
+    `follow` a note in `Table.notes` and reading from the beginning.
 
     Raises
     ------
     TableError
-        The file is absent, unreadable, without rows or columns, or without a column that is asked for.
-
-    Notes
-    -----
-    Memory is O(chunk) for all formats, with these exceptions: an Arrow stream is held one batch at a time, in the
-    size in which it was written; a Parquet file takes some pages of each column, about 1 MB each; an npz array in
-    column-major order is held whole in the type that it has in the file, because its first row is complete only when
-    its last column has begun.
-
-    Examples
-    --------
-    >>> import io
-    >>> text = b"t,x,y\n10:00,1,2\n10:01,3,4.5\n10:02,5,n/a\n"
-    >>> table = open_table("<text>", stream=io.BytesIO(text), time="t", on_bad_rows="skip")
-    >>> [(chunk.rows.tolist(), chunk.times) for chunk in table.chunks(1000)]
-    [([[1.0, 2.0], [3.0, 4.5]], ['10:00', '10:01'])]
-    >>> table.n_skipped, table.first_skipped
-    (1, "<text>, line 4: column 'y' has no value ('n/a')")
-
-    Read a file up to an offset, and resume there another day:
-
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
-    >>> _ = path.write_text("x\n1\n2\n3\n")
-    >>> offset = next(open_table(str(path)).chunks(2)).offset
-    >>> later = open_table(str(path))
-    >>> later.seek(offset)
-    >>> [chunk.rows.tolist() for chunk in later.chunks(2)]
-    [[[3.0]]]
+        The file is absent, unreadable, without rows, or without a column that is asked for.
     """
-    if on_bad_rows not in ON_BAD_ROWS:
-        raise TableError(f"on_bad_rows: expected 'raise' or 'skip' but got {on_bad_rows!r}; choose one of these")
-    if on_missing not in ON_MISSING:
-        raise TableError(
-            f"on_missing: expected 'raise', 'skip' or 'marginal' but got {on_missing!r}; choose one of these"
-        )
-    # Each format is imported when a table needs it.
-    skips, choice = on_bad_rows == "skip", Choice(columns, drop, labels, time, learned, categories, category_features)
-    origin = Source(source, stream, follow=follow, tell=tell)
-    magic = origin.peek(lambda head: len(_without_blanks(head)) >= MAGIC_BYTES or b"\n" in _without_blanks(head))
-    if found := contents_of(magic):
-        raise TableError(f"{source}: is {found.what}; {found.remedy}")
-    if array is not None and not _ZIP.match(magic):
-        raise TableError(f"{source}: --array names an array of an npz file, but this is not one; leave --array out")
-    if any(beginning.match(magic) for beginning in (_NUMPY, _ZIP, _ARROW)):
-        if origin.followed:
-            raise TableError(f"{source}: only text can grow row by row; leave --follow out, or write CSV or JSON lines")
-        if _ARROW.match(magic):
-            from streamkpca.cli.tables.arrow import ArrowTable
-
-            return ArrowTable(origin, choice=choice, skips=skips, on_missing=on_missing)
-        from streamkpca.cli.tables.numpy import NpyTable, NpzTable
-
-        if _ZIP.match(magic):
-            return NpzTable(origin, array=array, choice=choice, skips=skips, on_missing=on_missing)
-        return NpyTable(origin, choice=choice, skips=skips, on_missing=on_missing)
-    if _without_blanks(magic).startswith((b"{", b"[")) and header is None and delimiter is None:
-        from streamkpca.cli.tables.jsonl import JsonTable
-
-        return JsonTable(origin, choice=choice, skips=skips, on_missing=on_missing)
-    return CsvTable(origin, choice=choice, header=header, delimiter=delimiter, skips=skips, on_missing=on_missing)
+    raise NotImplementedError
 
 
-def _without_blanks(head: bytes) -> bytes:
-    return head.removeprefix(BOM).lstrip()
+class Writer:
+    """Write rows of results: a file that is whole or absent, or a stream whose rows can be read as they come.
+
+    path: "-" is standard output. format: one of WRITTEN, by default that of the path's ending, and CSV on standard
+    output. live: write into the file itself and flush every call (csv, jsonl, arrows only). The constructor raises
+    TableError for another ending or a format that cannot be live; entering opens the file. An error inside the with
+    statement leaves an older file as it was.
+
+    Attributes: path (str), format (str), is_output (standard output), n_rows.
+    """
+
+    path: str
+    format: str
+    is_output: bool
+    n_rows: int
+
+    def __init__(self, path: str, *, format: str | None = None, live: bool = False) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def write(self, columns: Mapping[str, npt.ArrayLike]) -> None:
+        """Append rows: names and arrays (n,) of numbers, booleans, datetime64 or text; the same names in every call."""
+        raise NotImplementedError
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        raise NotImplementedError
