@@ -1,72 +1,35 @@
-"""Interface of streamkpca.cli.tables (stubs; the code follows). All names are imported from streamkpca.cli.tables."""
+"""Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz in batches, and tables of results.
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+`open_table` tells the format and returns a `Table`; `Writer` writes results.
 
-import numpy as np
-import numpy.typing as npt
+* `table`: the choice of columns, batches, bad rows and gaps, `TableError`
+* `source`: the bytes of files, pipes, compressed files, and files that grow
+* `text`: CSV and JSON lines
+* `arrays`: npy, npz, Parquet, Arrow
+* `writer`: results
+"""
 
-FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "npy", "npz")  # read; "arrow" is the file and the stream form
-WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows", "npy")  # "arrows": Arrow's stream form
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from streamkpca.cli.tables.arrays import ArrayReader, ArrowReader
+from streamkpca.cli.tables.source import Source
+from streamkpca.cli.tables.table import Batch, Reader, Table, TableError, choose_columns, reading_errors
+from streamkpca.cli.tables.text import BOM, CsvLines, JsonLines, TextReader
+from streamkpca.cli.tables.writer import WRITTEN, Writer
 
-class TableError(ValueError):
-    """A file cannot be read as a table: one line with the file, the place, expected, got, and the remedy."""
+__all__ = ["FORMATS", "WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
 
-
-class Batch(NamedTuple):
-    """Consecutive rows that were kept.
-
-    rows (n,) int64: their numbers in the file: lines of text counted from 1, the header included; in the other formats
-    rows counted from 0 (`Table.unit` tells which). numbers (n, d) float64, C-contiguous, finite but for NaN in gaps.
-    times (n,) datetime64[ns] or float64, and labels (n,) float64, if they were asked for, else None. position: where to
-    go on after the last of these rows: a small dict that JSON can hold, for `open_table(start=)`; None for streams.
-    done: bytes or rows read so far, in the unit of `Table.total`.
-    """
-
-    rows: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.float64]
-    times: npt.NDArray[Any] | None
-    labels: npt.NDArray[np.float64] | None
-    position: dict[str, Any] | None
-    done: int
-
-
-class Table:
-    """A file or a stream whose rows are read in batches.
-
-    path: as given, "standard input" for "-". names: the columns of `Batch.numbers`, "0", "1", ... if not `named`.
-    named: whether the names come from the file. left_out: text columns that nobody asked for; the caller prints them.
-    time_name: name of the time column or None. unit: "line" or "row", what `Batch.rows` counts. total: size in the unit
-    of `Batch.done`, or None. rereadable: whether `batches` can be called again. notes: warnings for the user (list of
-    str; also grows while a file is followed: "was replaced, ..."). n_bad: rows left out so far by the last call of
-    `batches`. bad_examples: the first five of them, each with file, place and reason.
-    """
-
-    path: str
-    names: tuple[str, ...]
-    named: bool
-    left_out: tuple[str, ...]
-    time_name: str | None
-    unit: str
-    total: int | None
-    rereadable: bool
-    notes: list[str]
-    n_bad: int
-    bad_examples: list[str]
-
-    def batches(self, n_rows: int, *, full: bool = False) -> Iterator[Batch]:
-        """Yield batches of at most n_rows rows; with `full`, exactly n_rows in all but the last.
-
-        Without `full` rows of a pipe or a followed file come as soon as they arrive.
-
-        Raises
-        ------
-        TableError
-            A bad row (unless they are skipped), a damaged file, or no rows at all.
-        """
-        raise NotImplementedError
+FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "npy", "npz")
+# The first bytes of each. Letters that may also begin a column's name must not be followed by a delimiter.
+_BEGINNINGS = {
+    "npy": re.compile(rb"\x93NUMPY"),
+    "npz": re.compile(rb"PK(\x03\x04|\x05\x06)"),
+    "parquet": re.compile(rb"PAR1(?![,;\t|\r\n])"),
+    "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])|\xff\xff\xff\xff"),
+    "jsonl": re.compile(rb"(" + BOM + rb")?\s*[{\[]"),
+}
 
 
 def open_table(
@@ -87,53 +50,107 @@ def open_table(
     follow: bool = False,
     start: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Open a file, or standard input ("-"), for reading in batches.
+    """Open a file, or standard input, for reading in batches.
 
-    format: one of FORMATS; None tells it from the first bytes. array: which array of an npz. columns, drop: names
-    (columns without names are called "0", "1", ...). time: column handed out beside the rows, never a feature. labels:
-    column of numbers handed out beside the rows. learned: names of the columns to read, in this order, where the file
-    has names and `columns` is empty; where it has none, or with an int, only the number of columns is checked. For
-    the second of several files give the names of the first. on_bad_rows: "raise" or "skip". on_missing: "raise" (a gap
-    makes a bad row), "skip" (rows with gaps are left out and counted), "marginal" (gaps are NaN; rows without any
-    number are left out and counted). follow: wait for more at the end of a CSV or JSON lines file, which need not
-    exist yet. start: `Batch.position` of an earlier reading; if the file is not that one any more: TableError, or with
-    `follow` a note in `Table.notes` and reading from the beginning.
+    Parameters
+    ----------
+    path : str
+        The file; "-" is standard input. Text and npy may be compressed, as the suffix says: .gz, .bz2, .xz, .zst, .lz4.
+    format : str, optional
+        One of `FORMATS`; by default the first bytes tell.
+    array : str, optional
+        The array of an npz file; not needed if only one has two dimensions.
+    header : bool, optional
+        Whether the first line of CSV holds names; by default its contents tell.
+    delimiter, decimal : str
+        What separates the fields of CSV, by default that of comma, semicolon, tab and bar that cuts the first line into
+        most fields; and the mark before the decimals of its numbers, a point or a comma.
+    columns, drop : sequence of str
+        Names of columns to read, in this order, and to leave out. Columns without names are "0", "1", ...
+    time, labels : str, optional
+        Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers. For
+        npz also arrays with one value a row.
+    learned : sequence of str or int
+        Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and with
+        an int, only the number of columns is checked.
+    on_bad_rows : "raise" or "skip"
+        Whether a row is refused, or left out and counted, that has another number of fields, text, or infinity.
+    on_missing : "raise", "skip" or "marginal"
+        Whether a row with gaps (empty cells, NaN, null) is a bad row, is left out and counted, or keeps NaN. Rows without
+        any number are left out and counted then too.
+    follow : bool
+        Whether to wait for more at the end of CSV or JSON lines, which need not exist yet. A file that was replaced or
+        emptied is read from its beginning.
+    start : mapping, optional
+        `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an error, or
+        with `follow` a note, and reading from the beginning.
+
+    Returns
+    -------
+    Table
 
     Raises
     ------
     TableError
-        The file is absent, unreadable, without rows, or without a column that is asked for.
+        The file is absent, unreadable, empty, or without a column that is asked for.
+
+    Notes
+    -----
+    Memory is that of a block of text, of a batch, of a row group's pages, or of a batch in Arrow's file. A column-major
+    array in an npz file is read whole, up to 1 GiB.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
+    >>> _ = path.write_text("t,x,y\\n10,1,2\\n11,3,4.5\\n12,5,oops\\n13,6,7\\n")
+    >>> table = open_table(str(path), time="t", on_bad_rows="skip")
+    >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
+    [([2, 3, 5], [[1.0, 2.0], [3.0, 4.5], [6.0, 7.0]])]
+    >>> table.n_bad
+    1
     """
-    raise NotImplementedError
-
-
-class Writer:
-    """Write rows of results: a file that is whole or absent, or a stream whose rows can be read as they come.
-
-    path: "-" is standard output. format: one of WRITTEN, by default that of the path's ending, and CSV on standard
-    output. live: write into the file itself and flush every call (csv, jsonl, arrows only). The constructor raises
-    TableError for another ending or a format that cannot be live; entering opens the file. An error inside the with
-    statement leaves an older file as it was.
-
-    Attributes: path (str), format (str), is_output (standard output), n_rows.
-    """
-
-    path: str
-    format: str
-    is_output: bool
-    n_rows: int
-
-    def __init__(self, path: str, *, format: str | None = None, live: bool = False) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        raise NotImplementedError
-
-    def write(self, columns: Mapping[str, npt.ArrayLike]) -> None:
-        """Append rows: names and arrays (n,) of numbers, booleans, datetime64 or text; the same names in every call."""
-        raise NotImplementedError
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        raise NotImplementedError
+    for name, value, known in (
+        ("on_bad_rows", on_bad_rows, ("raise", "skip")),
+        ("on_missing", on_missing, ("raise", "skip", "marginal")),
+        ("format", format, (None, *FORMATS)),
+    ):
+        if value not in known:
+            raise TableError(f"{name}: expected one of {', '.join(map(str, known))} but got {value!r}; choose one")
+    source = Source(path, follow=follow)
+    with reading_errors(source.name):
+        head = source.peek(lambda head: len(head.removeprefix(BOM).lstrip()) >= 8 or b"\n" in head.lstrip())
+        kind = format or next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
+        if array is not None and kind != "npz":
+            raise TableError(f"{path}: --array names an array of an npz file, but this is not one; leave --array out")
+        reader: Reader
+        if kind in ("npy", "npz"):
+            beside = [name for name in (time, labels) if name is not None]
+            reader = ArrayReader(source, is_zip=kind == "npz", array=array, beside=beside)
+        elif kind in ("parquet", "arrow"):
+            reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
+        elif kind == "jsonl":
+            more = learned if on_missing == "marginal" and not isinstance(learned, int) else ()
+            reader = TextReader(source, JsonLines(source, more=more, skips=on_bad_rows == "skip"))
+        else:
+            reader = TextReader(source, CsvLines(source, header=header, delimiter=delimiter, decimal=decimal))
+        chosen = choose_columns(
+            source.name, reader, columns=columns, drop=drop, time=time, labels=labels, learned=learned
+        )
+        if start is not None:
+            try:
+                if not reader.rereadable:
+                    raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
+                reader.check_start(start)
+            except TableError as error:
+                if not source.follows:
+                    raise
+                source.notes.append(f"{error}; reading it from its beginning")
+                start = None
+            except (LookupError, TypeError, ValueError):
+                raise TableError(
+                    f"{source.name}: expected a position as Batch.position gives it but got {start!r}; begin anew"
+                ) from None
+    return Table(
+        source.name, reader, chosen, source.notes, skips=on_bad_rows == "skip", on_missing=on_missing, start=start
+    )
