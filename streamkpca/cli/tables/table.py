@@ -1,0 +1,379 @@
+"""What all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from click import ClickException
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+# A table of more columns has rows and columns exchanged, or is none.
+MOST_COLUMNS = 2**20
+_SHOWN_NAMES = 8
+_SHOWN_LETTERS = 60
+_SHOWN_BAD_ROWS = 5
+_SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
+_FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
+
+
+class TableError(ValueError):
+    """Raised when a file cannot be read as a table; the message is one line, even where names hold line ends."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.encode("utf-8", "replace").decode().split()))
+
+
+@contextmanager
+def reading_errors(path: str) -> Iterator[None]:
+    """Turn whatever a library raises over damaged bytes into a TableError that names the file."""
+    try:
+        yield
+    except (TableError, ClickException):
+        # The handler of a signal may raise the second while rows are awaited.
+        raise
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")[:200]
+        if isinstance(error, MemoryError):
+            reason = "it claims to need more memory than there is"
+        elif not reason or isinstance(error, LookupError | TypeError | AttributeError | RecursionError):
+            reason = "its parts contradict each other"
+        raise TableError(
+            f"{path}: cannot be read ({reason}); check that the file is complete and has the format it claims"
+        ) from None
+
+
+def short(text: str) -> str:
+    """Cut text from a file to a length that an error can quote."""
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+
+
+def list_names(names: Sequence[str]) -> str:
+    """List the first of some names."""
+    return ", ".join([*map(short, names[:_SHOWN_NAMES]), *["..."][: len(names) > _SHOWN_NAMES]])
+
+
+class Batch(NamedTuple):
+    """Consecutive rows that were kept.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,), int64
+        Their numbers in the file: lines of text counted from 1, the header included; rows of other formats counted from
+        0. `Table.unit` tells which.
+    numbers : ndarray of shape (n, d)
+        C-contiguous float64, finite but for NaN in gaps.
+    times : ndarray of shape (n,), or None
+        The time column as datetime64[ns] (UTC where the file names a zone) or float64, if one was asked for.
+    labels : ndarray of shape (n,), or None
+        The label column, if one was asked for.
+    position : dict or None
+        Where to go on after the last of these rows: what `open_table` takes as `start`, and JSON can hold. None for
+        streams.
+    done : int
+        How much was read so far, in the unit of `Table.total`.
+    """
+
+    rows: Counts
+    numbers: Array
+    times: npt.NDArray[Any] | None
+    labels: Array | None
+    position: dict[str, Any] | None
+    done: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows as a format reads them.
+
+    `after` (n, k) holds, for each row, what `Reader.position` needs to go on after it; `bad` holds the numbers and
+    faults of rows that are left out already, and `done` is that of `Batch`. For the others see `Batch`.
+    """
+
+    rows: Counts
+    numbers: Array
+    times: npt.NDArray[Any] | None
+    labels: Array | None
+    after: Counts
+    done: int
+    bad: Sequence[tuple[int, str]] = ()
+
+    def __getitem__(self, part: Any) -> "Block":
+        times = None if self.times is None else self.times[part]
+        labels = None if self.labels is None else self.labels[part]
+        return Block(self.rows[part], self.numbers[part], times, labels, self.after[part], self.done)
+
+    def joined(self, other: "Block") -> "Block":
+        """Append the rows of another block."""
+        pairs = [
+            (getattr(self, name), getattr(other, name)) for name in ("rows", "numbers", "times", "labels", "after")
+        ]
+        return Block(*(None if pair[0] is None else np.concatenate(pair) for pair in pairs), other.done)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Positions of the columns to read: features in order, times, labels; and of texts that nobody asked for."""
+
+    features: tuple[int, ...]
+    time: int | None
+    labels: int | None
+    left_out: tuple[int, ...] = ()
+
+    @property
+    def numbers(self) -> list[int]:
+        """Positions of all columns to read as numbers: features, then labels."""
+        return [*self.features, *([] if self.labels is None else [self.labels])]
+
+
+class Reader(Protocol):
+    """One format.
+
+    names: all columns of the file; named: whether these come from the file; texts: positions of the columns that hold
+    no numbers; unit, total, rereadable: those of `Table`.
+    """
+
+    names: list[str]
+    named: bool
+    texts: set[int]
+    unit: str
+    total: int | None
+    rereadable: bool
+
+    def check_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse a position that is not one of this file."""
+
+    def blocks(self, chosen: Chosen, n_rows: int, start: Mapping[str, Any] | None) -> Iterator[Block]:
+        """Yield the chosen columns, in blocks of any size, from a position on."""
+
+    def position(self, after: Counts) -> dict[str, Any] | None:
+        """Make the position after a row."""
+
+
+class Table:
+    """A file or a stream whose rows are read in batches; `open_table` makes it.
+
+    Attributes
+    ----------
+    path : str
+        The file as it was named, "standard input" for "-".
+    names : tuple of str
+        The columns of `Batch.numbers`: "0", "1", ... if not `named`.
+    named : bool
+        Whether the names come from the file.
+    left_out : tuple of str
+        Columns without numbers that nobody asked for.
+    time_name : str or None
+        The time column.
+    unit : "line" or "row"
+        What `Batch.rows` counts.
+    total : int or None
+        Size in the unit of `Batch.done`; None if it is unknown before the end.
+    rereadable : bool
+        Whether `batches` can be called again.
+    notes : list of str
+        Warnings for the user; a followed file adds to them.
+    n_bad : int
+        How many rows the last call of `batches` has left out so far.
+    bad_examples : list of str
+        The first of them: file, place and fault.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reader: Reader,
+        chosen: Chosen,
+        notes: list[str],
+        *,
+        skips: bool,
+        on_missing: str,
+        start: Mapping[str, Any] | None,
+    ) -> None:
+        self.path, self._reader, self._chosen, self.notes = path, reader, chosen, notes
+        self.names = tuple(reader.names[j] for j in chosen.features)
+        self.named, self.unit, self.total, self.rereadable = reader.named, reader.unit, reader.total, reader.rereadable
+        self.left_out = tuple(reader.names[j] for j in chosen.left_out)
+        self.time_name = None if chosen.time is None else reader.names[chosen.time]
+        self.n_bad = 0
+        self.bad_examples: list[str] = []
+        self._skips, self._on_missing, self._start = skips, on_missing, start
+
+    def batches(self, n_rows: int, *, full: bool = False) -> Iterator[Batch]:
+        """Read the rows in batches of at most `n_rows`.
+
+        Parameters
+        ----------
+        n_rows : int
+            Largest number of rows of a batch.
+        full : bool
+            Whether all batches but the last have exactly `n_rows` rows. Otherwise rows of a pipe or of a followed file
+            come as soon as they have arrived.
+
+        Yields
+        ------
+        Batch
+
+        Raises
+        ------
+        TableError
+            A bad row, unless such are skipped; a damaged file; no row of numbers at all.
+        """
+        self.n_bad, self.bad_examples = 0, []
+        held: Block | None = None
+        n_given = 0
+        with reading_errors(self.path):
+            for block in self._reader.blocks(self._chosen, n_rows, self._start):
+                kept = self._screened(block)
+                held = kept if held is None else held.joined(kept)
+                while len(held.rows) >= (n_rows if full else 1):
+                    n_given += len(held.rows[:n_rows])
+                    yield self._batch(held[:n_rows])
+                    held = held[n_rows:]
+            if held is not None and len(held.rows):
+                n_given += len(held.rows)
+                yield self._batch(held)
+        if not n_given and self._start is None:
+            skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
+            raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
+
+    def _batch(self, block: Block) -> Batch:
+        numbers = np.ascontiguousarray(block.numbers)
+        return Batch(block.rows, numbers, block.times, block.labels, self._reader.position(block.after[-1]), block.done)
+
+    def _screened(self, block: Block) -> Block:
+        """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
+        gaps, infinite = np.isnan(block.numbers), np.isinf(block.numbers)
+        out = gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)
+        faulty = infinite.any(axis=1)
+        if block.labels is not None:
+            faulty |= ~np.isfinite(block.labels)
+        if block.times is not None:
+            faulty |= ~np.isfinite(block.times)
+        kept = ~(out | faulty)
+        if kept.all() and not block.bad:
+            return block
+        faults = [(row, fault, True, _SKIP) for row, fault in block.bad]
+        # All of them are counted, but few are written out.
+        for i in np.flatnonzero(~kept)[: 1 if not self._skips and self._on_missing == "raise" else None]:
+            refused = bool(faulty[i]) or self._on_missing == "raise"
+            remedy = _SKIP if faulty[i] else _FILL
+            faults.append((int(block.rows[i]), self._fault(block, i), refused, remedy))
+        for row, fault, refused, remedy in sorted(faults, key=lambda one: one[0]):
+            told = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}: {fault}"
+            if refused and not self._skips:
+                raise TableError(f"{told}; {remedy}")
+            self.n_bad += 1
+            self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
+        after = block.after
+        if kept.any():
+            # Rows left out at the end are passed over too.
+            after = after.copy()
+            after[np.flatnonzero(kept)[-1]] = after[-1]
+        return replace(block, after=after)[kept]
+
+    def _fault(self, block: Block, i: int) -> str:
+        """Say what is wrong with row i of a block."""
+        row, names = block.numbers[i], self.names
+        if np.isinf(row).any():
+            return f"column {short(names[int(np.argmax(np.isinf(row)))])!r} is infinite"
+        if block.times is not None and not np.isfinite(block.times[i]):
+            return f"column {short(str(self.time_name))!r} has no time"
+        if block.labels is not None and not np.isfinite(block.labels[i]):
+            return "the column of labels has no value"
+        if self._on_missing == "marginal":
+            return "no column has a value"
+        name = short(names[int(np.argmax(np.isnan(row)))])
+        return f"column {name!r} has no value (to leave the column out: --drop {name})"
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Number repeated names as pandas does: "x", "x.1", ...
+
+    Examples
+    --------
+    >>> unique_names(["x", "y", "x", "x"])
+    ['x', 'y', 'x.1', 'x.2']
+    """
+    seen: Counter[str] = Counter()
+    taken, found = set(names), []
+    for name in names:
+        new = name
+        while seen[name] and (new := f"{name}.{seen[name]}") in taken:
+            seen[name] += 1
+        seen[name] += 1
+        taken.add(new)
+        found.append(new)
+    return found
+
+
+def check_width(path: str, n_columns: int) -> None:
+    """Refuse a table of more columns than any has, before they are named."""
+    if not 0 < n_columns <= MOST_COLUMNS:
+        count = f"{n_columns:,}" if n_columns < 2**64 else "more than 2^64"
+        raise TableError(
+            f"{path}: has {count} columns, but 1 to {MOST_COLUMNS:,} are read; check that rows and columns are not "
+            "exchanged"
+        )
+
+
+def choose_columns(
+    path: str,
+    reader: Reader,
+    *,
+    columns: Sequence[str],
+    drop: Sequence[str],
+    time: str | None,
+    labels: str | None,
+    learned: Sequence[str] | int,
+) -> Chosen:
+    """Apply the options of `open_table` to the columns of a file."""
+    names = reader.names
+    positions = {name: j for j, name in enumerate(names)}
+
+    def find(wanted: str) -> int:
+        if wanted in positions:
+            return positions[wanted]
+        similar = get_close_matches(wanted, names[:1000], 1)
+        meant = f"did you mean {similar[0]!r}? " if similar else ""
+        raise TableError(
+            f"{path}: no column {short(wanted)!r}; {meant}it has {len(names):,}: {list_names(names)}; "
+            "give one of these names"
+        )
+
+    dropped = {find(name) for name in drop}
+    beside = [None if name is None else find(name) for name in (time, labels)]
+    left_out: set[int] = set()
+    by_name = not isinstance(learned, int) and reader.named and not columns
+    if columns:
+        wanted = [find(name) for name in columns]
+    elif by_name and learned:
+        missing = [name for name in learned if name not in positions]  # type: ignore[union-attr]
+        if missing:
+            raise TableError(
+                f"{path}: expected the columns that were learned but there is no {short(missing[0])!r}; it has "
+                f"{len(names)}: {list_names(names)}; rename them, or name those to read with --columns"
+            )
+        wanted = [positions[name] for name in learned]  # type: ignore[union-attr]
+    else:
+        wanted = [j for j in range(len(names)) if j not in reader.texts]
+        left_out = reader.texts - dropped - set(beside)
+    features = tuple(j for j in dict.fromkeys(wanted) if j not in dropped and j not in beside)
+    if not features:
+        raise TableError(
+            f"{path}: no column of numbers is left of {list_names(names)}; choose others with --columns, --drop, "
+            "--time or --labels"
+        )
+    expected = learned if isinstance(learned, int) else len(learned)
+    if expected and len(features) != expected:
+        raise TableError(
+            f"{path}: expected {expected} columns (as learned) but got {len(features)}: "
+            f"{list_names([names[j] for j in features])}; choose the same columns with --columns or --drop"
+        )
+    return Chosen(features, *beside, tuple(sorted(left_out)))
