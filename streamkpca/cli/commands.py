@@ -11,12 +11,12 @@ from streamkpca.cli.options import (
     COUNT,
     FILE,
     SHARE,
-    Interval,
     follow_option,
     json_option,
     model_option,
     model_options,
     monitor_options,
+    read_interval,
     result_options,
     table_options,
 )
@@ -53,7 +53,7 @@ def demo(**options: Any) -> None:
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
 @click.option(
     "--save-every",
-    type=Interval(),
+    callback=read_interval,
     metavar="ROWS|TIME",
     help="Also save the model while it learns, by rows (5000) or by time (30s, 5m, 1h).  "
     "[default: only at the end; 1m with --follow]",

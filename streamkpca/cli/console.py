@@ -3,7 +3,7 @@
 import json
 import math
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -40,15 +40,29 @@ def known(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
-    """Print a heading and pairs of a name and a value."""
-    width = max(len(name) for name, _ in facts)
-    click.echo("\n".join([f"\n{title}", *(f"  {name:{width}}  {printable(value)}" for name, value in facts)]))
+def written(value: Any) -> str:
+    """Write what JSON holds for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {written(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(written, value))
+    return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a heading and a table of right-aligned columns."""
-    cells = [list(header), *([printable(cell) for cell in row] for row in rows)]
+def print_facts(title: str, facts: dict[str, Any]) -> None:
+    """Print a heading, and names and values of what is not None or empty."""
+    shown = {name.replace("_", " "): written(value) for name, value in facts.items() if value not in (None, [], {})}
+    width = max(map(len, shown))
+    click.echo("\n".join([f"\n{title}", *(f"  {name:{width}}  {value}" for name, value in shown.items())]))
+
+
+def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print a heading and a table of right-aligned columns, by their names; nothing without rows."""
+    if not rows:
+        return
+    cells = [[name.replace("_", " ") for name in rows[0]], *([written(cell) for cell in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("".join(f"  {cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
     click.echo("\n".join([f"\n{title}", *lines]))
@@ -63,17 +77,27 @@ class Signals:
     def __init__(self) -> None:
         self.number = 0
         self._is_working = False
+        self._act: Callable[[], object] = lambda: None
 
     @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle the signals inside. Those that are ignored, as in background jobs, stay so."""
+    def handled(self, seconds: float = math.inf, act: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Handle the signals inside; those that are ignored, as in background jobs, stay so.
+
+        While the loop waits, which may be for hours, `act` is called every so many `seconds`.
+        """
         before = {number: signal.getsignal(number) for number in _STOPS}
         for number, handler in before.items():
             if handler in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, self._receive)
+        has_timer = math.isfinite(seconds) and hasattr(signal, "setitimer")
+        if has_timer:
+            self._act, before[signal.SIGALRM] = act, signal.signal(signal.SIGALRM, self._receive_time)
+            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
         try:
             yield
         finally:
+            if has_timer:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -105,3 +129,12 @@ class Signals:
         is_second, self.number = self.number > 0, number
         if is_second or not self._is_working:
             raise KeyboardInterrupt
+
+    def _receive_time(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if not self._is_working:
+            self._is_working = True
+            self._act()
+            self._is_working = False
+            if self.number:
+                raise KeyboardInterrupt

@@ -1,6 +1,5 @@
 """The demonstration: a simulated plant with faults, and a model that learns it while it looks for them."""
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.cli.console import Signals, print_facts, print_json
 from streamkpca.cli.plot import write_picture
+from streamkpca.cli.reading import progress_bar
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
 from streamkpca.cli.tables import Writer
 
@@ -118,14 +118,12 @@ class _Plant:
             first = int(rng.integers(0, BLOCK_ROWS - length))
             part = slice(first, first + length)
             faults[part] = kind
+            sensors = rng.choice(N_SENSORS, 4 if FAULT_KINDS[kind] == "decoupled" else 2, replace=False)
             if FAULT_KINDS[kind] == "stuck":
-                sensors = rng.choice(N_SENSORS, 2, replace=False)
                 rows[part, sensors] = rows[first, sensors]
             elif FAULT_KINDS[kind] == "spike":
-                sensors = rng.choice(N_SENSORS, 2, replace=False)
                 rows[part, sensors] += rng.choice((-1.0, 1.0), 2) * rng.uniform(0.5, 1.0, 2)
             else:
-                sensors = rng.choice(N_SENSORS, 4, replace=False)
                 elsewhere = time[part] + rng.uniform(5 * _DAY, 10 * _DAY)
                 rows[part, sensors] = self._readings(elsewhere)[:, sensors] + noise[part, sensors]
         return PlantBlock(rows, faults)
@@ -138,42 +136,6 @@ class _Plant:
         return readings
 
 
-def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
-    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults."""
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    table, picture = str(folder / "projections.parquet"), str(folder / "picture.png")
-    if not as_json:
-        facts = [("sensors", f"{N_SENSORS}"), ("rows", f"{rows:,} (one every ten minutes)"), ("seed", f"{seed}")]
-        print_facts("A simulated plant, not real data", facts)
-    watch, signals = Watch(), Signals()
-    hidden = sys.stderr is None or not sys.stderr.isatty()
-    with (
-        signals.handled(),
-        Writer(table) as writer,
-        click.progressbar(length=rows, label="learning", file=sys.stderr, hidden=hidden) as bar,
-    ):
-        for block in signals.until_stopped(simulate_plant(rows, seed=seed)):
-            n, novelty, projections = len(block.rows), *watch.take(block)
-            columns = {f"component_{i}": column for i, column in enumerate(projections.T)}
-            numbers = np.arange(writer.n_rows, writer.n_rows + n)
-            writer.write({"row": numbers, "label": block.faults, "novelty": novelty} | columns)
-            bar.update(n)
-    signals.leave_if_stopped(f"after {writer.n_rows:,} of {rows:,} rows")
-    found = watch.found()
-    measures = measured(found)
-    write_picture(drawn(found, watch.model), picture, dots_per_inch=120)
-    model = model_facts(watch.model)
-    if as_json:
-        files = {"projections": table, "picture": picture}
-        print_json({"model": model, "seconds": watch.seconds, "faults": dict(measures), **files})
-    else:
-        show_model(model)
-        speed = [("time", f"{watch.seconds:.2f} s, {rows / max(watch.seconds, 1e-9):,.0f} rows/s")]
-        print_facts("How well novelty found the faults (each row scored before it was learned)", speed + measures)
-        click.echo(f"Projections and scores: {table}\nPicture: {picture}")
-
-
 class Found(NamedTuple):
     """What was found in n rows: their scores, the alarm thresholds at the time, and their faults, (n,) each."""
 
@@ -182,66 +144,80 @@ class Found(NamedTuple):
     faults: npt.NDArray[np.int8]
 
 
-class Watch:
-    """A model that scores rows of the plant before it learns them; `seconds` is the time for that."""
+def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
+    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults.
 
-    def __init__(self) -> None:
-        self.model = StreamingKernelPCA()
-        self.seconds = 0.0
-        self._found: list[Found] = []
+    Every block is scored before it is learned; the first one, which no model has seen the like of, scores NaN.
+    """
+    Path(out).mkdir(parents=True, exist_ok=True)
+    table, picture = str(Path(out, "projections.parquet")), str(Path(out, "picture.png"))
+    if not as_json:
+        facts = {"sensors": N_SENSORS, "rows": f"{rows:,} (one every ten minutes)", "seed": seed}
+        print_facts("A simulated plant, not real data", facts)
+    model, signals, parts = StreamingKernelPCA(), Signals(), list[Found]()
+    start = time.perf_counter()
+    with signals.handled(), Writer(table) as writer, progress_bar(rows, "learning") as bar:
+        for block in signals.until_stopped(simulate_plant(rows, seed=seed)):
+            if parts:
+                novelty, projections = model.novelty(block.rows), model.transform(block.rows)
+                model.partial_fit(block.rows)
+                level = _alarm_level([part.novelty for part in parts] + [novelty])
+            else:
+                projections = model.partial_fit(block.rows).transform(block.rows)
+                novelty, level = np.full(len(block.rows), np.nan), np.nan
+            parts.append(Found(novelty, np.full_like(novelty, level), block.faults))
+            columns: dict[str, npt.ArrayLike] = {"label": block.faults, "novelty": novelty}
+            columns |= {f"component_{i}": column for i, column in enumerate(projections.T)}
+            numbers = np.arange(writer.n_rows, writer.n_rows + len(novelty))
+            writer.write({"row": numbers} | columns)
+            bar.update(len(novelty))
+    seconds = time.perf_counter() - start
+    signals.leave_if_stopped(f"after {writer.n_rows:,} of {rows:,} rows")
+    found = Found(*map(np.concatenate, zip(*parts, strict=True)))
+    measures = measured(found)
+    write_picture(drawn(found, model), picture, dots_per_inch=120)
+    if as_json:
+        files = {"projections": table, "picture": picture}
+        print_json({"model": model_facts(model), "seconds": seconds, "faults": measures, **files})
+    else:
+        show_model(model_facts(model))
+        speed = {"time": f"{seconds:.2f} s, {rows / seconds:,.0f} rows/s"}
+        print_facts("How well novelty found the faults (each row scored before it was learned)", speed | measures)
+        click.echo(f"Projections and scores: {table}\nPicture: {picture}")
 
-    def found(self) -> Found:
-        """Return what was found in all rows so far."""
-        return Found(*map(np.concatenate, zip(*self._found, strict=True)))
 
-    def take(self, block: PlantBlock) -> tuple[Array, Array]:
-        """Score n rows, then learn them; return novelty (n,), NaN for the first block, and projections (n, q)."""
-        start, n = time.perf_counter(), len(block.rows)
-        if not self._found:
-            self.model.partial_fit(block.rows)
-            novelty, projections, level = np.full(n, np.nan), self.model.transform(block.rows), np.nan
-        else:
-            novelty, projections = self.model.novelty(block.rows), self.model.transform(block.rows)
-            self.model.partial_fit(block.rows)
-            level = self._alarm_level()
-        self.seconds += time.perf_counter() - start
-        self._found.append(Found(novelty, np.full(n, level), block.faults))
-        return novelty, projections
-
-    def _alarm_level(self) -> float:
-        """Set the threshold of alarms from the scores of the rows just before."""
-        latest = [found.novelty for found in self._found[-(_MEMORY_ROWS // BLOCK_ROWS) :]]
-        recent = np.concatenate(latest)
-        recent = np.log(recent[recent > 0])
-        if not len(recent):
-            return float("nan")
-        middle = np.median(recent)
-        deviation = 1.4826 * np.median(np.abs(recent - middle))
-        return float(np.exp(middle + _ALARM_DEVIATIONS * deviation))
+def _alarm_level(scores: list[Array]) -> float:
+    """Set the threshold of alarms from the scores of the rows just before, block by block."""
+    recent = np.concatenate(scores[-(_MEMORY_ROWS // BLOCK_ROWS) :])
+    recent = np.log(recent[recent > 0])
+    if not len(recent):
+        return float("nan")
+    middle = np.median(recent)
+    return float(np.exp(middle + _ALARM_DEVIATIONS * 1.4826 * np.median(np.abs(recent - middle))))
 
 
-def measured(found: Found) -> list[tuple[str, str]]:
+def measured(found: Found) -> dict[str, str]:
     """Return how well the score found the faults, as names and values to print."""
     novelty, threshold, faults = (values[np.isfinite(found.novelty)] for values in found)
     if not faults.any():
-        return [("faults", "none yet: the plant begins healthy; simulate more --rows")]
+        return {"faults": "none yet: the plant begins healthy; simulate more --rows"}
     with np.errstate(invalid="ignore"):
         alarms = novelty > threshold
     # A fault never crosses a block, and between two faults there is a healthy row.
     starts = np.flatnonzero(np.diff(faults, prepend=0) > 0)
     n_alarms = np.add.reduceat(alarms & (faults > 0), starts)
     is_found = n_alarms >= _FOUND_SHARE * np.add.reduceat(faults > 0, starts, dtype=int)
-    facts = [
-        ("area under ROC curve", f"{auroc(faults, novelty):.3f}"),
-        ("average precision", f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})"),
-        ("faults found", f"{is_found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)"),
-    ]
+    facts = {
+        "area under ROC curve": f"{auroc(faults, novelty):.3f}",
+        "average precision": f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})",
+        "faults found": f"{is_found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)",
+    }
     for kind in range(1, len(FAULT_KINDS)):
         ours, mine = faults[starts] == kind, (faults == 0) | (faults == kind)
         if ours.any():
             area = auroc(faults[mine], novelty[mine])
-            facts.append((f"  {FAULT_KINDS[kind]}", f"{is_found[ours].sum()} of {ours.sum()}, AUROC {area:.3f}"))
-    return [*facts, ("false alarms", f"{alarms[faults == 0].mean():.2%} of healthy rows")]
+            facts[f"  {FAULT_KINDS[kind]}"] = f"{is_found[ours].sum()} of {ours.sum()}, AUROC {area:.3f}"
+    return facts | {"false alarms": f"{alarms[faults == 0].mean():.2%} of healthy rows"}
 
 
 def drawn(found: Found, model: StreamingKernelPCA) -> "Figure":
@@ -250,9 +226,8 @@ def drawn(found: Found, model: StreamingKernelPCA) -> "Figure":
     figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
     grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
     novelty, threshold, faults = found
-    plots.draw_novelty(
-        novelty, threshold=threshold, labels=faults, label_names=FAULT_KINDS, ax=figure.add_subplot(grid[0, :])
-    )
+    above = figure.add_subplot(grid[0, :])
+    plots.draw_novelty(novelty, threshold=threshold, labels=faults, label_names=FAULT_KINDS, ax=above)
     axes = figure.add_subplot(grid[1, 0])
     for kind, name in enumerate(FAULT_KINDS):
         multiples = novelty[faults == kind] / threshold[faults == kind]

@@ -58,7 +58,7 @@ def fit(
         on_missing=learner.on_missing,
         places={} if from_start else autosave.places,
     )
-    with signals.handled():
+    with signals.handled(interval.seconds, lambda: autosave.save_if_due(learner)):
         for table, batch in each_batch(tables, options["chunk_rows"], signals, "learning"):
             with at(table, batch):
                 learner.partial_fit(batch.numbers)
@@ -70,14 +70,14 @@ def fit(
             autosave.save(learner)
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
-    if n_learned(learner):
+    if n_new:
         for hint in constant.hints(files[0], tables[0].names) + component_hints(learner):
             print_warning(hint)
     if as_json:
         facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
         print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
     elif n_learned(learner):
-        show_model(model_facts(learner, autosave.columns), n_new=n_new)
+        show_model(model_facts(learner, autosave.columns), new_rows=n_new)
         if model:
             click.echo(f"Model: {model}")
     signals.leave_if_stopped(f"after {n_learned(learner):,} rows")
@@ -173,7 +173,8 @@ class Constant:
 
     def hints(self, source: str, names: Sequence[str]) -> list[str]:
         """Name the columns that never vary, if others do."""
-        constant = [name for name, varies in zip(names, self._low < self._high, strict=False) if not varies]
+        varies = np.broadcast_to(self._low < self._high, len(names))
+        constant = [name for name, does_vary in zip(names, varies, strict=True) if not does_vary]
         if not 0 < len(constant) < len(names):
             return []
         shown = ",".join(constant[:_SHOWN_NAMES]) + (",..." if len(constant) > _SHOWN_NAMES else "")

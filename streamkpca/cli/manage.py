@@ -20,12 +20,10 @@ def info(model: str, as_json: bool) -> None:
     facts = saved_facts(read_saved(model, fitted=False))
     if as_json:
         print_json(facts)
-    elif facts["rows"]:
-        show_model(facts)
-    else:
-        print_facts(
-            "A model that has seen no rows yet", [(name, str(one)) for name, one in facts["parameters"].items()]
-        )
+        return
+    parameters = facts.pop("parameters")
+    show_model(facts)
+    print_facts("Parameters", parameters)
 
 
 def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
@@ -36,21 +34,21 @@ def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
             raise click.UsageError(f"{other}: this model is given twice, so its rows would count twice")
     saved = [read_saved(path) for path in models]
     columns, places = saved[0].columns, dict(saved[0].places)
-    for path, one in zip(models[1:], saved[1:], strict=True):
-        if columns and one.columns and one.columns != columns:
+    for path, part in zip(models[1:], saved[1:], strict=True):
+        if columns and part.columns and part.columns != columns:
             raise ValueError(
-                f"{path}: has learned the columns {', '.join(one.columns)}, but {models[0]} {', '.join(columns)}; "
+                f"{path}: has learned the columns {', '.join(part.columns)}, but {models[0]} {', '.join(columns)}; "
                 "merge models of the same columns in the same order"
             )
-        if one.model.kernel_ != saved[0].model.kernel_:
+        if part.model.kernel_ != saved[0].model.kernel_:
             raise ValueError(
-                f"{path}: has learned with the kernel {one.model.kernel_!r}, but {models[0]} with "
+                f"{path}: has learned with the kernel {part.model.kernel_!r}, but {models[0]} with "
                 f"{saved[0].model.kernel_!r}; learn all rows with one kernel, scale included: "
                 f"fit --kernel '{saved[0].model.kernel_.to_json()}'"
             )
-        columns = columns or one.columns
+        columns = columns or part.columns
         # A file in which two models have read goes on where neither would learn a row again.
-        places = one.places | places
+        places = dict(part.places) | places
     merged = merge_models(*(one.model for one in saved))
     merged.save(out, with_notes({}, columns, places) or None)
     facts = model_facts(merged, columns)

@@ -61,11 +61,13 @@ def read_saved(path: str, *, fitted: bool = True) -> Saved:
     notes = extra.get(NOTES) if isinstance(extra, dict) else None
     # Others may have written it.
     notes = notes if isinstance(notes, dict) else {}
-    columns, places = notes.get("columns"), notes.get("places")
-    names = getattr(model, "feature_names_in_", columns)
-    is_named = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-    is_placed = isinstance(places, dict) and all(isinstance(place, dict) for place in places.values())
-    return Saved(model, monitor, extra, tuple(names) if is_named else (), dict(places) if is_placed else {})
+    columns: Any = notes.get("columns")
+    places: Any = notes.get("places")
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        columns = getattr(model, "feature_names_in_", ())
+    if not isinstance(places, dict) or not all(isinstance(place, dict) for place in places.values()):
+        places = {}
+    return Saved(model, monitor, extra, tuple(columns), places)
 
 
 class ModelFile:

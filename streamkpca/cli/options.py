@@ -31,60 +31,42 @@ class SaveInterval(NamedTuple):
     seconds: float = float("inf")
 
 
-class Interval(click.ParamType):
-    """A number of rows (5000) or a time (30s, 5m, 1h)."""
-
-    name = "interval"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> SaveInterval:
-        """Read the text."""
-        if isinstance(value, SaveInterval):
-            return value
-        found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smh]?)", value)
-        number = float(found[1]) if found else 0.0
-        if found is None or number <= 0.0 or (not found[2] and number % 1.0):
-            self.fail(f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).", param, ctx)
-        return (
-            SaveInterval(seconds=number * {"s": 1, "m": 60, "h": 3600}[found[2]]) if found[2] else SaveInterval(number)
-        )
+def read_interval(context: click.Context, option: click.Parameter, value: str | None) -> SaveInterval | None:
+    """Read a number of rows (5000) or a time (30s, 5m, 1h)."""
+    del context, option
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smh]?)", value)
+    number = float(found[1]) if found else 0.0
+    if found is None or number <= 0.0 or (not found[2] and number % 1.0):
+        raise click.BadParameter(f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).")
+    return SaveInterval(seconds=number * {"s": 1, "m": 60, "h": 3600}[found[2]]) if found[2] else SaveInterval(number)
 
 
-class Names(click.ParamType):
-    """Names of columns, separated by commas."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Split the text."""
-        del param, ctx
-        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else tuple(value)
+def _read_names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    del context, option
+    return None if value is None else tuple(filter(None, map(str.strip, value.split(","))))
 
 
-class ParameterType(click.ParamType):
-    """The value of a model's parameter: a number in its range, or one of its words; ``none`` is None."""
+def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """Make the function that reads a model's parameter: a number in its range, or a word; ``none`` is None."""
 
-    def __init__(self, parameter: Parameter) -> None:
-        self.parameter = parameter
-        words = ["none" if word is None else word for word in parameter.words]
-        self.name = "|".join([parameter.unit, *words])
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text."""
-        if not isinstance(value, str):
-            return value
+    def read(context: click.Context, option: click.Parameter, value: str) -> Any:
         word = None if value == "none" else value
-        if word in self.parameter.words:
+        if word in parameter.words:
             return word
-        for kind in self.parameter.numbers:
+        for kind in parameter.numbers:
             with suppress(ValueError):
                 number = kind(value)
                 break
         else:
-            self.fail(f"{value!r} is not {self.name}.", param, ctx)
+            raise click.BadParameter(f"expected {option.metavar} but got {value!r}.")
         try:
-            return self.parameter.checked(number, where=str(ctx and ctx.info_name))
+            return parameter.checked(number, where=str(context.info_name))
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            raise click.BadParameter(str(error)) from None
+
+    return read
 
 
 def given_options(names: Collection[str]) -> list[str]:
@@ -110,15 +92,21 @@ def _grouped(*options: Decorator) -> Decorator:
 def _option_of(parameter: Parameter) -> Decorator:
     """Make the option of a model's parameter from its line in the table."""
     name = "components" if parameter.name == "n_components" else parameter.name.replace("_", "-")
-    about: dict[str, Any] = {"help": parameter.help}
-    default = "none" if parameter.default is None else parameter.default
+    default, about = parameter.default, dict[str, Any](help=parameter.help)
     if isinstance(default, bool):
         return click.option(f"--{name}/--no-{name}", parameter.name, default=default, **about)
-    kind: click.ParamType | type = click.Choice(parameter.choices) if parameter.choices else ParameterType(parameter)
-    if parameter.name == "kernel":
-        # Reading it takes the compiled loops.
-        kind, about["metavar"] = str, parameter.unit
-    return click.option(f"--{name}", parameter.name, default=default, type=kind, **about)
+    if parameter.choices:
+        return click.option(f"--{name}", parameter.name, default=default, type=click.Choice(parameter.choices), **about)
+    words = ["none" if word is None else word for word in parameter.words]
+    return click.option(
+        f"--{name}",
+        parameter.name,
+        default="none" if default is None else str(default),
+        metavar="|".join([parameter.unit, *words]),
+        # Reading a kernel takes the compiled loops.
+        callback=None if parameter.name == "kernel" else _reader(parameter),
+        **about,
+    )
 
 
 model_options = _grouped(
@@ -159,8 +147,13 @@ monitor_options = _grouped(
     ),
 )
 table_options = _grouped(
-    click.option("--columns", type=Names(), help="Columns to read, A,B,...  [default: those of the model, or all]"),
-    click.option("--drop", type=Names(), help="Columns to leave out, A,B,..."),
+    click.option(
+        "--columns",
+        metavar="A,B,...",
+        callback=_read_names,
+        help="Columns to read.  [default: those of the model, or all]",
+    ),
+    click.option("--drop", metavar="A,B,...", callback=_read_names, help="Columns to leave out."),
     click.option("--time", metavar="COLUMN", help="Column of times: not learned, but kept beside the results."),
     click.option(
         "--on-bad-rows",

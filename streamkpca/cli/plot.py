@@ -1,13 +1,14 @@
 """The work of plot: a picture of a model, or of rows that it projects or watches."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca._core.files import SHARED, write_durably
@@ -40,26 +41,30 @@ def plot(
     """Draw a saved model, or the rows of a file."""
     if Path(save).suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"{save}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
-    if kind in _OF_ROWS and file is None:
-        raise click.UsageError(f"plot {kind} draws rows; name their FILE")
-    if kind not in _OF_ROWS and file is not None:
-        raise click.UsageError(f"plot {kind} draws a model alone; leave {file} out")
+    if (kind in _OF_ROWS) is (file is None):
+        raise click.UsageError(
+            f"plot {kind} draws " + ("rows; name FILE" if file is None else "no rows; leave FILE out")
+        )
     check_target(save, [model, *([file] if file else [])])
     saved = read_saved(model)
     figure = plots.make_figure(width=size[0], height=size[1])
     axes = figure.add_subplot()
-    if file is None:
-        _draw_model(kind, saved.model, axes)
+    learner = saved.model
+    if kind == "spectrum":
+        shares, bounds = learner.explained_variance_ratio_, learner.eigenvalue_bounds_
+        plots.draw_spectrum(learner.eigenvalues_, explained=shares, bounds=bounds, ax=axes)
+    elif kind == "sparsity":
+        plots.draw_sparsity_path(learner.sparsity_path(), noise_variance=learner.noise_variance_, ax=axes)
     else:
         monitor = monitor_of(saved, model, options) if kind == "novelty" else None
-        (table,) = open_tables([file], options, learned=saved.learned, on_missing=saved.model.on_missing)
+        (table,) = open_tables([str(file)], options, learned=saved.learned, on_missing=learner.on_missing)
         signals = Signals()
         with signals.handled():
             batches = (batch for _, batch in each_batch([table], chunk_rows, signals, "reading"))
             if monitor:
                 _draw_novelty(monitor, table, batches, axes)
             else:
-                _draw_projections(saved.model, table, batches, components, axes)
+                _draw_projections(learner, table, batches, components, axes)
         tell_bad([table])
         signals.leave_if_stopped("before all rows were drawn")
     write_picture(figure, save, dots_per_inch=150)
@@ -76,39 +81,22 @@ def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> 
     write_durably(path, lambda file: file.write(drawn.getvalue()), mode=SHARED)
 
 
-def _draw_model(kind: str, model: StreamingKernelPCA, axes: "Axes") -> None:
-    """Draw the variance along each axis with its bounds, or active atoms against the reconstruction error."""
-    if kind == "spectrum":
-        shares, bounds = model.explained_variance_ratio_, model.eigenvalue_bounds_
-        plots.draw_spectrum(model.eigenvalues_, explained=shares, bounds=bounds, ax=axes)
-    else:
-        plots.draw_sparsity_path(model.sparsity_path(), noise_variance=model.noise_variance_, ax=axes)
-
-
 def _draw_novelty(monitor: Monitor, table: Table, batches: Iterator[Batch], axes: "Axes") -> None:
     """Draw scores, thresholds, alarms, events and the lasting change that a monitor finds in rows."""
     n_before = getattr(monitor, "n_rows_", 0)
-    scores, thresholds, times, labels = [], [], [], []
-    for batch in batches:
-        with at(table, batch):
-            record = monitor.update(batch.numbers)
-        scores.append(record.smoothed)
-        thresholds.append(np.where(np.isfinite(record.threshold), record.threshold, np.nan))
-        times.append(batch.times)
-        labels.append(batch.labels)
-    events = [_moved(event, n_before, table.names) for event in monitor.events_ if event.end > n_before]
+    records, times, labels = _collected(monitor.update, table, batches)
+    threshold = np.concatenate([record.threshold for record in records])
     change = monitor.change_detected_
-    when = _joined(times)
     plots.draw_novelty(
-        np.concatenate(scores),
-        time=when,
-        threshold=np.concatenate(thresholds),
-        labels=_joined(labels),
-        events=events,
+        np.concatenate([record.smoothed for record in records]),
+        time=times,
+        threshold=np.where(np.isfinite(threshold), threshold, np.nan),
+        labels=labels,
+        events=[_moved(event, n_before, table.names) for event in monitor.events_ if event.end > n_before],
         changes=[_moved(change, n_before, table.names)] if change and change.detected > n_before else [],
         ax=axes,
     )
-    if when is not None and when.dtype.kind == "M":
+    if times is not None and times.dtype.kind == "M":
         _label_dates(axes)
 
 
@@ -117,27 +105,28 @@ def _draw_projections(
 ) -> None:
     """Draw rows in the plane of two components, coloured by their class, their time or their order."""
     n = len(model.eigenvalues_)
-    if not all(0 <= component < n for component in components):
+    if max(components) >= n:
         raise click.UsageError(f"--axes: expected components from 0 to {n - 1} but got {components}")
-    points, times, labels = [], [], []
+    points, times, labels = _collected(lambda rows: model.transform(rows)[:, list(components)], table, batches)
+    if labels is not None and (labels == labels.astype(int)).all():
+        labels = labels.astype(int)
+    name = "row" if times is None else "time"
+    plots.draw_projections(np.concatenate(points), groups=labels, color=times, color_name=name, ax=axes)
+    # Only two were kept, which draw_projections calls 0 and 1.
+    axes.set(xlabel=f"component {components[0]}", ylabel=f"component {components[1]}")
+
+
+def _collected(
+    answer: Callable[[npt.NDArray[np.float64]], Any], table: Table, batches: Iterator[Batch]
+) -> tuple[list[Any], Any, Any]:
+    """Return the answers to all batches, and the times and labels of all rows, None without any."""
+    answers, found = [], []
     for batch in batches:
         with at(table, batch):
-            points.append(model.transform(batch.numbers)[:, list(components)])
-        times.append(batch.times)
-        labels.append(batch.labels)
-    groups, when = _joined(labels), _joined(times)
-    if groups is not None and (groups == groups.astype(int)).all():
-        groups = groups.astype(int)
-    name = "row" if when is None else "time"
-    plots.draw_projections(np.concatenate(points), groups=groups, color=when, color_name=name, ax=axes)
-    # Only two were kept, which draw_projections calls 0 and 1.
-    axes.set_xlabel(f"component {components[0]}")
-    axes.set_ylabel(f"component {components[1]}")
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    """Join what all batches have or none has."""
-    return None if parts[0] is None else np.concatenate(parts)
+            answers.append(answer(batch.numbers))
+        found.append((batch.times, batch.labels))
+    times, labels = (None if column[0] is None else np.concatenate(column) for column in zip(*found, strict=True))
+    return answers, times, labels
 
 
 def _moved(found: Any, n_before: int, names: Sequence[str]) -> Any:
@@ -152,8 +141,9 @@ def _moved(found: Any, n_before: int, names: Sequence[str]) -> Any:
 
 def _label_dates(axes: "Axes") -> None:
     """Write dates along an axis of times so short that they do not overlap."""
-    from matplotlib import dates
+    from matplotlib import dates as untyped
 
+    dates: Any = untyped
     locator = dates.AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

@@ -11,7 +11,7 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options
-from streamkpca.cli.tables import Batch, Table, open_table
+from streamkpca.cli.tables import Batch, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
 _READING = ("array", "header", "delimiter", "columns", "drop", "time", "labels", "on_bad_rows", "follow")
@@ -37,7 +37,12 @@ def open_tables(
     tables: list[Table] = []
     for file in files:
         start = places.get(os.path.realpath(file)) if file != "-" else None
-        table = open_table(file, **reading, learned=learned, on_missing=on_missing, start=start)
+        try:
+            table = open_table(file, **reading, learned=learned, on_missing=on_missing, start=start)
+        except TableError as error:
+            if start is None:
+                raise
+            raise TableError(f"{error} (--from-start)") from None
         if table.left_out:
             print_warning(f"{file}: left out columns of text: {', '.join(table.left_out)}")
         _tell_notes(table)
@@ -63,9 +68,7 @@ def each_batch(
 ) -> Iterator[tuple[Table, Batch]]:
     """Read tables in turn until they end or a signal comes, with a progress bar if standard error is a terminal."""
     totals = [table.total for table in tables]
-    length = None if None in totals else sum(filter(None, totals))
-    hidden = quiet or sys.stderr is None or not sys.stderr.isatty()
-    with click.progressbar(length=length, label=what, file=sys.stderr, hidden=hidden) as bar:
+    with progress_bar(None if None in totals else sum(filter(None, totals)), what, quiet=quiet) as bar:
         for table in tables:
             done = 0
             for batch in signals.until_stopped(table.batches(n_rows)):
@@ -73,6 +76,12 @@ def each_batch(
                 _tell_notes(table)
                 bar.update(batch.done - done)
                 done = batch.done
+
+
+def progress_bar(length: int | None, what: str, *, quiet: bool = False) -> Any:
+    """Make a progress bar, which is shown if standard error is a terminal."""
+    hidden = quiet or sys.stderr is None or not sys.stderr.isatty()
+    return click.progressbar(length=length, label=what, file=sys.stderr, hidden=hidden)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The work of score: a monitor goes through the rows of a file, and events, changes and novel rows are told."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,7 +9,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.console import Signals, print_facts, print_json, print_table, print_warning
+from streamkpca.cli.console import Signals, print_facts, print_json, print_table, print_warning, written
 from streamkpca.cli.learn import Constant, make_writer, projections_of, row_columns
 from streamkpca.cli.models import (
     ModelFile,
@@ -25,7 +25,7 @@ from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_t
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.monitoring import Monitor, MonitorRecord
-from streamkpca.monitoring.events import Contribution
+from streamkpca.monitoring.events import Contribution, largest_contributions
 
 Array = npt.NDArray[np.float64]
 Facts = dict[str, Any]
@@ -109,14 +109,14 @@ def score(
     elif not is_quiet:
         show_scores(facts, file, top)
         if model_found:
-            show_model(model_found, n_new=n_learned(monitor.model) - n_before)
+            show_model(model_found, new_rows=n_learned(monitor.model) - n_before)
         for what, path in (("Results", save), ("Model", save_model)):
             if path:
                 click.echo(f"{what}: {path}")
     signals.leave_if_stopped(f"after {watch.n_rows:,} rows scored")
 
 
-def monitor_of(saved: Saved, path: str, options: Mapping[str, Any]) -> Monitor:
+def monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
     """Make the monitor of a saved model, or go on with the one that was saved with it."""
     if saved.monitor is None:
         return Monitor(saved.model, **_monitor_options(options))
@@ -124,7 +124,7 @@ def monitor_of(saved: Saved, path: str, options: Mapping[str, Any]) -> Monitor:
     return saved.monitor
 
 
-def _source(train: str, options: Mapping[str, Any]) -> Table:
+def _source(train: str, options: Facts) -> Table:
     """Open the table that is learned first, without the labels of the other one."""
     reading = options | {"labels": None, "follow": False}
     (source,) = open_tables([train], reading, on_missing=options["on_missing"])
@@ -148,7 +148,7 @@ def _learn_all(monitor: Monitor, source: Table, chunk_rows: int, signals: Signal
     return constant.hints(source.path, source.names)
 
 
-def _monitor_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _monitor_options(options: Facts) -> dict[str, Any]:
     return {name: options[name] for name in MONITOR_PARAMETERS}
 
 
@@ -234,24 +234,17 @@ class Watch:
             best = [i for i in best if record.novelty[i] > self._highest[-1]["novelty"]] if self._top else []
         # Rows that were learned are not novel to the model any more.
         is_explained = best and self.monitor.learn != "all" and n_learned(self.monitor.model)
-        features = self._shares(stacked[best]) if is_explained else [[] for _ in best]
+        features: list[Facts] = [{} for _ in best]
+        if is_explained:
+            summed = (
+                self.monitor.model.contributions(stacked[best]).reshape(len(best), self.monitor.lags, -1).sum(axis=1)
+            )
+            features = [self._shares(largest_contributions(row, None), row.sum()) for row in summed]
         self._highest += [
             _place(batch, i) | {"novelty": float(record.novelty[i]), "features": names}
             for i, names in zip(best, features, strict=True)
         ]
         self._highest = sorted(self._highest, key=lambda one: -one["novelty"])[: self._top]
-
-    def _shares(self, stacked: Array) -> list[list[Facts]]:
-        """Name the columns that add most to the novelty of rows (n, d * lags), and their shares of it."""
-        summed = self.monitor.model.contributions(stacked).reshape(len(stacked), self.monitor.lags, -1).sum(axis=1)
-        return [
-            [
-                {"feature": self._names[i], "share": float(row[i] / row.sum())}
-                for i in np.argsort(-row, kind="stable")[:_SHOWN_FEATURES].tolist()
-                if row[i] > 0.0
-            ]
-            for row in summed
-        ]
 
     def _follow_events(self) -> None:
         """Take over the events that the monitor has found since the last batch, and the one that was open."""
@@ -263,14 +256,14 @@ class Watch:
             # The last one of an earlier file is none of this one.
             if event.end + self._shift <= 0 or not known.get("is_open", True):
                 continue
-            first = {name: known[name] for name in ("first_row", "first_time") if name in known}
+            first: Facts = {name: known[name] for name in ("first_row", "first_time") if name in known}
             self._events[start] = {
                 **(first or self._named("first", event.start)),
                 **self._named("last", event.end - 1),
                 **self._named("peak", event.peak_row),
                 "alarms": event.n_alarms,
                 "peak": event.peak,
-                "features": self._named_shares(event.features, event.peak),
+                "features": self._shares(event.features, event.peak),
                 "is_open": event.is_open,
             }
             self.n_events += not known
@@ -289,7 +282,7 @@ class Watch:
                 **self._named("first", change.start),
                 "detected_row": int(batch.rows[last]),
                 "share_of_alarms": change.share,
-                "features": self._named_shares(change.features, 1.0),
+                "features": self._shares(change.features, 1.0),
                 "is_accepted": change.is_accepted,
             }
             self.changes.append(facts)
@@ -302,14 +295,12 @@ class Watch:
         place = self._places.get(position + self._shift, self._first)
         return {f"{name}_{what}": value for what, value in place.items()}
 
-    def _named_shares(self, features: Sequence[Contribution], whole: float) -> list[Facts]:
-        return [
-            {
-                "feature": self._names[one.feature] if isinstance(one.feature, int) else one.feature,
-                "share": min(one.contribution / max(whole, 1e-300), 1.0),
-            }
-            for one in features[:_SHOWN_FEATURES]
-        ]
+    def _shares(self, features: Sequence[Contribution], whole: float) -> Facts:
+        """Return the columns that add most to a novelty, and their shares of it."""
+        return {
+            self._names[name] if isinstance(name, int) else name: min(float(added / max(whole, 1e-300)), 1.0)
+            for name, added in features[:_SHOWN_FEATURES]
+        }
 
     def facts(self) -> Facts:
         """Return what was found as JSON has it."""
@@ -344,45 +335,13 @@ def _place(batch: Batch, i: int) -> Facts:
     return place
 
 
-def _shown(facts: Facts, name: str) -> str:
-    """Write a row and its time in words."""
-    when = f", time {facts[f'{name}_time']}" if f"{name}_time" in facts else ""
-    return f"row {facts[f'{name}_row']}{when}"
-
-
-def _written_shares(features: Sequence[Facts]) -> str:
-    return ", ".join(f"{one['feature']} {one['share']:.0%}" for one in features)
-
-
 def _tell(news: Sequence[Facts], *, as_json: bool) -> None:
     """Print alarms, events and lasting changes as they come."""
     for one in news:
-        ((kind, facts),) = one.items()
         if as_json:
             print_json(one)
-            continue
-        if kind == "alarm":
-            when = f", time {facts['time']}" if "time" in facts else ""
-            click.echo(f"alarm: row {facts['row']}{when}, novelty {facts['novelty']:.4g}")
-            continue
-        most = f", most novel in {_written_shares(facts['features'])}" if facts["features"] else ""
-        if kind == "change":
-            click.echo(f"change: {change_hint(facts)}")
-        elif facts["is_open"]:
-            click.echo(f"event begins: {_shown(facts, 'first')}{most}")
         else:
-            peak = f"{facts['alarms']} alarms, peak {facts['peak']:.4g} at row {facts['peak_row']}"
-            click.echo(f"event ended: {_shown(facts, 'first')} to {_shown(facts, 'last')}, {peak}{most}")
-
-
-def change_hint(change: Facts) -> str:
-    """Say since when rows have changed, and what became of them."""
-    most = f", most in {_written_shares(change['features'])}" if change["features"] else ""
-    done = "it was learned as normal" if change["is_accepted"] else "it was not learned; --learn normal learns it"
-    return (
-        f"a lasting change since {_shown(change, 'first')}: {change['share_of_alarms']:.0%} of the rows up to "
-        f"{change['detected_row']} are alarms{most}; {done}"
-    )
+            click.echo("; ".join(f"{kind}: {written(facts)}" for kind, facts in one.items()))
 
 
 def score_hints(found: Facts, *, n_learned: int, monitor: Monitor, told: bool) -> list[str]:
@@ -390,7 +349,10 @@ def score_hints(found: Facts, *, n_learned: int, monitor: Monitor, told: bool) -
     n, n_alarms = found["rows"], found["alarms"] or 0
     if found["threshold"] is None:
         return [f"only {n_learned:,} rows were learned, too few for a threshold, so there are no alarms; learn more"]
-    hints = [] if told else [change_hint(change) for change in found["changes"][-1:]]
+    hints = []
+    if found["changes"] and not told:
+        accepted = "was learned as normal" if found["changes"][-1]["is_accepted"] else "was not learned (--learn)"
+        hints.append(f"a lasting change {accepted}: {written(found['changes'][-1])}")
     if n_learned < _ENOUGH_ROWS:
         hints.append(f"fewer than {_ENOUGH_ROWS} rows were learned ({n_learned:,}): the threshold is uncertain")
     if not found["changes"] and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - monitor.quantile)):
@@ -402,40 +364,8 @@ def score_hints(found: Facts, *, n_learned: int, monitor: Monitor, told: bool) -
 def show_scores(found: Facts, source: str, most: int) -> None:
     """Print what was found in the rows of `source`: events, the most novel rows, and a summary."""
     largest = sorted(found["events"], key=lambda event: -event["alarms"] * event["peak"])[:most]
-    if largest:
-        n_events = found["number_of_events"]
-        which = "" if n_events <= len(largest) else f": the largest {len(largest)} of {n_events:,}"
-        cells = [
-            [
-                f"{event['first_row']}",
-                f"{event['last_row']}{', open' if event['is_open'] else ''}",
-                f"{event.get('first_time', '')}",
-                f"{event['alarms']}",
-                f"{event['peak']:.4g}",
-                f"{event['peak_row']}",
-                _written_shares(event["features"]),
-            ]
-            for event in sorted(largest, key=lambda event: event["first_row"])
-        ]
-        print_table(f"Events{which}", ["from", "to", "time", "alarms", "peak", "at row", "most novel in"], cells)
-    if found["most_novel"]:
-        cells = [
-            [f"{one['row']}", f"{one.get('time', '')}", f"{one['novelty']:.4g}", _written_shares(one["features"])]
-            for one in found["most_novel"]
-        ]
-        print_table("Most novel rows", ["row", "time", "novelty", "most novel in"], cells)
-    shown = {"rows scored": f"{found['rows']:,}"}
-    if found["rows"]:
-        shown["mean novelty"] = f"{found['mean_novelty']:.4g}"
-        shown["alarms"] = "none, as there is no threshold yet"
-        if found["threshold"] is not None:
-            share, above = found["alarms"] / found["rows"], f"above {found['threshold']:.4g} at the end"
-            shown["alarms"] = f"{found['alarms']:,} ({share:.2%}) in {found['number_of_events']:,} events, {above}"
-    for change in found["changes"]:
-        shown["lasting change"] = f"since {_shown(change, 'first')}"
-    if "average_precision" in found:
-        share = found["anomalous_rows"] / found["rows"]
-        shown["anomalous rows"] = f"{found['anomalous_rows']:,} ({share:.2%})"
-        shown["area under ROC curve"] = f"{found['area_under_roc_curve']:.3f}"
-        shown["average precision"] = f"{found['average_precision']:.3f} (chance {share:.3f})"
-    print_facts(f"Novelty of {source}", list(shown.items()))
+    largest.sort(key=lambda event: event["first_row"])
+    print_table(f"The largest {len(largest)} of {found['number_of_events']:,} events", largest)
+    print_table("Most novel rows", found["most_novel"])
+    facts = {name: fact for name, fact in found.items() if name not in ("events", "most_novel")}
+    print_facts(f"Novelty of {source}", facts)
