@@ -11,14 +11,15 @@ from streamkpca.cli.options import (
     COUNT,
     FILE,
     SHARE,
+    LearningCommand,
     follow_option,
     json_option,
     model_option,
-    model_options,
     monitor_options,
     read_interval,
     result_options,
     table_options,
+    units_option,
 )
 
 PLOTS = ("novelty", "projections", "spectrum", "sparsity")
@@ -47,7 +48,7 @@ def demo(**options: Any) -> None:
     run_demo(**options)
 
 
-@click.command()
+@click.command(cls=LearningCommand)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @click.option("--model", type=FILE, help="Save the model here.")
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
@@ -61,7 +62,7 @@ def demo(**options: Any) -> None:
 @click.option("--from-start", is_flag=True, help="With --resume: learn files anew that were learned before.")
 @follow_option
 @table_options
-@model_options
+@units_option
 @json_option
 def fit(**options: Any) -> None:
     r"""Learn rows of files or of a pipe.
@@ -82,7 +83,7 @@ def fit(**options: Any) -> None:
     learn.fit(**options)
 
 
-@click.command()
+@click.command(cls=LearningCommand)
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--train", type=FILE, help="Rows to learn first, all as normal.")
 @click.option("--model", type=FILE, help="A saved model instead.")
@@ -95,7 +96,7 @@ def fit(**options: Any) -> None:
 @click.option("--top", default=10, type=click.IntRange(0), help="Events and novel rows to show.")
 @follow_option
 @table_options
-@model_options
+@units_option
 @monitor_options
 @result_options
 @json_option

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_json, print_warning
 from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
-from streamkpca.cli.options import MODEL_PARAMETERS, SaveInterval, refuse_given
+from streamkpca.cli.options import SaveInterval, model_parameters, refuse_given
 from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, n_components, show_model
 from streamkpca.cli.tables import Batch, Table, Writer
@@ -42,7 +42,7 @@ def fit(
     file = ModelFile(model) if model else None
     saved = read_saved(model, fitted=False) if model and resume and Path(model).exists() else None
     if saved:
-        refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
+        refuse_given({"units", *model_parameters()}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
     interval = save_every or (_FOLLOW_INTERVAL if options["follow"] else SaveInterval())
     autosave, signals, constant, n_before = (

@@ -7,6 +7,7 @@ import click
 
 from streamkpca._version import __version__
 from streamkpca.cli.commands import COMMANDS
+from streamkpca.cli.console import print_warning, printable
 
 _INTERRUPTED = 130
 
@@ -33,16 +34,17 @@ class Commands(click.Group):
             raise
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
-            raise click.ClickException(f"{where}{error.strerror or error}") from error
+            reason = f"{where}{error.strerror or error}"
         except MemoryError:
-            raise click.ClickException("not enough memory; ask for fewer --max-atoms or --chunk-rows") from None
+            reason = "not enough memory; ask for fewer --max-atoms or --chunk-rows"
         except (ValueError, ImportError) as error:
-            raise click.ClickException(str(error)) from error
+            reason = str(error)
+        raise click.ClickException(printable(reason))
 
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     del where, more
-    click.echo(f"Warning: {message}", err=True)
+    print_warning(str(message))
 
 
 @click.group(

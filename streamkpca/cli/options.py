@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import reduce
-from typing import Any, NamedTuple
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from streamkpca.stream.parameters import PARAMETERS, Parameter
+if TYPE_CHECKING:
+    from streamkpca.stream.parameters import Parameter
 
 Decorator = Callable[[Any], Any]
 
@@ -19,8 +20,6 @@ COUNT = click.IntRange(1, 2**31 - 1)
 UNITS = ("auto", "none", "range", "std", "whitened")
 RESULT_FORMATS = ("csv", "jsonl", "parquet", "arrow", "arrows")
 
-# Rows that cannot be read are left out before the model sees them.
-MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
 MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
 
 
@@ -48,7 +47,7 @@ def _read_names(context: click.Context, option: click.Parameter, value: str | No
     return None if value is None else tuple(filter(None, map(str.strip, value.split(","))))
 
 
-def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
+def _reader(parameter: "Parameter") -> Callable[[click.Context, click.Parameter, str], Any]:
     """Make the function that reads a model's parameter: a number in its range, or a word; ``none`` is None."""
 
     def read(context: click.Context, option: click.Parameter, value: str) -> Any:
@@ -74,7 +73,7 @@ def given_options(names: Collection[str]) -> list[str]:
     context = click.get_current_context()
     return [
         parameter.opts[0]
-        for parameter in context.command.params
+        for parameter in context.command.get_params(context)
         if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     ]
 
@@ -89,35 +88,51 @@ def _grouped(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-def _option_of(parameter: Parameter) -> Decorator:
+@cache
+def model_parameters() -> dict[str, "Parameter"]:
+    """Return the parameters that are options; rows that cannot be read are left out before the model sees them."""
+    from streamkpca.stream.parameters import PARAMETERS
+
+    return {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
+
+
+class LearningCommand(click.Command):
+    """A command with an option for each parameter of a model.
+
+    Their table is read when the command is used: loading it takes the compiled loops.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all parameters."""
+        known = {parameter.name for parameter in self.params}
+        self.params += [_option_of(one) for name, one in model_parameters().items() if name not in known]
+        return super().get_params(ctx)
+
+
+def _option_of(parameter: "Parameter") -> click.Option:
     """Make the option of a model's parameter from its line in the table."""
     name = "components" if parameter.name == "n_components" else parameter.name.replace("_", "-")
-    default, about = parameter.default, dict[str, Any](help=parameter.help)
+    names, default = [f"--{name}", parameter.name], parameter.default
     if isinstance(default, bool):
-        return click.option(f"--{name}/--no-{name}", parameter.name, default=default, **about)
+        return click.Option([f"--{name}/--no-{name}", parameter.name], default=default, help=parameter.help)
     if parameter.choices:
-        return click.option(f"--{name}", parameter.name, default=default, type=click.Choice(parameter.choices), **about)
+        return click.Option(names, default=default, type=click.Choice(parameter.choices), help=parameter.help)
     words = ["none" if word is None else word for word in parameter.words]
-    return click.option(
-        f"--{name}",
-        parameter.name,
+    return click.Option(
+        names,
         default="none" if default is None else str(default),
         metavar="|".join([parameter.unit, *words]),
-        # Reading a kernel takes the compiled loops.
         callback=None if parameter.name == "kernel" else _reader(parameter),
-        **about,
+        help=parameter.help,
     )
 
 
-model_options = _grouped(
-    *(_option_of(parameter) for parameter in MODEL_PARAMETERS.values()),
-    click.option(
-        "--units",
-        type=click.Choice(UNITS),
-        default="auto",
-        help="Units in which columns are compared: as they are (none), their range or standard deviation in the first "
-        "rows, or made uncorrelated; auto: the range where a few columns would make up nearly all distances.",
-    ),
+units_option = click.option(
+    "--units",
+    type=click.Choice(UNITS),
+    default="auto",
+    help="Units in which columns are compared: as they are (none), their range or standard deviation in the first "
+    "rows, or made uncorrelated; auto: the range where a few columns would make up nearly all distances.",
 )
 monitor_options = _grouped(
     click.option("--quantile", type=SHARE, default=0.99, help="Share of normal rows without alarm."),

@@ -4,13 +4,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import click
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
-from streamkpca.cli.options import MODEL_PARAMETERS, given_options
+from streamkpca.cli.options import given_options, model_parameters
 from streamkpca.cli.tables import Batch, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
@@ -60,7 +61,7 @@ def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     # Scales in numbers belong to the units in which rows are given.
     if units != "none" and not kernel.has_units and (is_asked or not kernel.is_settled):
         kernel = kernel.in_units(units)
-    return StreamingKernelPCA(**{name: options[name] for name in MODEL_PARAMETERS} | {"kernel": kernel})
+    return StreamingKernelPCA(**{name: options[name] for name in model_parameters()} | {"kernel": kernel})
 
 
 def each_batch(
@@ -81,7 +82,7 @@ def each_batch(
 def progress_bar(length: int | None, what: str, *, quiet: bool = False) -> Any:
     """Make a progress bar, which is shown if standard error is a terminal."""
     hidden = quiet or sys.stderr is None or not sys.stderr.isatty()
-    return click.progressbar(length=length, label=what, file=sys.stderr, hidden=hidden)
+    return click.progressbar(repeat(None), length=length, label=what, file=sys.stderr, hidden=hidden)
 
 
 @contextmanager

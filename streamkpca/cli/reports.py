@@ -69,7 +69,7 @@ def show_model(facts: Mapping[str, Any], **more: Any) -> None:
     spectra = {name: facts.get(name, []) for name in ("eigenvalues", "eigenvalue_bounds", "explained_variance_ratio")}
     print_facts("Learned", {name: fact for name, fact in facts.items() if name not in spectra} | more)
     together = np.cumsum(spectra["explained_variance_ratio"]).tolist()
-    names = ("component", "variance", "at_most", "explained", "together")
+    names = ("component", "variance", "bounds", "explained", "together")
     rows = zip(range(facts.get("components", 0)), *spectra.values(), together, strict=False)
     print_table("Components", [dict(zip(names, row, strict=True)) for row in rows])
 

@@ -20,7 +20,7 @@ from streamkpca.cli.models import (
     read_saved,
     with_notes,
 )
-from streamkpca.cli.options import MODEL_PARAMETERS, MONITOR_PARAMETERS, refuse_given
+from streamkpca.cli.options import MONITOR_PARAMETERS, model_parameters, refuse_given
 from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
 from streamkpca.cli.tables import Batch, Table
@@ -66,7 +66,7 @@ def score(
         saved = Saved(learner, monitor, columns=noted_columns(source))
         learned: Sequence[str] | int = saved.columns or len(source.names)
     else:
-        refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} has its parameters already")
+        refuse_given({"units", *model_parameters()}, f"the model in {model} has its parameters already")
         saved = read_saved(str(model))
         monitor, learned = monitor_of(saved, str(model), options), saved.learned
     # Opened before anything is learned, so that a mistake costs no hour first.
