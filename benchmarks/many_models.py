@@ -115,7 +115,7 @@ def measure(n_keys: int, n_visits: int, max_models: int, folder: Path, before: i
             "begun_seconds": begun,
             "orders": lines,
             "grown_bytes": grown,
-            "state_bytes": state_bytes(last._stream),
+            "state_bytes": state_bytes(last.state_),
             "file_bytes": len(last.to_bytes()),
         }
 

@@ -201,17 +201,6 @@ def test_refit_is_cheap(tmp_path: Path) -> None:
         assert line["share"] == pytest.approx(line["warm"] / (line["warm"] + line["record"]))
 
 
-def test_sparse_rows_stay_sparse(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "sparse_rows_stay_sparse.py", "--tiny")
-    assert output.splitlines()[-1].startswith(("SPARSE: ", "DENSE: "))
-    narrow, *wide = found["sizes"]
-    assert narrow["difference"] == 0.0
-    for line in wide:
-        assert line["difference"] < 1e-10
-        # Speed is not tested.
-        assert line["memory"] < 0.1
-
-
 def test_memory_is_measured_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     resident_bytes = loaded("memory_is_flat.py")["resident_bytes"]
 
