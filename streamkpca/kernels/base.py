@@ -618,27 +618,6 @@ class Kernel(ABC):
         """Leave out the program, which is made again where it is needed."""
         return self._own_parameters()
 
-    def contents(self, X: Array) -> Array:
-        """Return what a checksum of rows is made of.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, c)
-            The rows themselves, but for packed ones.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).contents(np.ones((1, 2)))
-        array([[1., 1.]])
-        """
-        return X
-
     def _own_parameters(self) -> dict[str, Any]:
         """Return the parameters by name, without those of the parts."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

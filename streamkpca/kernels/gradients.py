@@ -14,15 +14,13 @@ def has_gradients(program: Program) -> bool:
     return (
         not program.scalings
         and len(program.base_matrices) <= _MOST_MATRICES
-        and all(matrix.is_dense and matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
+        and all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
     )
 
 
 def is_of_squared_distances(program: Program) -> bool:
     """Say whether a kernel is a function of squared distances alone."""
-    return not program.scalings and all(
-        matrix.is_dense and matrix.base is Base.SQUARED for matrix in program.base_matrices
-    )
+    return not program.scalings and all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
 
 
 def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:

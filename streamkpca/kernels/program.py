@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +64,6 @@ class PairwiseMatrix:
     view: FeatureView
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
-
-    is_dense: ClassVar[bool] = True
 
     def origin(self, Y: Array) -> Array | None:
         """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
@@ -231,19 +229,14 @@ class ProgramBuilder:
         self._steps: list[tuple[int, int, float, float]] = []
         self._matrices: dict[PairwiseMatrix, int] = {}
         self._scalings: dict[RowScaling, int] = {}
-        self._matrix: Callable[..., PairwiseMatrix] = PairwiseMatrix
         self._height = 0
         self._depth = 0
-
-    def pack(self, make: Callable[..., PairwiseMatrix]) -> None:
-        """Make base matrices of packed rows, by a function with the arguments of `PairwiseMatrix`."""
-        self._matrix = make
 
     def load(
         self, base: Base, view: FeatureView, function: PairFunction | None = None, diagonal: RowFunction | None = None
     ) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
-        matrix = self._matrix(base, view, function=function, diagonal=diagonal)
+        matrix = PairwiseMatrix(base, view, function=function, diagonal=diagonal)
         self._push(loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)))
 
     def copy(self) -> None:
@@ -412,8 +405,7 @@ class Program:
 
     def is_laid_out_in_little(self, d: int) -> bool:
         """Tell whether the features that all base matrices compare, of rows of d features, are few copies of a row."""
-        is_dense = all(matrix.is_dense for matrix in self.base_matrices)
-        return is_dense and sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
+        return sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
 
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
