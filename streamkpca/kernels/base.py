@@ -1,5 +1,6 @@
 """Kernels as values, and their algebra: the class `Kernel`, and the combinations that its operators make."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -22,6 +23,7 @@ from streamkpca.kernels.views import (
     checked_columns,
     checked_units,
     measured_units,
+    shown,
 )
 from streamkpca.rows.validation import as_rows, as_sample_weight
 
@@ -151,6 +153,26 @@ class Kernel(ABC):
                 found |= {f"{name}__{path}": part for path, part in value.parameters().items()}
         return found
 
+    def to_json(self) -> str:
+        """Write the kernel as JSON, which `kernel_from_json` reads.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        TypeError
+            The kernel calls a function of the caller, which is code and not stored.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import Linear
+        >>> (2.0 * Linear()).to_json()
+        '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
+        """
+        return json.dumps(self._record())
+
     def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
         """Make the kernel with another value of a parameter.
 
@@ -180,7 +202,7 @@ class Kernel(ABC):
         known = self.parameters()
         if path not in known:
             raise ValueError(
-                f"{where}: the kernel {_shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+                f"{where}: the kernel {shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
             )
         name, _, rest = path.partition("__")
         return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
@@ -359,7 +381,7 @@ class Kernel(ABC):
         """
         if not self.is_settled:
             raise ValueError(
-                f"{type(self).__name__}: expected all parameters to be numbers, but {_shown(self)} still takes "
+                f"{type(self).__name__}: expected all parameters to be numbers, but {shown(self)} still takes "
                 "some from data; call kernel.settled(X) with rows of that kind and use the kernel that it returns"
             )
         builder = ProgramBuilder()
@@ -453,7 +475,7 @@ class Kernel(ABC):
         >>> (RBF(1.0).on([0, 1]) * Linear().on(2)).diagonal([[5.0, 6.0, 7.0]])
         array([49.])
         """
-        return OnColumns(self, checked_columns(columns))
+        return OnColumns(self, columns)  # type: ignore[arg-type]
 
     def in_units(self, units: str | npt.ArrayLike) -> "Kernel":
         """Make the kernel k(x / u, y / u) with a unit for each feature, or k(W x, W y) with a matrix.
@@ -595,25 +617,6 @@ class Kernel(ABC):
             for part in self._parts():
                 part.check_range(self._seen(X), where)
 
-    def matrices(self) -> dict[str, UnitMatrix]:
-        """Return the matrices of units that are too large to print, by the names under which they are printed.
-
-        Returns
-        -------
-        dict
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.kernels import RBF
-        >>> kernel = RBF(1.0).in_units(np.eye(5))
-        >>> kernel
-        RBF(gamma=1.0).in_units(matrix('5x5-87748e42a62618ab'))
-        >>> [np.asarray(matrix).shape for matrix in kernel.matrices().values()]
-        [(5, 5)]
-        """
-        return {name: matrix for part in self._parts() for name, matrix in part.matrices().items()}
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
         return self._own_parameters()
@@ -621,6 +624,20 @@ class Kernel(ABC):
     def _own_parameters(self) -> dict[str, Any]:
         """Return the parameters by name, without those of the parts."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _record(self) -> dict[str, Any]:
+        """Return the kernel as an object of JSON."""
+        record: dict[str, Any] = {"type": type(self).__name__}
+        for name, value in self._own_parameters().items():
+            if callable(value):
+                raise TypeError(
+                    f"to_json: the kernel {shown(self)} calls the function {value!r}, which is code and not stored; "
+                    "pass the kernel itself wherever it is needed again"
+                )
+            record[name] = value._record() if isinstance(value, Kernel) else value
+            if isinstance(value, UnitMatrix):
+                record[name] = value.entries.tolist()
+        return record
 
     def _replaced(self, name: str, value: Any) -> Self:
         """Make the kernel with another value of one of its own parameters."""
@@ -842,6 +859,7 @@ class OnColumns(Kernel):
 
     def __post_init__(self) -> None:
         self._check_depth()
+        self._set("columns", checked_columns(self.columns))
         self.kernel.check_width(len(self.columns), "on")
 
     def __repr__(self) -> str:
@@ -857,7 +875,7 @@ class OnColumns(Kernel):
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
-                f"{where}: the kernel {_shown(self)} uses column {max(self.columns)} but got rows with {d} "
+                f"{where}: the kernel {shown(self)} uses column {max(self.columns)} but got rows with {d} "
                 f"features (columns 0 to {d - 1}); choose columns that exist"
             )
 
@@ -915,12 +933,6 @@ class InUnits(Kernel):
             )
         super().check_width(d, where)
 
-    def matrices(self) -> dict[str, UnitMatrix]:
-        """Return the matrices that print as their names, by these."""
-        own = self.units
-        named = {own.name: own} if isinstance(own, UnitMatrix) and not own.is_printed_whole else {}
-        return named | super().matrices()
-
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:
     """Tell whether two parameters agree up to a factor: numbers, tuples of them, or kernels; others must be equal."""
@@ -934,9 +946,3 @@ def _is_near(value: Any, other: Any, factor: float) -> bool:
         smaller, larger = sorted((abs(float(value)), abs(float(other))))
         return larger <= factor * smaller and (float(value) >= 0.0) == (float(other) >= 0.0)
     return bool(value == other)
-
-
-def _shown(kernel: Kernel) -> str:
-    """Print a kernel for an error; the text of one with many columns or terms may take a megabyte."""
-    text = repr(kernel)
-    return text if len(text) <= 200 else f"{text[:200]}..."

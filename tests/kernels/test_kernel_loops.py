@@ -5,15 +5,11 @@ import contextlib
 import numba
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
-from scipy.spatial.distance import cdist
-from streamkpca.rows.packed import columns_of, numbers_of, packed_parts
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels._loops import (
     TILE,
-    compare_packed,
     count_equal,
     direct_distances,
     exponentiate,
@@ -292,28 +288,6 @@ def test_mirror_copies_just_the_block():
     expected[4, 5] = square[5, 4]
     mirror_lower(square, 4, 2, 5, 4)
     np.testing.assert_array_equal(square, expected)
-
-
-@pytest.mark.parametrize("kind", ["inner", "sqeuclidean", "cityblock"])
-def test_packed_rows_are_compared_as_dense_ones(kind):
-    random = np.random.default_rng(0)
-    X, Y = (random.integers(-3, 4, (n, 30)) * (random.random((n, 30)) < 0.2) + 0.0 for n in (7, 9))
-    # Equal rows, rows that are nearly so, and rows of zeros.
-    Y[:3], Y[3], X[5], Y[5] = X[:3], X[3], 0.0, 0.0
-    Y[1] += 1e-9 * (Y[1] != 0.0)
-    sides = []
-    for rows in (X, Y):
-        packed = packed_parts(csr_array(rows))[:]
-        columns, numbers = columns_of(packed, 30), numbers_of(packed)
-        sides += [columns, numbers, (columns >= 0).sum(axis=1), np.einsum("ij,ij->i", numbers, numbers)]
-    code = {"inner": loops.INNER, "sqeuclidean": loops.SQUARED, "cityblock": loops.ABSOLUTE}[kind]
-    target, spread = np.full((9, 12), np.nan), np.zeros(30)
-    with quiet():
-        compare_packed(code, *sides, spread, target, 1, 2)
-    expected = X @ Y.T if kind == "inner" else cdist(X, Y, kind)
-    np.testing.assert_allclose(target[1:8, 2:11], expected, rtol=1e-12, atol=0.0)
-    assert np.isnan(target).sum() == 9 * 12 - 7 * 9
-    assert not spread.any()
 
 
 def test_equal_features_are_counted():
