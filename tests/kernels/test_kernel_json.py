@@ -55,7 +55,7 @@ def test_the_form_is_small():
 )
 def test_functions_are_never_written(kernel):
     with pytest.raises(
-        TypeError, match="calls the function <built-in function .* code and not stored; pass the kernel"
+        TypeError, match=r"calls the function <built-in function .* code and not stored; pass the kernel"
     ):
         kernel.to_json()
 

@@ -517,9 +517,7 @@ def test_only_models_of_the_same_matrix_merge():
     first, second = (
         StreamingKernelPCA(2, kernel=RBF(0.5).in_units("whitened"), block_size=30).partial_fit(rows) for rows in (X, Y)
     )
-    with pytest.raises(
-        ValueError, match=r"a model with the kernel RBF.*<matrix of 5 x 5 numbers>\) but got RBF"
-    ):
+    with pytest.raises(ValueError, match=r"a model with the kernel RBF.*<matrix of 5 x 5 numbers>\) but got RBF"):
         first.merge(second)
     shared = StreamingKernelPCA(2, kernel=first.kernel_, block_size=30).partial_fit(Y)
     assert first.merge(shared).n_samples_seen_ == 120
