@@ -13,7 +13,7 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.html import page, rows_of
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.program import Array, Program, ProgramBuilder, RowFunction
+from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
 from streamkpca.kernels.views import (
     FeatureView,
     UnitMatrix,
@@ -847,7 +847,17 @@ class ScaledByRows(Kernel):
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
-        builder.scale(self.function, view)
+        builder.load(Base.CUSTOM, view, self._of_pairs, self._of_rows)
+        builder.combine(loops.MULTIPLY)
+
+    def _of_pairs(self, X: Array, Y: Array) -> Array:
+        return np.outer(self._factors(X), self._factors(Y))
+
+    def _of_rows(self, X: Array) -> Array:
+        return self._factors(X) ** 2
+
+    def _factors(self, X: Array) -> Array:
+        return checked_values(self.function(X), (len(X),), where="scaled_by")
 
 
 @dataclass(frozen=True, repr=False)

@@ -42,18 +42,6 @@ class Base(Enum):
 
 
 @dataclass(frozen=True)
-class RowScaling:
-    """A function of one row that multiplies a kernel from both sides: rows (n, c) of the view in, n numbers out."""
-
-    function: RowFunction
-    view: FeatureView
-
-    def values(self, X: Array) -> Array:
-        """Evaluate the function for rows (n, d), and check that it returns n finite numbers."""
-        return checked_values(self.function(self.view.of(X)), (len(X),), where="scaled_by")
-
-
-@dataclass(frozen=True)
 class PairwiseMatrix:
     """A base matrix over pairs of rows, before any step is applied.
 
@@ -119,11 +107,8 @@ class PairwiseMatrix:
                 np.matmul(left.used, right.used.T, out=block)
             if right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
-        elif self.base is Base.EQUAL:
-            loops.count_equal(left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
         else:
-            transposed = np.ascontiguousarray(right.rows.T)
-            loops.direct_distances(left.rows, transposed, self.base is Base.SQUARED, target, row, column)
+            loops.compare_directly(KINDS[self.base], left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
 
     def fill_diagonal(self, X: Array, target: Array) -> None:
         """Write the values of rows (n, d) with themselves to `target` (n,)."""
@@ -228,7 +213,6 @@ class ProgramBuilder:
     def __init__(self) -> None:
         self._steps: list[tuple[int, int, float, float]] = []
         self._matrices: dict[PairwiseMatrix, int] = {}
-        self._scalings: dict[RowScaling, int] = {}
         self._height = 0
         self._depth = 0
 
@@ -242,11 +226,6 @@ class ProgramBuilder:
     def copy(self) -> None:
         """Push the top once more."""
         self._push(loops.COPY, 0)
-
-    def scale(self, function: RowFunction, view: FeatureView) -> None:
-        """Multiply the top by a function of the rows on both sides."""
-        scaling = RowScaling(function, view)
-        self._steps.append((loops.SCALE, self._scalings.setdefault(scaling, len(self._scalings)), 0.0, 0.0))
 
     def affine(self, a: float, b: float) -> None:
         """Replace the top x by a x + b."""
@@ -271,7 +250,7 @@ class ProgramBuilder:
 
     def finish(self) -> "Program":
         """Turn the steps written so far into a program."""
-        return Program(self._steps, tuple(self._matrices), tuple(self._scalings), self._depth)
+        return Program(self._steps, tuple(self._matrices), self._depth)
 
     def _push(self, code: int, operand: int) -> None:
         self._steps.append((code, operand, 0.0, 0.0))
@@ -326,14 +305,12 @@ class Program:
         self,
         steps: Sequence[tuple[int, int, float, float]],
         base_matrices: tuple[PairwiseMatrix, ...],
-        scalings: tuple[RowScaling, ...],
         depth: int,
     ) -> None:
         self.codes = np.array([step[0] for step in steps], dtype=np.int64)
         self.operands = np.array([step[1] for step in steps], dtype=np.int64)
         self.constants = np.array([step[2:] for step in steps], dtype=np.float64)
         self.base_matrices = base_matrices
-        self.scalings = scalings
         self.depth = depth
 
     def matrix(self, X: Array, Y: Array) -> Array:
@@ -352,22 +329,17 @@ class Program:
         """Evaluate the kernel for every row (n, d) with itself."""
         out = np.empty(len(X))
         for place, part in parts_of(X, len(self.base_matrices)):
-            out[place] = self._diagonal(part)
+            values = self.own_base_values(part)[:, None]
+            self._run(values[1:], values[0], (0, 0, 1, len(part)))
+            out[place] = values[0, 0]
         return out
 
-    def _diagonal(self, X: Array) -> Array:
-        n = len(X)
-        values = np.empty((len(self.base_matrices), 1, n))
+    def own_base_values(self, X: Array) -> Array:
+        """Evaluate all base matrices for every row (n, d) with itself; shape (b, n)."""
+        values = np.empty((len(self.base_matrices), len(X)))
         for matrix, target in zip(self.base_matrices, values, strict=True):
-            matrix.fill_diagonal(X, target[0])
-        # The rows are one left row against n columns: the squared scalings stand on the right, ones on the left.
-        scales = self._scales(X)
-        with np.errstate(all="ignore"):
-            scales *= scales
-        self._run(values[1:], np.ones((len(self.scalings), 1)), scales, values[0], (0, 0, 1, n))
-        # A view would keep the values of all base matrices.
-        diagonal: Array = values[0, 0].copy()
-        return diagonal
+            matrix.fill_diagonal(X, target)
+        return values
 
     def base_values(self, X: Array, Y: Array) -> Array:
         """Evaluate all base matrices for all pairs of rows (n, d) and (m, d); shape (b, n, m)."""
@@ -377,8 +349,22 @@ class Program:
             matrix.fill(matrix.side(X, centre), matrix.side(Y, centre), target, 0, 0)
         return values
 
+    def differentiate(self, bases: Array) -> tuple[Array, Array]:
+        """Return the values (n, m) of base matrices (b, n, m), and their derivatives (b, n, m) by each of these.
+
+        Forward differentiation: each value carries its derivative along. O(b^2 n m) for each step.
+        """
+        slopes = np.empty(bases.shape)
+        for p in range(len(bases)):
+            values = bases[0].copy()
+            extent = (0, 0, *values.shape)
+            loops.run_program(
+                self.codes, self.operands, self.constants, self.depth, bases[1:], values, extent, p, slopes[p]
+            )
+        return values, slopes
+
     def evaluate(self, bases: Sequence[Value], arithmetic: Arithmetic[Value]) -> Value:
-        """Run the steps on values of any type, one for each base matrix; the program must have no row scalings."""
+        """Run the steps on values of any type, one for each base matrix."""
         stack: list[Value] = []
         for code, operand, (a, b) in zip(
             self.codes.tolist(), self.operands.tolist(), self.constants.tolist(), strict=True
@@ -413,8 +399,6 @@ class Program:
         height, breadth = self._block_shape(Y.shape[1])
         centres = [matrix.centre(Y, n_rows=n) for matrix in self.base_matrices]
         matrices = list(zip(self.base_matrices, centres, strict=True))
-        left_scales = self._scales(X)
-        right_scales = left_scales if Y is X else self._scales(Y)
         others = np.empty((len(matrices) - 1, min(n, height), min(m, breadth)))
         # Many views of many columns would take as much memory as that many copies of the rows.
         keeps_sides = breadth * sum(matrix.view.width(Y.shape[1]) for matrix in self.base_matrices) <= _MOST_NUMBERS
@@ -432,7 +416,7 @@ class Program:
                     else:
                         matrix.fill(left, right, others[p - 1], 0, 0)
                 extent = (row, column, len(left_rows), width)
-                self._run(others, left_scales, right_scales, out, extent)
+                self._run(others, out, extent)
                 if lower:
                     loops.mirror_lower(out, *extent)
 
@@ -444,14 +428,8 @@ class Program:
             height, breadth = height // 2, breadth // 2
         return height, breadth
 
-    def _scales(self, X: Array) -> Array:
-        values = np.empty((len(self.scalings), len(X)))
-        for scaling, target in zip(self.scalings, values, strict=True):
-            target[:] = scaling.values(X)
-        return values
-
-    def _run(self, others: Array, left: Array, right: Array, target: Array, extent: tuple[int, int, int, int]) -> None:
-        loops.run_program(self.codes, self.operands, self.constants, self.depth, others, left, right, target, *extent)
+    def _run(self, others: Array, target: Array, extent: tuple[int, int, int, int]) -> None:
+        loops.run_program(self.codes, self.operands, self.constants, self.depth, others, target, extent, -1, target)
 
 
 class PreparedKernel:

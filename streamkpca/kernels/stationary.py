@@ -108,7 +108,8 @@ def _median_of_pairs(X: Array, squared: bool, weights: Array | None) -> float:
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MEDIAN_ROWS)).astype(np.intp)
     rows = np.ascontiguousarray(X[chosen])
     distances = np.empty((len(rows), len(rows)))
-    loops.direct_distances(rows, np.ascontiguousarray(rows.T), squared, distances, 0, 0)
+    kind = loops.SQUARED if squared else loops.ABSOLUTE
+    loops.compare_directly(kind, rows, np.ascontiguousarray(rows.T), distances, 0, 0)
     pairs = np.tril_indices(len(rows), -1)
     apart = distances[pairs] > 0.0
     if not apart.any():
