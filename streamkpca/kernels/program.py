@@ -400,21 +400,15 @@ class Program:
         centres = [matrix.centre(Y, n_rows=n) for matrix in self.base_matrices]
         matrices = list(zip(self.base_matrices, centres, strict=True))
         others = np.empty((len(matrices) - 1, min(n, height), min(m, breadth)))
-        # Many views of many columns would take as much memory as that many copies of the rows.
-        keeps_sides = breadth * sum(matrix.view.width(Y.shape[1]) for matrix in self.base_matrices) <= _MOST_NUMBERS
         for column in range(0, m, breadth):
             right_rows = Y[column : column + breadth]
-            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices] if keeps_sides else []
+            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices]
             for row in range(column if lower else 0, n, height):
                 left_rows = X[row : row + height]
                 width = min(len(right_rows), row + len(left_rows) - column) if lower else len(right_rows)
                 for p, (matrix, centre) in enumerate(matrices):
-                    right = rights[p] if keeps_sides else matrix.side(right_rows, centre)
-                    left, right = matrix.side(left_rows, centre), right.first(width)
-                    if p == 0:
-                        matrix.fill(left, right, out, row, column)
-                    else:
-                        matrix.fill(left, right, others[p - 1], 0, 0)
+                    place = (out, row, column) if p == 0 else (others[p - 1], 0, 0)
+                    matrix.fill(matrix.side(left_rows, centre), rights[p].first(width), *place)
                 extent = (row, column, len(left_rows), width)
                 self._run(others, out, extent)
                 if lower:
@@ -448,14 +442,6 @@ class PreparedKernel:
         bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
         # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
         self._is_laid_out = any(view.units is not None for view, _ in self._origins)
-        self._view: FeatureView | None = None
-        if self._is_laid_out and all(view.matrix is None for view, _ in self._origins):
-            chosen = tuple(chain.from_iterable(owned))
-            units = [
-                np.ones(len(own)) if view.divisors is None else view.divisors
-                for (view, _), own in zip(self._origins, owned, strict=True)
-            ]
-            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(np.concatenate(units).tolist()))
         columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
         layout = [*(KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
@@ -486,7 +472,5 @@ class PreparedKernel:
     def _seen(self, X: Array) -> Array:
         if not self._is_laid_out:
             return X
-        if self._view is not None:
-            return self._view.of(X)
         parts = [view.of(X, origin) for view, origin in self._origins]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
