@@ -25,7 +25,7 @@ learn (`partial_fit`) adapts to it, and to lasting anomalies too.
 Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
 
     python server_monitoring.py machine-1-6.npz
-    python server_monitoring.py machine-1-6.npz --atoms 256 --kernel "RBF(gamma=median)"
+    python server_monitoring.py machine-1-6.npz --atoms 256 --kernel '{"type": "RBF", "gamma": "median"}'
 """
 
 import argparse
@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA, plots
-from streamkpca.kernels.registry import parse_kernel
+from streamkpca.kernels import kernel_from
 
 try:
     from sklearn.metrics import average_precision_score, roc_auc_score
@@ -47,7 +47,7 @@ except ModuleNotFoundError as error:
 Array = npt.NDArray[np.float64]
 LEAST_DEVIATION = 0.01
 CLIP = 5.0
-KERNEL = "RationalQuadratic(alpha=1, length_scale=median)"
+KERNEL = '{"type": "RationalQuadratic", "length_scale": "median"}'
 MINUTES_A_DAY = 1440
 
 
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Learn one half of a server's readings, score the other.")
     parser.add_argument("path", type=Path, help="npz file with the arrays train, test and test_label")
     parser.add_argument("--atoms", type=int, default=128, help="budget of atoms (default 128)")
-    parser.add_argument("--kernel", default=KERNEL, help=f"a name or an expression (default {KERNEL})")
+    parser.add_argument("--kernel", default=KERNEL, help=f"a name or JSON (default {KERNEL})")
     parser.add_argument(
         "--quantile", type=float, default=0.999, help="share of the learned rows below the threshold (default 0.999)"
     )
@@ -119,7 +119,7 @@ def main() -> None:
         ) from None
     train, test = standardise(train, test)
 
-    model = StreamingKernelPCA(kernel=parse_kernel(arguments.kernel), max_atoms=arguments.atoms)
+    model = StreamingKernelPCA(kernel=kernel_from(arguments.kernel, where="--kernel"), max_atoms=arguments.atoms)
     start = time.perf_counter()
     model.partial_fit(train).refit()
     learning_seconds = time.perf_counter() - start

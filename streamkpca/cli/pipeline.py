@@ -27,7 +27,7 @@ from streamkpca.cli.watch import Found, Watcher, stacked_after
 from streamkpca.cli.wording import MONITOR_PARAMETERS, in_options
 from streamkpca.kernels import Equal, Kernel
 from streamkpca.kernels.equality import category_columns
-from streamkpca.kernels.registry import KERNELS, parse_kernel
+from streamkpca.kernels.registry import KERNELS, kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring import Monitor
 from streamkpca.stream.settings import StreamSettings
@@ -164,15 +164,14 @@ def make_model(options: dict[str, Any]) -> StreamingKernelPCA:
 def _kernel(text: str) -> Kernel:
     """Read the kernel that an option names or describes."""
     name = text.strip()
-    kinds = sorted({*KERNELS, *(kind.__name__ for kind in KERNELS.values())})
-    if name.isidentifier() and name not in kinds:
-        similar = get_close_matches(name, kinds, 1) or [one for one in kinds if one.lower() == name.lower()]
+    if name.isidentifier() and name not in KERNELS:
+        similar = get_close_matches(name.lower(), KERNELS, 1)
         meant = f"did you mean {similar[0]}? " if similar else ""
         raise BadInput(f"--kernel: there is no kernel {shown(name)}; {meant}there are {', '.join(sorted(KERNELS))}")
     try:
-        return parse_kernel(text)
+        return kernel_from(name, where="--kernel")
     except ValueError as error:
-        raise BadInput(f"--kernel: {in_options(str(error))}") from None
+        raise BadInput(in_options(str(error))) from None
 
 
 def _in_units(kernel: Kernel, units: str) -> Kernel:

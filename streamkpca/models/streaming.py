@@ -173,10 +173,9 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     With ``on_missing="marginal"``, missing numbers are normal, given those that the row has, with the running means,
     variances and (up to 256 features) correlations of the columns, weighted as the rows are. A row then enters as its
-    expected image: for RBF, Linear and Polynomial of degree 8 or less, their sums and products, in any units and on any
-    columns, in closed form (of products, with one inner product at most). With other kernels, gaps take the numbers of
-    the nearest atom. The energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms
-    are complete rows, or rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
+    expected image with RBF and Linear, in any units and on any columns; other kernels take the expected numbers. The
+    energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms are complete rows, or
+    rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
     The novelty of a row with gaps is that of the row completed by the expected numbers, or as `impute` does where these
     would make it unusual. So nothing that was not seen makes a row novel, and the less was seen, the more room is below
     the threshold. `contributions` gives missing numbers none. Gaps cost a row O(m g^2) for g of them, and each row

@@ -306,7 +306,7 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
         half_life = None
     for block in blocks:
         some = rows[block]
-        times = arrival_times(state.seed, block.start, kernel.contents(some), 2)[1]
+        times = arrival_times(state.seed, block.start, some, 2)[1]
         sample = sample.add(some, _aged(weights, block, half_life), block.start, times)
     sample = sample.sorted()
     # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
