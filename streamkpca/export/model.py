@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.errors import not_fitted
+from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import Base
 from streamkpca.models._base import FittedModel
@@ -81,9 +81,10 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
             f"{where}: expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
             f"ApproximateKernelPCA) but got {got}; from a pipeline, pass the step that is the model"
         )
-    fitted: Any = model._snapshot()
-    if fitted is None:
-        raise not_fitted(type(model).__name__, where)
+    try:
+        fitted: Any = model.snapshot_
+    except NotFittedError:
+        raise not_fitted(type(model).__name__, where) from None
     if fitted.has_gaps:
         raise ValueError(
             f"{where}: expected a model of complete rows but this one takes rows with gaps (on_missing='marginal'), "
