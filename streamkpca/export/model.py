@@ -9,9 +9,10 @@ import numpy.typing as npt
 from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import Base
-from streamkpca.models._base import FittedModel
-from streamkpca.models._snapshot_base import SnapshotEstimator
+from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
+from streamkpca.models.sparse import SparseKernelPCA
+from streamkpca.models.streaming import StreamingKernelPCA
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -23,8 +24,8 @@ class Formula:
 
     Attributes
     ----------
-    fitted : FittedModel
-        The model's own answers, to compare with.
+    fitted : object
+        The model's `snapshot_`, with its kernel, and its own answers to compare with.
     rows : ndarray of shape (m, d)
         All rows that kernel values are needed with. The first s of them span the space that errors are measured to.
     axis_rows : ndarray of shape (k,)
@@ -40,7 +41,7 @@ class Formula:
         None where the first rows came without names.
     """
 
-    fitted: FittedModel
+    fitted: Any
     rows: Array
     axis_rows: Positions
     projection: Array
@@ -52,7 +53,8 @@ class Formula:
     @property
     def kernel(self) -> Kernel:
         """The kernel, settled, and without functions of the user."""
-        return self.fitted.kernel
+        kernel: Kernel = self.fitted.kernel
+        return kernel
 
     @property
     def n_features(self) -> int:
@@ -75,7 +77,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     `where` (the caller), `language` (of the export) and `single` (the name of single precision, if that is wanted) are
     for the error texts.
     """
-    if not isinstance(model, SnapshotEstimator | KernelPCA):
+    if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
         got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(
             f"{where}: expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
@@ -148,7 +150,7 @@ def _united(span: Array, axis_atoms: Array) -> tuple[Array, Positions]:
     return np.frombuffer(b"".join(known)).reshape(len(known), -1).copy(), positions
 
 
-def _facts(model: Any, fitted: FittedModel) -> dict[str, str]:
+def _facts(model: Any, fitted: Any) -> dict[str, str]:
     facts = {
         "estimator": type(model).__name__,
         "n_atoms": str(len(fitted.atoms)),
