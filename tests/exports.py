@@ -1,5 +1,6 @@
 """What the tests of exports share: kernels, models, rows, and the scales of errors."""
 
+import functools
 import warnings
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
+from streamkpca.export.model import Formula, formula_of
 from streamkpca.kernels import (
     RBF,
     Cosine,
@@ -82,6 +84,17 @@ def streamed(kernel: Kernel, rows: Array | None = None, **settings: Any) -> Stre
         return model.partial_fit(drawn_rows(0) if rows is None else rows).refit()
 
 
+@functools.cache
+def plain(kernel: Kernel) -> StreamingKernelPCA:
+    """Make the model of a kernel that several tests ask."""
+    return streamed(kernel)
+
+
+def formula(model: Any) -> Formula:
+    """Take what exports write from a model."""
+    return formula_of(model, where="test", language="C", single=None)
+
+
 def probing_rows(model: Any) -> Array:
     """Return fresh rows, rows that became atoms, the origin, rows far away, and rows near the origin."""
     fresh = drawn_rows(1, 40, model.n_features_in_)
@@ -143,19 +156,16 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
 
 def are_well_apart(model: Any) -> bool:
     """Say whether atoms are independent enough not to amplify rounding."""
-    gram = model.kernel_.matrix(model.atoms_)
-    lengths = np.sqrt(np.diagonal(gram))
-    used = model._snapshot().projection
-    return bool(np.linalg.cond(gram / lengths[:, None] / lengths) < 1e6) and bool(
-        (np.abs(used) * np.sqrt(model.kernel_.diagonal(model._snapshot().active_atoms))[:, None]).sum(axis=0).max()
-        < 1e3
-    )
+    used, lengths = formula(model), np.sqrt(model.kernel_.diagonal(model.atoms_))
+    gram = model.kernel_.matrix(model.atoms_) / lengths[:, None] / lengths
+    sizes = np.abs(used.projection) * np.sqrt(model.kernel_.diagonal(used.rows[used.axis_rows]))[:, None]
+    return bool(np.linalg.cond(gram) < 1e6) and bool(sizes.sum(axis=0).max() < 1e3)
 
 
 def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
     """Evaluate eq. (18) for an RBF kernel in extended precision, with the model's own factor."""
-    snapshot = model._snapshot()
-    X, Z, L = (part.astype(np.longdouble) for part in (rows, snapshot.span_atoms, snapshot.span_factor))
+    used = formula(model)
+    X, Z, L = (part.astype(np.longdouble) for part in (rows, used.rows[: used.n_span], used.factor))
     values = np.exp(-np.longdouble(gamma) * ((X[:, None] - Z) ** 2).sum(axis=2))
     coordinates = np.zeros_like(values)
     for j in range(len(Z)):

@@ -9,9 +9,10 @@ import numpy.typing as npt
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
-from streamkpca.export.model import Formula, check_single_categories, formula_of
+from streamkpca.export.layout import Layout
+from streamkpca.export.model import Formula, formula_of
 from streamkpca.kernels.logarithms import log_values
-from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic, Base
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -40,7 +41,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     Returns
     -------
     onnx.ModelProto
-        Input ``X`` of shape (n, d), any n; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
+        Input ``X`` of shape (n, d), n at least 1; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
         ``novelty`` of shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
 
     Raises
@@ -82,20 +83,18 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     """
     where = "to_onnx"
     check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
-    formula = formula_of(model, where=where, language="ONNX")
-    if dtype == "float32":
-        check_single_categories(formula, where=where, dtypes=("float32", "float64"))
+    formula = formula_of(model, where=where, language="ONNX", single="float32" if dtype == "float32" else None)
     onnx = _onnx()
-    graph = Graph(onnx)
+    graph = Graph(onnx, len(formula.rows))
     outputs = ["projection", "reconstruction_error", "novelty"]
     names, rows, element = outputs, "X", onnx.TensorProto.DOUBLE
     if dtype == "float32":
         rows, element = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE), onnx.TensorProto.FLOAT
         names = [f"{name}_double" for name in outputs]
-    bases = _base_matrices(graph, formula, rows)
-    values = _kernel_values(graph, formula, bases)
+    bases, own_bases = _base_matrices(graph, formula, rows)
+    values = formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (graph.width,)))
     _write_projection(graph, formula, values, names[0])
-    _write_error(graph, formula, rows, values, names[1])
+    _write_error(graph, formula, own_bases, values, names[1])
     _write_novelty(graph, formula, bases, *names[1:])
     if dtype == "float32":
         for name, output in zip(names, outputs, strict=True):
@@ -104,10 +103,16 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
 
 
 class Graph:
-    """A graph being written: every result has a name, and equal constants share one."""
+    """A graph being written: every result has a name, and equal constants share one.
 
-    def __init__(self, onnx: Any) -> None:
+    Tables of kernel values have `width` columns, a column for each row of the formula. A single row is written twice:
+    onnxruntime 1.31 fuses a single number next to a matrix product into it (MatMulScaleFusion), in single precision
+    whatever the matrices are, which lost 1e-8 of a projection.
+    """
+
+    def __init__(self, onnx: Any, n_rows: int) -> None:
         self.onnx = onnx
+        self.width = max(n_rows, 2)
         self.nodes: list[Any] = []
         self.constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
@@ -135,15 +140,19 @@ class Graph:
 
 def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
     # The other rows get coefficients of zero: their kernel values are there anyway, and nothing has to be gathered.
-    coefficients = np.zeros((max(len(formula.rows), 2), formula.projection.shape[1]))
+    coefficients = np.zeros((graph.width, formula.projection.shape[1]))
     coefficients[formula.axis_rows] = formula.projection
     projected = graph.node("MatMul", values, graph.constant(coefficients))
     graph.node("Sub", projected, graph.constant(formula.offset), output=output)
 
 
-def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output: str) -> None:
-    error = graph.node("Sub", _own_values(graph, formula, rows), _explained(graph, formula, values))
-    graph.at_least(error, 0.0, output)
+def _write_error(graph: Graph, formula: Formula, own_bases: list[str], values: str, output: str) -> None:
+    own = formula.own_value()
+    if own is None:
+        energy = formula.kernel.program.evaluate(own_bases, _NodeArithmetic(graph, ()))
+    else:
+        energy = graph.constant(np.float64(own))
+    graph.at_least(graph.node("Sub", energy, _explained(graph, formula, values)), 0.0, output)
 
 
 def _write_novelty(graph: Graph, formula: Formula, bases: list[str], error: str, output: str) -> None:
@@ -152,7 +161,7 @@ def _write_novelty(graph: Graph, formula: Formula, bases: list[str], error: str,
     if not own:
         graph.node("Identity", error, output=output)
         return
-    steps = _NodeArithmetic(graph, (max(len(formula.rows), 2),))
+    steps = _NodeArithmetic(graph, (graph.width,))
     values = graph.at_least(log_values(formula.kernel.program, bases, steps, steps.add_logs), _LEAST_LOG)
     largest = graph.node("ReduceMax", values, axes=[1], keepdims=1)
     explained = _explained(graph, formula, graph.node("Exp", graph.node("Sub", values, largest)))
@@ -167,7 +176,7 @@ def _explained(graph: Graph, formula: Formula, values: str) -> str:
     factor = formula.factor
     with one_blas_thread():
         inverse = inverse_factor(factor)
-    if formula.n_span < max(len(formula.rows), 2):
+    if formula.n_span < graph.width:
         values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
     apply_inverse = graph.constant(inverse.T)
     coordinates = graph.node("MatMul", values, apply_inverse)
@@ -195,7 +204,7 @@ def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
         producer_name="streamkpca",
         producer_version=__version__,
     )
-    facts = {"streamkpca_version": __version__, "estimator": formula.estimator, "kernel": repr(formula.kernel)}
+    facts = {"streamkpca_version": __version__, "kernel": repr(formula.kernel)}
     names = {} if formula.feature_names is None else {"feature_names": json.dumps(formula.feature_names)}
     helper.set_model_props(model, {**facts, **formula.facts, **names})
     return model
@@ -209,44 +218,51 @@ def _onnx() -> Any:
     return onnx
 
 
-def _base_matrices(graph: Graph, formula: Formula, rows: str) -> list[str]:
-    """Write the base matrices between rows (n, d), given by name, and all rows of a formula: (n, max(m, 2)) each."""
-    # A single row is written twice, because a table of one entry would count as a number in `_kernel_values`.
-    atoms = formula.rows if len(formula.rows) > 1 else np.repeat(formula.rows, 2, axis=0)
-    return [_base_matrix(graph, matrix, rows, atoms) for matrix in formula.kernel.program.base_matrices]
+def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str], list[str]]:
+    """Write the base matrices between rows (n, d), given by name, and all rows of a formula, (n, width) each.
+
+    Also write those between every row and itself, (n,), or () where all are the same, if k(x, x) depends on x.
+    """
+    layout = Layout(formula, single=False)
+    viewed = {}
+    for segment in layout.segments:
+        seen = rows
+        if segment.columns is not None:
+            seen = graph.node("Gather", seen, graph.constant(segment.columns), axis=1)
+        if segment.centre is not None:
+            seen = graph.node("Sub", seen, graph.constant(segment.centre))
+        if segment.units is not None:
+            seen = (
+                _product(graph, seen, segment.units)
+                if segment.has_matrix
+                else graph.node("Div", seen, graph.constant(segment.units))
+            )
+        viewed[segment] = _of_unit_length(graph, seen) if segment.is_unit else seen
+    bases, own = [], []
+    for matrix, segment in zip(layout.matrices, layout.of_matrix, strict=True):
+        atoms = layout.atoms[:, segment.start : segment.start + segment.width]
+        atoms = np.repeat(atoms, 2, axis=0) if len(atoms) == 1 else atoms
+        if matrix.base in (Base.INNER, Base.COSINE):
+            bases.append(_product(graph, viewed[segment], atoms))
+            own.append(graph.node("ReduceSumSquare", viewed[segment], axes=[1], keepdims=0))
+        else:
+            bases.append(_distances(graph, viewed[segment], atoms, matrix.base))
+            if formula.own_value() is None:
+                own.append(graph.constant(np.float64(segment.width if matrix.base is Base.EQUAL else 0.0)))
+    return bases, own
 
 
-def _kernel_values(graph: Graph, formula: Formula, bases: list[str]) -> str:
-    """Write the kernel as a function of base matrices: values (n, max(m, 2))."""
-    # Constants hold a number for each column. A single number next to a matrix product is fused into it by onnxruntime
-    # 1.31 (MatMulScaleFusion), in single precision whatever the matrices are, which lost 1e-8 of a projection.
-    return formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (max(len(formula.rows), 2),)))
+def _product(graph: Graph, rows: str, matrix: Array) -> str:
+    # A single number must not stand next to a matrix product: see `Graph`.
+    return graph.node("MatMul" if matrix.shape[1] > 1 else "Mul", rows, graph.constant(matrix.T))
 
 
-def _own_values(graph: Graph, formula: Formula, rows: str) -> str:
-    """Write the kernel between every row, given by name, and itself: values (n,), or () where all are the same."""
-    constant = formula.own_value()
-    if constant is not None:
-        return graph.constant(np.float64(constant))
-    program = formula.kernel.program
-    bases = [_own_base_values(graph, matrix, rows, formula.n_features) for matrix in program.base_matrices]
-    return program.evaluate(bases, _NodeArithmetic(graph, ()))
-
-
-def _base_matrix(graph: Graph, matrix: PairwiseMatrix, rows: str, atoms: Array) -> str:
-    origin = matrix.origin(atoms)
-    rows = _viewed(graph, matrix, rows, origin)
-    atoms = matrix.view.of(atoms, origin)
-    if matrix.base is Base.INNER:
-        # The unit of a single column is a single number, which must not stand next to a matrix product: see
-        # `_kernel_values`.
-        return graph.node("MatMul" if atoms.shape[1] > 1 else "Mul", rows, graph.constant(atoms.T))
-    if matrix.base is Base.COSINE:
-        scaled = graph.node("Div", rows, _not_zero(graph, _largest(graph, rows, keepdims=1)))
-        squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
-        unit = graph.node("Div", scaled, _not_zero(graph, graph.node("Sqrt", squares)))
-        return graph.node("MatMul", unit, graph.constant(unit_rows(atoms).T))
-    return _distances(graph, rows, atoms, matrix.base)
+def _of_unit_length(graph: Graph, rows: str) -> str:
+    """Write rows scaled to length 1, without overflow; rows of zeros stay."""
+    largest = graph.node("ReduceMax", graph.node("Abs", rows), axes=[1], keepdims=1)
+    scaled = graph.node("Div", rows, _not_zero(graph, largest))
+    squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
+    return graph.node("Div", scaled, _not_zero(graph, graph.node("Sqrt", squares)))
 
 
 def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
@@ -259,63 +275,21 @@ def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
     helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     prefix = f"Distance_{len(graph.nodes)}"
     row, difference, distance = f"{prefix}_row", f"{prefix}_difference", f"{prefix}_sum"
-    compare = "Equal" if base is Base.EQUAL else "Sub"
-    nodes = [helper.make_node(compare, [row, graph.constant(atoms)], [difference])]
+    nodes = [helper.make_node("Equal" if base is Base.EQUAL else "Sub", [row, graph.constant(atoms)], [difference])]
     if base is Base.SQUARED:
         nodes.append(helper.make_node("ReduceSumSquare", [difference], [distance], axes=[1], keepdims=0))
     else:
-        sizes = f"{prefix}_sizes"
-        counted = {"to": double} if base is Base.EQUAL else {}
-        nodes.append(helper.make_node("Cast" if counted else "Abs", [difference], [sizes], **counted))
-        axes = graph.constant(np.array([1], dtype=np.int64))
+        sizes, axes = f"{prefix}_sizes", graph.constant(np.array([1], dtype=np.int64))
+        cast = {"to": double} if base is Base.EQUAL else {}
+        nodes.append(helper.make_node("Cast" if cast else "Abs", [difference], [sizes], **cast))
         nodes.append(helper.make_node("ReduceSum", [sizes, axes], [distance], keepdims=0))
-    m, d = atoms.shape
-    shape = graph.node("Shape", rows)
     body = helper.make_graph(
         nodes,
         f"{prefix}_of_one_row",
-        [helper.make_tensor_value_info(row, double, [d])],
-        [helper.make_tensor_value_info(distance, double, [m])],
+        [helper.make_tensor_value_info(row, double, [atoms.shape[1]])],
+        [helper.make_tensor_value_info(distance, double, [len(atoms)])],
     )
-    scanned = graph.node("Scan", _at_least_one_row(graph, rows, shape), body=body, num_scan_inputs=1)
-    n = graph.node("Gather", shape, graph.constant(np.array([0])), axis=0)
-    return graph.node("Slice", scanned, graph.constant(np.array([0])), n, graph.constant(np.array([0])))
-
-
-def _at_least_one_row(graph: Graph, rows: str, shape: str) -> str:
-    """Add a row of zeros if there is no row: onnxruntime's Scan fails without rows."""
-    is_none = graph.node("Equal", shape, graph.constant(np.array([0, -1])))
-    missing = graph.node("Cast", is_none, to=graph.onnx.TensorProto.INT64)
-    return graph.node("Pad", rows, graph.node("Concat", graph.constant(np.array([0, 0])), missing, axis=0))
-
-
-def _own_base_values(graph: Graph, matrix: PairwiseMatrix, rows: str, n_features: int) -> str:
-    if matrix.base is Base.EQUAL:
-        return graph.constant(np.float64(matrix.view.width(n_features)))
-    rows = _viewed(graph, matrix, rows)
-    if matrix.base is Base.INNER:
-        return graph.node("ReduceSumSquare", rows, axes=[1], keepdims=0)
-    if matrix.base is Base.COSINE:
-        differs = graph.node("Greater", _largest(graph, rows, keepdims=0), graph.constant(np.float64(0.0)))
-        return graph.node("Cast", differs, to=graph.onnx.TensorProto.DOUBLE)
-    return graph.constant(np.float64(0.0))
-
-
-def _viewed(graph: Graph, matrix: PairwiseMatrix, rows: str, origin: Array | None = None) -> str:
-    columns, divisors = matrix.view.columns, matrix.view.divisors
-    if columns is not None:
-        rows = graph.node("Gather", rows, graph.constant(np.array(columns, dtype=np.int64)), axis=1)
-    if matrix.view.matrix is not None:
-        if origin is not None:
-            rows = graph.node("Sub", rows, graph.constant(origin))
-        transposed = matrix.view.matrix.transposed
-        # A single number must not stand next to a matrix product: see `_kernel_values`.
-        return graph.node("MatMul" if len(transposed) > 1 else "Mul", rows, graph.constant(transposed))
-    return rows if divisors is None else graph.node("Div", rows, graph.constant(divisors))
-
-
-def _largest(graph: Graph, rows: str, *, keepdims: int) -> str:
-    return graph.node("ReduceMax", graph.node("Abs", rows), axes=[1], keepdims=keepdims)
+    return graph.node("Scan", rows, body=body, num_scan_inputs=1)
 
 
 def _not_zero(graph: Graph, sizes: str) -> str:

@@ -144,6 +144,18 @@ class Estimator(ABC):
 
     # Queries
 
+    @property
+    def snapshot_(self) -> FittedModel:
+        """The fitted model without its past, as an immutable value.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0]]).snapshot_.total_weight
+        2.0
+        """
+        return self._fitted("snapshot_")
+
     def transform(self, X: Any) -> Array:
         """Project rows onto the principal axes.
 
