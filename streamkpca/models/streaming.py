@@ -35,7 +35,7 @@ from streamkpca.rows.validation import (
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State
+from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
@@ -587,7 +587,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        snapshot, reservoir, totals = self._sampled("captured_energy")
+        snapshot, totals, reservoir = self._sampled("captured_energy")
         return captured_energy(snapshot, reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
@@ -694,7 +694,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> bool(model.kernel_.gamma in gammas)
         True
         """
-        return self._state("width_scores_").width_scores()
+        return width_scores(self._state("width_scores_"))
 
     @property
     def residual_trend_(self) -> float:
@@ -1099,7 +1099,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         state = self._cell.state
         if state is None:
             return None
-        return state.published or state.answering(self.settings())
+        return state.published or answering(state, self.settings())
 
     def _width(self) -> tuple[int, Names | None] | None:
         state = self._cell.state
@@ -1109,20 +1109,20 @@ class StreamingKernelPCA(SnapshotEstimator):
         state = self._cell.state
         if state is None:
             return None
-        summary, atoms = state.refit_input(self.settings())
+        summary, atoms = refit_input(state, self.settings())
         return atoms, summary.moments
 
-    def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
-        """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
+    def _sampled(self, request: str) -> tuple[Snapshot, RowSums, Reservoir]:
+        """Return the published snapshot, the totals of all rows, and a random sample of them."""
         state, settings, sample = self._require_sample(request)
-        return state.answering(settings), *sample
+        return answering(state, settings), *sample
 
-    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[Reservoir, RowSums]]:
+    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
         """Return the state, its settings, and what it sampled, which must not be nothing."""
         where = f"{type(self).__name__}.{request}"
         state, settings = self._state(request), self.settings(where)
-        sample = state.sampled(settings)
-        reservoir = sample[0]
+        sample = totals_and_sample(state, settings)
+        reservoir = sample[1]
         if not len(reservoir):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(

@@ -15,12 +15,12 @@ from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.reservoir import arrival_times
 from streamkpca.kernels import Kernel
 from streamkpca.rows.parts import Rows
-from streamkpca.stream.advance import n_prefetchable, recorded
+from streamkpca.stream.advance import advanced, n_prefetchable, recorded
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range
 from streamkpca.stream.search import chooser, chosen_from, moved, shrunk
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State, axes
+from streamkpca.stream.state import State, axes, begun_summary, completed, published_now, settled_on
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
-        kernel = state.settled_on(*_spread_rows(rows, weights))
+        kernel = settled_on(state, *_spread_rows(rows, weights))
         check_kernel_range(kernel, rows, weights, gaps=state.has_gaps)
         state = replaced(state, n_rejected=n_rejected, settling=None)
         if settings.max_atoms is None:
@@ -99,7 +99,7 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
             sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
         stats = replace(summary.atom_stats, weights=np.minimum(chosen.atom_stats.weights, total))
         summary = replace(summary, selection_sample=sample, atom_stats=stats).with_distribution_renewed()
-        return replaced(state, pending=_nothing(state), summary=summary).published_now(settings)
+        return published_now(replaced(state, pending=_nothing(state), summary=summary), settings)
 
 
 def refit(state: State, settings: StreamSettings) -> State:
@@ -127,7 +127,7 @@ def without_rows(state: State, settings: StreamSettings) -> State:
     if state.summary is None:
         return empty
     with one_blas_thread():
-        return replaced(empty, summary=state.completed(settings).without_rows())
+        return replaced(empty, summary=completed(state, settings).without_rows())
 
 
 def merge(
@@ -163,7 +163,7 @@ def merge(
             check_continued(union, settings, where)
             check_mergeable(union, other, settings, other_settings, where)
             union = _merged(union, other, settings, other_settings)
-        return None if union is None else union.published_now(settings)
+        return None if union is None else published_now(union, settings)
 
 
 def learned_anew(state: State, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
@@ -180,7 +180,7 @@ def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> 
     if state.kernel.is_settled:
         return state.kernel
     kernel = _settled(state, BlockCutter(state.pending, rows, weights, state.block_size))[1]
-    return kernel if kernel.is_settled else state.settled_on(rows, weights)
+    return kernel if kernel.is_settled else settled_on(state, rows, weights)
 
 
 def _merged(own: State, other: State, settings: StreamSettings, other_settings: StreamSettings) -> State:
@@ -193,7 +193,7 @@ def _merged(own: State, other: State, settings: StreamSettings, other_settings: 
         check_range(own, other.pending.rows, other.pending.weights)
         return _taken(own, other.pending.rows, other.pending.weights, settings, publish=False)
     kernel = (own if own.summary else other).settled_kernel
-    union = own.completed(settings, kernel).merged(other.completed(other_settings, kernel))
+    union = completed(own, settings, kernel).merged(completed(other, other_settings, kernel))
     if settings.max_atoms is not None and union.basis.size > settings.max_atoms:
         union = shrunk(union, settings.max_atoms)
         if settings.moves_atoms:
@@ -241,7 +241,7 @@ def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
             continue
         known = known.joined(rows, weights, ROWS_TO_SETTLE + state.block_size)
         if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1:
-            settled = state.settled_on(known.rows, known.weights)
+            settled = settled_on(state, known.rows, known.weights)
             kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
     state = replaced(state, settling=known, n_rows_before=state.n_rows_before + n_before)
     return state, kernel or state.kernel, number
@@ -270,7 +270,7 @@ def _with_blocks(
             block = prefetcher.block(number, last, prepare)
             state = _with_block(state, *cutter.block(number), settings, kernel, block)
             if publish and _refit_is_due(state, settings):
-                state = state.published_now(settings)
+                state = published_now(state, settings)
     return state
 
 
@@ -285,7 +285,8 @@ def _with_block(
     """Advance the summary by a block; before the first row of positive weight, blocks are only counted."""
     if state.summary is None and not weights.any():
         return replaced(state, n_rows_before=state.n_rows_before + len(rows))
-    return replaced(state, summary=state.with_block(rows, weights, settings, kernel, block))
+    summary = begun_summary(state, settings, kernel)
+    return replaced(state, summary=advanced(summary, rows, weights, settings, block))
 
 
 def _taken_whole(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> State:
@@ -300,7 +301,7 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     """Make a summary without moments, of atoms that a sample of the rows chooses."""
     size, half_life = settings.block_size, settings.half_life
     blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
-    summary = state.begun_summary(settings, kernel)
+    summary = begun_summary(state, settings, kernel)
     sample = summary.selection_sample
     if not any(_aged(weights, block, half_life).any() for block in reversed(blocks)):
         half_life = None

@@ -23,6 +23,7 @@ from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import RBF
 from streamkpca.stream import search, transitions
 from streamkpca.stream import summary as summaries
+from streamkpca.stream.state import completed
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
@@ -57,7 +58,7 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 def stream_of(model: Any) -> Summary:
     stream = model.state_
-    completed: Summary = stream.completed(model.settings("stream_of"))
+    completed: Summary = completed(stream, model.settings("stream_of"))
     return completed
 
 
