@@ -73,6 +73,17 @@ class State:
         Number of rows at the last scheduled refit.
     scheduled, published : Snapshot or None
         Axes of the last scheduled refit, and those that answer: the same, or of a later refit on demand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = State.begin(settings, n_features=2)
+    >>> later = advance(state, np.array([[1.0, 2.0]]), 1.0, settings)
+    >>> state.n_rows, later.n_rows
+    (0, 1)
     """
 
     kernel: Kernel
@@ -96,7 +107,26 @@ class State:
 
     @classmethod
     def begin(cls, settings: StreamSettings, n_features: int, names: Names | None = None) -> Self:
-        """Return the state before the first row."""
+        """Return the state before the first row.
+
+        Parameters
+        ----------
+        settings : StreamSettings
+            Checked parameters, from `StreamingKernelPCA.settings`.
+        n_features : int
+        names : ndarray of shape (d,) of str, optional
+
+        Returns
+        -------
+        State
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.stream import State
+        >>> State.begin(StreamingKernelPCA(block_size=64).settings(), n_features=3).block_size
+        64
+        """
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
         nothing = RowBuffer.empty(n_features, settings.dtype)
@@ -115,12 +145,27 @@ class State:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows given, including pending ones."""
+        """Number of rows given, including pending ones.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA().partial_fit([[1.0, 2.0], [3.0, 4.0]]).state_.n_rows
+        2
+        """
         return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
     @property
     def settled_kernel(self) -> Kernel:
-        """The kernel with its scale as it is now; before the first full block, settled on the pending rows."""
+        """The kernel with its scale as it is now; before the first full block, settled on the pending rows.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(kernel=RBF("median")).partial_fit([[0.0], [1.0]]).state_.settled_kernel.is_settled
+        True
+        """
         pending = self.pending
         return self.summary.basis.kernel if self.summary else settled_on(self, pending.rows, pending.weights)
 
@@ -260,6 +305,16 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
     -----
     O(m^3). The snapshot is prepared for single rows at once, for 4% to 13% of the time of the refit; otherwise the
     first of them took 90 to 180 us with 128 atoms, where others take 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, axes
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 2), np.array([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]), 1.0, settings)
+    >>> axes(state, settings).eigenvalues
+    array([12.])
     """
     with one_blas_thread():
         summary, atoms = refit_input(state, settings)

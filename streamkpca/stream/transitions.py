@@ -17,7 +17,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.rows.parts import Rows
 from streamkpca.stream.advance import advanced, n_prefetchable, recorded
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
-from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range
+from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range, check_shape
 from streamkpca.stream.search import chooser, chosen_from, moved, shrunk
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import State, axes, begun_summary, completed, published_now, settled_on
@@ -46,8 +46,9 @@ def advance(
     Parameters
     ----------
     state : State
-    rows : ndarray of shape (n, d)
-        Finite rows; NaN stands for a gap where the state has them.
+    rows : ndarray of shape (n, d) of float64
+        Finite rows in C order; NaN stands for a gap where the state has them. The estimators make such rows of lists,
+        tables and other types.
     weights : ndarray of shape (n,), or float
         One weight for all, or one for each; 0 for rows that only keep their place.
     settings : StreamSettings
@@ -62,7 +63,18 @@ def advance(
     ------
     ValueError
         Rows are outside the range of the kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 2), np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5, settings)
+    >>> state.pending.weights
+    array([0.5, 0.5])
     """
+    check_shape(state, rows, "advance")
     check_range(state, rows, weights)
     if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
         return replaced(state, pending=state.pending.joined(rows[:], weights, state.block_size))
@@ -75,8 +87,34 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
     """Learn the first rows of a stream in two passes: the first chooses atoms, the second records.
 
     With a budget of atoms, a sample of all rows chooses them, as a short stream does that comes in random order.
-    Parameters, returns and errors are those of `advance`; the state has seen no rows.
+
+    Parameters
+    ----------
+    state : State
+        One that has seen no rows.
+    rows, weights, settings, n_rejected
+        As for `advance`.
+
+    Returns
+    -------
+    State
+        With its axes published.
+
+    Raises
+    ------
+    ValueError
+        As `advance`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, fit
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
+    array([7.])
     """
+    check_shape(state, rows, "fit")
     weights = _one_for_each(weights, len(rows))
     with one_blas_thread():
         check_range(state, rows, weights)
@@ -103,12 +141,52 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
 
 
 def refit(state: State, settings: StreamSettings) -> State:
-    """Publish axes of all rows, outside the schedule of refits and without changing it."""
+    """Publish axes of all rows, outside the schedule of refits and without changing it.
+
+    Parameters
+    ----------
+    state : State
+    settings : StreamSettings
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, refit
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings)
+    >>> state.published is None, refit(state, settings).published.total_weight
+    (True, 3.0)
+    """
     return replaced(state, published=axes(state, settings))
 
 
 def forget(state: State, factor: float) -> State:
-    """Multiply the weights of all rows by a factor from 0 to 1."""
+    """Multiply the weights of all rows by a factor from 0 to 1.
+
+    Parameters
+    ----------
+    state : State
+    factor : float
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, forget
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0]]), 1.0, settings)
+    >>> forget(state, 0.25).pending.weights
+    array([0.25, 0.25])
+    """
     total_weight = (state.summary.total_weight if state.summary else 0.0) + float(state.pending.weights.sum())
     factor = clamp_decay(factor, total_weight, LEAST_TOTAL_WEIGHT)
     return replaced(
@@ -154,6 +232,16 @@ def merge(
     ------
     ValueError
         States have other features, another precision, half-life or kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, merge
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> parts = [advance(State.begin(settings, 1), np.array(x), 1.0, settings) for x in ([[1.0]], [[2.0], [6.0]])]
+    >>> merge(parts[0], [(parts[1], settings)], settings).published.eigenvalues
+    array([7.])
     """
     union = own
     with one_blas_thread():
