@@ -75,8 +75,8 @@ def check_shape(state: State, rows: Rows, where: str) -> None:
     if not is_block or rows.shape[1:] != (state.n_features,):
         given = f"shape {rows.shape}" if is_block else type(rows).__name__
         raise ValueError(
-            f"{where} expected rows as a float64 array of shape (n, {state.n_features}) but got {given}; the estimators "
-            "take rows of other types"
+            f"{where} expected rows as a float64 array of shape (n, {state.n_features}) but got {given}; "
+            "the estimators take rows of other types"
         )
 
 
