@@ -4,7 +4,6 @@ import json
 import math
 import re
 import textwrap
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -109,26 +108,22 @@ def to_c(
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
     packed = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
     factor = source.table("factor", np.concatenate(packed))
-    heads = {
-        _write_transform(source, formula, kernel): "writes the projection of a row onto the principal axes; x and y "
-        "must not overlap.",
-        _write_error(source, formula, kernel, factor): "returns the squared distance to the span of the atoms, in "
-        "units of k(x, x), never negative.",
-        _write_novelty(source, formula, kernel, factor): "returns that on a scale that goes on growing far away, "
-        "-e log(1 - that / e) with e = k(x, x)."
-        if formula.own_value()
-        else "returns the same.",
-    }
+    _write_transform(source, formula, kernel)
+    _write_error(source, formula, kernel, factor)
+    _write_novelty(source, formula, kernel, factor)
     if threshold is not None:
-        is_novel = f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0."
-        heads[_write_is_novel(source, formula, threshold)] = is_novel
+        source.public(
+            f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
+            "Whether the novelty is above the threshold, or NaN.",
+            f"int {name}_is_novel(const {dtype} x[{formula.n_features}])",
+            [f"return !({name}_novelty(x) <= {source.number(threshold)});"],
+        )
     if check_flag("contributions", contributions, where=where):
-        added = "writes how much each feature adds to the novelty; x and y must not overlap."
-        heads[write_contributions(source, formula, kernel, factor)] = added
-    prototypes = "".join(f"{head};\n" for head in heads)
+        write_contributions(source, formula, kernel, factor)
+    prototypes = "".join(f"{head};\n" for head in source.uses)
     return "\n".join(
         [
-            _header(source, formula, kernel, heads, contributions=contributions),
+            _header(source, formula, kernel, contributions=contributions),
             "#include <math.h>\n",
             f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
             *source.tables,
@@ -137,36 +132,34 @@ def to_c(
     )
 
 
-def _write_transform(source: Source, formula: Formula, kernel: KernelText) -> str:
-    k, q = formula.projection.shape
-    projection = source.table("projection", formula.projection)
-    offset = source.table("offset", formula.offset)
+def _write_transform(source: Source, formula: Formula, kernel: KernelText) -> None:
+    c, (k, q) = source.dtype, formula.projection.shape
+    projection, offset = source.table("projection", formula.projection), source.table("offset", formula.offset)
     atom = "i"
     if not np.array_equal(formula.axis_rows, np.arange(k)):
         atom = f"(int){source.positions('active', formula.axis_rows)}[i]"
-    head = f"void {source.name}_transform(const {source.dtype} x[{formula.n_features}], {source.dtype} y[{q}])"
-    source.function(
+    source.public(
+        f"writes the projection of a row onto {q} principal axes; x and y must not overlap.",
         "Project a row onto the principal axes.",
-        head,
+        f"void {source.name}_transform(const {c} x[{formula.n_features}], {c} y[{q}])",
         [
             "int i, j;",
             *kernel.preparation,
             f"for (j = 0; j < {q}; ++j) y[j] = -{offset}[j];",
             f"for (i = 0; i < {k}; ++i) {{",
-            f"    const {source.dtype} value = {kernel.of_atom.replace('@', atom)};",
+            f"    const {c} value = {kernel.of_atom.replace('@', atom)};",
             f"    for (j = 0; j < {q}; ++j) y[j] += value * {projection}[i][j];",
             "}",
         ],
     )
-    return head
 
 
-def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: str) -> str:
+def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
     c, s, zero = source.dtype, formula.n_span, source.number(0.0)
-    head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
-    source.function(
+    source.public(
+        "returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
-        head,
+        f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])",
         [
             "int i, j;",
             *kernel.preparation,
@@ -176,20 +169,20 @@ def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: s
             f"return error < {zero} ? {zero} : error;",
         ],
     )
-    return head
 
 
-def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor: str) -> str:
+def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
     c, s, zero, own = source.dtype, formula.n_span, source.number(0.0), formula.own_value()
     head = f"{c} {source.name}_novelty(const {c} x[{formula.n_features}])"
     if not own:
         returned = [f"return {source.name}_reconstruction_error(x);"]
-        source.function("Novelty of a row: with this kernel, its reconstruction error.", head, returned)
-        return head
+        source.public("returns the same.", "Novelty of a row: its reconstruction error.", head, returned)
+        return
     # The score stops at the largest number, as in Python: shares of infinity would be NaN.
     most = source.number(float(np.finfo(np.float32 if source.is_single else np.float64).max))
     share = f"{source.number(2.0)} * top + {source.call('log', 'explained')} - {source.number(math.log(own))}"
-    source.function(
+    source.public(
+        "returns that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x).",
         "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
         head,
         [
@@ -203,7 +196,6 @@ def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor:
             f"return score < {zero} ? {zero} : score > {most} ? {most} : score;",
         ],
     )
-    return head
 
 
 def _solve(source: Source, s: int, value: str, use: str) -> list[str]:
@@ -219,17 +211,7 @@ def _solve(source: Source, s: int, value: str, use: str) -> list[str]:
     ]
 
 
-def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
-    head = f"int {source.name}_is_novel(const {source.dtype} x[{formula.n_features}])"
-    source.function(
-        "Whether the novelty is above the threshold, or NaN.",
-        head,
-        [f"return !({source.name}_novelty(x) <= {source.number(threshold)});"],
-    )
-    return head
-
-
-def _header(source: Source, formula: Formula, kernel: KernelText, heads: dict[str, str], *, contributions: bool) -> str:
+def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
     (k, q), s = formula.projection.shape, formula.n_span
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {_comment_safe(formula.feature_names)}"
@@ -239,16 +221,7 @@ def _header(source: Source, formula: Formula, kernel: KernelText, heads: dict[st
         rounding = measure_rounding(formula)
     # Contributions call the function of the novelty while they hold coordinates of their own.
     stack = (s + kernel.layout.width) * source.n_bytes_of_number * (2 if contributions else 1)
-    triangle = Counter(multiplications=s * (s + 3) // 2)
-    costs = {
-        "transform": _cost(kernel, kernel.cost, k, Counter(multiplications=k * q)),
-        "reconstruction_error": _cost(kernel, kernel.cost, s, triangle),
-    }
-    if kernel.log_of_atom:
-        costs["novelty"] = _cost(kernel, kernel.log_cost, s, triangle + Counter(multiplications=2, exp=s, log=1))
-    if contributions:
-        costs["contributions"] = "three times as much"
-    listed = {
+    learned = {
         "Kernel": repr(formula.kernel),
         "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
         "Atoms": f"{facts['n_atoms']}; projections are made of {k}, errors are measured to {s}",
@@ -257,7 +230,9 @@ def _header(source: Source, formula: Formula, kernel: KernelText, heads: dict[st
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
-        "Cost": "about, for a row: " + "; ".join(f"{what} {cost}" for what, cost in costs.items()) + ".",
+        "Cost": f"about, for a kernel value: {kernel.cost}. A row takes {k} kernel values and {k * q} multiplications "
+        f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty"
+        + (", three times as much for contributions." if contributions else "."),
         "Accuracy": _accuracy(rounding, single=source.is_single),
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
@@ -265,7 +240,11 @@ def _header(source: Source, formula: Formula, kernel: KernelText, heads: dict[st
     }
     estimator = _comment_safe([facts["estimator"]])[1:-1]
     lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
-    lines += [*_listed(listed), "", *(line for head, use in heads.items() for line in (f"{head};", f"    {use}"))]
+    lines += [
+        *_listed(learned),
+        "",
+        *(line for head, use in source.uses.items() for line in (f"{head};", f"    {use}")),
+    ]
     lines += ["", *_listed(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
 
@@ -282,12 +261,6 @@ def _listed(facts: dict[str, str]) -> list[str]:
             break_on_hyphens=False,
         )
     ]
-
-
-def _cost(kernel: KernelText, of_value: "Counter[str]", n_values: int, more: "Counter[str]") -> str:
-    total = Counter({what: n_values * count for what, count in of_value.items()}) + more + kernel.cost_once
-    multiplications = total.pop("multiplications", 0)
-    return ", ".join([f"{multiplications} multiplications", *(f"{total[what]} {what}" for what in sorted(total))])
 
 
 def _accuracy(rounding: Rounding, *, single: bool) -> str:

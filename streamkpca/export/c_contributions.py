@@ -9,8 +9,8 @@ from streamkpca.kernels.gradients import values_and_gradients
 from streamkpca.kernels.program import Base
 
 
-def write_contributions(source: Source, formula: Formula, kernel: KernelText, factor: str) -> str:
-    """Write the function that shares the novelty of a row among its features, and return its head.
+def write_contributions(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
+    """Write the function that shares the novelty of a row among its features.
 
     ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it; or
     if its units are a matrix.
@@ -60,8 +60,8 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelText, fa
         f"for (k = 0; k < {d}; ++k) y[k] = total > {zero} ? y[k] / total * sum : total;",
     ]
     head = f"void {source.name}_contributions(const {c} x[{d}], {c} y[{d}])"
-    source.function("Share the novelty of a row among its features.", head, lines)
-    return head
+    use = "writes how much each feature adds to the novelty; x and y must not overlap."
+    source.public(use, "Share the novelty of a row among its features.", head, lines)
 
 
 def _differences(source: Source, formula: Formula, kernel: KernelText, p: int) -> list[str]:

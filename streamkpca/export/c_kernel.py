@@ -25,7 +25,8 @@ WIDTH = 110
 class Source:
     """A C file being written, in which all names begin with `name` and all numbers are "double" or "float".
 
-    `tables` and `functions` hold the text written so far, and `n_bytes` the size of the tables.
+    `tables` and `functions` hold the text written so far, `uses` what public functions do, by their heads, and
+    `n_bytes` the size of the tables.
     """
 
     def __init__(self, name: str, dtype: str) -> None:
@@ -34,6 +35,7 @@ class Source:
         self.is_single = dtype == "float"
         self.tables: list[str] = []
         self.functions: list[str] = []
+        self.uses: dict[str, str] = {}
         self.n_bytes = 0
 
     @property
@@ -67,6 +69,11 @@ class Source:
         body = "".join(f"    {line}\n" for line in lines)
         note = textwrap.fill(f"/* {comment} */", WIDTH, subsequent_indent="   ")
         self.functions.append(f"{note}\n{head}\n{{\n{body}}}\n")
+
+    def public(self, use: str, comment: str, head: str, lines: Sequence[str]) -> None:
+        """Write a function for the callers of the file."""
+        self.uses[head] = use
+        self.function(comment, head, lines)
 
     def _spelled(self, values: Array) -> list[str]:
         # These are the shortest decimals that give the number. C++ has hexadecimal ones only since 2017.
@@ -103,30 +110,27 @@ class KernelText:
 
     Every function first copies its row x to `u` in the form in which atoms are compared with it: `preparation` are the
     statements. Then ``of_atom`` is k(x, atom i), `of_itself` is k(x, x), and `log_of_atom` the logarithm of k(x, atom
-    i), if k(x, x) is the same number for all rows. `cost` counts the operations of a kernel value, `log_cost` those of
-    its logarithm, and `cost_once` those of the preparation.
+    i), if k(x, x) is the same number for all rows. `cost` tells the operations that a kernel value takes.
     """
 
     def __init__(self, source: Source, formula: Formula) -> None:
         self.source = source
         self.layout = Layout(formula, single=source.is_single)
-        self.cost_once: Counter[str] = Counter()
         self._write_preparation(formula)
         self._atoms = source.table("atoms", self.layout.atoms)
         program, own = formula.kernel.program, formula.own_value()
         sums = [f"p{p}" for p in range(len(self.layout.matrices))]
         steps = _StatementArithmetic(source)
-        self.cost = self._write_pair("kernel", "The kernel between two rows", steps, program.evaluate(sums, steps))
+        self.cost = self._write_pair("kernel", "The kernel of two rows", steps, program.evaluate(sums, steps))
         self.of_atom = f"{source.name}_kernel(u, {self._atoms}[@])"
         self.of_itself = f"{source.name}_kernel(u, u)" if own is None else source.number(own)
-        self.log_of_atom, self.log_cost = "", Counter[str]()
+        self.log_of_atom = ""
         if own:
             steps = _StatementArithmetic(source)
             most = LARGEST_SINGLE if source.is_single else LARGEST
             result = log_values(program, sums, steps, steps.add_logs, most=most)
-            self.log_cost = self._write_pair(
-                "log_kernel", "Its logarithm, which is a number where the kernel is too small for one", steps, result
-            )
+            comment = "Its logarithm, which is a number where the kernel is too small for one"
+            self._write_pair("log_kernel", comment, steps, result)
             self.log_of_atom = f"{source.name}_log_kernel(u, {self._atoms}[i])"
 
     @property
@@ -160,7 +164,6 @@ class KernelText:
             elif not segment.has_matrix:
                 self._check(segment.units)
                 lines.append(f"{loop} {filled} = {entry} / {source.table(f'units{place}', segment.units)}[k];")
-                self.cost_once["division"] += segment.width
             else:
                 # Entries that are small beside the rest of their column may become 0, but not the whole column.
                 self._check(np.abs(segment.units).max(axis=0, initial=0.0))
@@ -168,10 +171,8 @@ class KernelText:
                 n_columns = segment.units.shape[1]
                 inner = f"for (l = 0; l < {n_columns}; ++l) {filled} += {product};"
                 lines += [f"{loop} {{", f"    {filled} = {source.number(0.0)};", f"    {inner}", "}"]
-                self.cost_once["multiplications"] += segment.width * n_columns
             if segment.is_unit:
                 lines.append(f"{source.name}_scale(u + {segment.start}, {segment.width});")
-                self.cost_once["division"] += segment.width
         if any(segment.is_unit for segment in self.layout.segments):
             self._write_scale()
         source.function(
@@ -205,10 +206,10 @@ class KernelText:
             ],
         )
 
-    def _write_pair(self, name: str, comment: str, steps: "_StatementArithmetic", result: str) -> Counter[str]:
-        """Write a function of two prepared rows, and return the cost of a call."""
+    def _write_pair(self, name: str, comment: str, steps: "_StatementArithmetic", result: str) -> str:
+        """Write a function of two prepared rows, and tell the operations that a call takes."""
         source, c = self.source, self.source.dtype
-        loops, cost = [], Counter[str]()
+        sums, loops, n_multiplications = [], [], "".join(steps.lines).count(" * ")
         for p, (matrix, segment) in enumerate(zip(self.layout.matrices, self.layout.of_matrix, strict=True)):
             row, atom = segment.entry("u"), segment.entry("a")
             added = {
@@ -216,24 +217,16 @@ class KernelText:
                 Base.ABSOLUTE: source.call("fabs", f"{row} - {atom}"),
                 Base.EQUAL: f"{row} == {atom} ? {source.number(1.0)} : {source.number(0.0)}",
             }.get(matrix.base, f"{row} * {atom}")
-            loops += [f"{c} p{p} = {source.number(0.0)};", f"for (k = 0; k < {segment.width}; ++k) p{p} += {added};"]
-            cost["multiplications"] += 0 if matrix.base in (Base.ABSOLUTE, Base.EQUAL) else segment.width
-        declared = [line for line in loops if not line.startswith("for")]
+            sums.append(f"{c} p{p} = {source.number(0.0)};")
+            loops.append(f"for (k = 0; k < {segment.width}; ++k) p{p} += {added};")
+            n_multiplications += segment.width if " * " in added else 0
         source.function(
             f"{comment}.",
             f"static {c} {source.name}_{name}(const {c} *u, const {c} *a)",
-            [
-                "int k;",
-                *declared,
-                *(line for line in loops if line.startswith("for")),
-                *steps.lines,
-                f"return {result};",
-            ],
+            ["int k;", *sums, *loops, *steps.lines, f"return {result};"],
         )
-        text = "\n".join(steps.lines)
-        cost["multiplications"] += text.count(" * ")
-        cost["division"] += text.count(" / ")
-        return cost + Counter(re.findall(r"\b(exp|log1p|log|sqrt|tanh)f?\(", text))
+        calls = Counter(re.findall(r"\b(exp|log1p|log|sqrt|tanh)f?\(", "".join(steps.lines)))
+        return ", ".join([f"{n_multiplications} multiplications", *(f"{calls[call]} {call}" for call in sorted(calls))])
 
 
 def find_largest_logarithm(source: Source, kernel: KernelText, s: int) -> list[str]:

@@ -48,28 +48,22 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     ------
     ImportError
         onnx is not installed.
-    TypeError
-        Not an estimator of this library.
     NotFittedError
         No row was seen yet.
-    ValueError
-        The kernel calls functions of the user, the model keeps no row or takes rows with gaps, or `dtype` is neither
-        of the two.
+    TypeError, ValueError
+        `model` is not an estimator of this library, its kernel calls functions of the user, or it keeps no row or takes
+        rows with gaps.
 
     Notes
     -----
     Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
     its root; novelty: to k(x, x) and itself), unless atoms nearly depend on each other: then the rounding of the model
-    itself is amplified. Single precision throughout lost up to 8e-4 of k(x, x) (a polynomial kernel on a curved sheet),
-    because the error is a difference of nearly equal numbers; for one row, float64 costs next to nothing.
+    itself is amplified. Single precision throughout lost up to 8e-4 of k(x, x); for one row, float64 costs next to
+    nothing. A row with NaN gives NaN; infinite rows and values that overflow give infinity or NaN. Memory is
+    O(n (m + d) + m (d + m)), time O(m (d + m)) a row.
 
-    A graph answers rows that a model refuses: a row with NaN gives NaN; infinite rows and values that overflow give
-    infinity or NaN, by the rules of arithmetic. Memory is O(n (m + d) + m (d + m)), time O(m (d + m)) a row; rows do
-    not influence each other except by rounding. Operator set 13 and format 7, both of 2020; tested with onnxruntime
-    1.15 and 1.31.
-
-    ``metadata_props`` holds the library's version, the estimator, the kernel, the number of atoms, what the model was
-    learned from, and the feature names, as JSON, if there are any.
+    Operator set 13 and format 7, both of 2020; tested with onnxruntime 1.15 and 1.31. ``metadata_props`` holds the
+    library's version, the estimator, the kernel, the numbers of atoms and rows, and the feature names, as JSON.
 
     Examples
     --------
@@ -84,21 +78,22 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     where = "to_onnx"
     check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
     formula = formula_of(model, where=where, language="ONNX", single="float32" if dtype == "float32" else None)
-    onnx = _onnx()
+    try:
+        import onnx
+    except ModuleNotFoundError as error:
+        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
+    element = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     graph = Graph(onnx, len(formula.rows))
-    outputs = ["projection", "reconstruction_error", "novelty"]
-    names, rows, element = outputs, "X", onnx.TensorProto.DOUBLE
-    if dtype == "float32":
-        rows, element = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE), onnx.TensorProto.FLOAT
-        names = [f"{name}_double" for name in outputs]
-    bases, own_bases = _base_matrices(graph, formula, rows)
+    bases, own_bases = _base_matrices(graph, formula, graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE))
     values = formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (graph.width,)))
-    _write_projection(graph, formula, values, names[0])
-    _write_error(graph, formula, own_bases, values, names[1])
-    _write_novelty(graph, formula, bases, *names[1:])
-    if dtype == "float32":
-        for name, output in zip(names, outputs, strict=True):
-            graph.node("Cast", name, output=output, to=element)
+    distances = _error(graph, formula, own_bases, values)
+    answers = {
+        "projection": _projection(graph, formula, values),
+        "reconstruction_error": distances,
+        "novelty": _novelty(graph, formula, bases) if formula.own_value() else distances,
+    }
+    for name, answer in answers.items():
+        graph.node("Cast", answer, output=name, to=element)
     return _finished(graph, formula, element)
 
 
@@ -125,66 +120,58 @@ class Graph:
         name: str = self.constants[key].name
         return name
 
-    def node(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """Write a node with an operator of ONNX and its attributes; return the name of its result."""
+    def node(self, operator: str, *inputs: str | npt.ArrayLike, output: str | None = None, **attributes: Any) -> str:
+        """Write a node with an operator of ONNX, its inputs (names or constants) and attributes; return its result."""
         name = f"{operator}_{len(self.nodes)}" if output is None else output
-        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], **attributes))
+        names = [given if isinstance(given, str) else self.constant(given) for given in inputs]
+        self.nodes.append(self.onnx.helper.make_node(operator, names, [name], **attributes))
         return name
 
-    def at_least(self, values: str, least: float, output: str | None = None) -> str:
+    def at_least(self, values: str, least: float) -> str:
         """Write the larger of values and a number; NaN stays NaN."""
-        limit = self.constant(np.float64(least))
         # ONNX does not specify what Max makes of NaN.
-        return self.node("Where", self.node("Less", values, limit), limit, values, output=output)
+        return self.node("Where", self.node("Less", values, least), least, values)
 
 
-def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
+def _projection(graph: Graph, formula: Formula, values: str) -> str:
     # The other rows get coefficients of zero: their kernel values are there anyway, and nothing has to be gathered.
     coefficients = np.zeros((graph.width, formula.projection.shape[1]))
     coefficients[formula.axis_rows] = formula.projection
-    projected = graph.node("MatMul", values, graph.constant(coefficients))
-    graph.node("Sub", projected, graph.constant(formula.offset), output=output)
+    return graph.node("Sub", graph.node("MatMul", values, coefficients), formula.offset)
 
 
-def _write_error(graph: Graph, formula: Formula, own_bases: list[str], values: str, output: str) -> None:
-    own = formula.own_value()
+def _error(graph: Graph, formula: Formula, own_bases: list[str], values: str) -> str:
+    own: str | float | None = formula.own_value()
     if own is None:
-        energy = formula.kernel.program.evaluate(own_bases, _NodeArithmetic(graph, ()))
-    else:
-        energy = graph.constant(np.float64(own))
-    graph.at_least(graph.node("Sub", energy, _explained(graph, formula, values)), 0.0, output)
+        own = formula.kernel.program.evaluate(own_bases, _NodeArithmetic(graph, ()))
+    return graph.at_least(graph.node("Sub", own, _explained(graph, formula, values)), 0.0)
 
 
-def _write_novelty(graph: Graph, formula: Formula, bases: list[str], error: str, output: str) -> None:
+def _novelty(graph: Graph, formula: Formula, bases: list[str]) -> str:
     """Write -e log |c|^2 / e, for all rows from logarithms of kernel values, less the largest in each row."""
-    own = formula.own_value()
-    if not own:
-        graph.node("Identity", error, output=output)
-        return
-    steps = _NodeArithmetic(graph, (graph.width,))
+    own, steps = formula.own_value(), _NodeArithmetic(graph, (graph.width,))
+    assert own
     values = graph.at_least(log_values(formula.kernel.program, bases, steps, steps.add_logs), _LEAST_LOG)
     largest = graph.node("ReduceMax", values, axes=[1], keepdims=1)
     explained = _explained(graph, formula, graph.node("Exp", graph.node("Sub", values, largest)))
-    twice = graph.node("Mul", graph.node("Squeeze", largest, graph.constant(np.array([1]))), graph.constant(2.0))
-    share = graph.node("Add", twice, graph.node("Log", explained))
-    share = graph.node("Sub", share, graph.constant(np.log(own)))
-    graph.at_least(graph.node("Mul", share, graph.constant(-np.float64(own))), 0.0, output)
+    twice = graph.node("Mul", graph.node("Squeeze", largest, np.array([1])), 2.0)
+    share = graph.node("Sub", graph.node("Add", twice, graph.node("Log", explained)), np.log(own))
+    return graph.at_least(graph.node("Mul", share, -own), 0.0)
 
 
 def _explained(graph: Graph, formula: Formula, values: str) -> str:
-    """Write the squared lengths (n,) of coordinates, from kernel values (n, max(m, 2))."""
+    """Write the squared lengths (n,) of coordinates, from kernel values (n, width)."""
     factor = formula.factor
     with one_blas_thread():
         inverse = inverse_factor(factor)
     if formula.n_span < graph.width:
-        values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
-    apply_inverse = graph.constant(inverse.T)
-    coordinates = graph.node("MatMul", values, apply_inverse)
+        values = graph.node("Gather", values, np.arange(formula.n_span), axis=1)
+    coordinates = graph.node("MatMul", values, inverse.T)
     if rounding_amplification(inverse, factor) > LARGEST_AMPLIFICATION:
         # ONNX cannot solve a triangular system, but one step of refinement is as exact: on a wide Gaussian the inverse
         # alone lost 3e-12 of k(x, x), the inverse with refinement 3e-13, and solving 2e-13.
-        missing = graph.node("Sub", values, graph.node("MatMul", coordinates, graph.constant(factor.T)))
-        coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, apply_inverse))
+        missing = graph.node("Sub", values, graph.node("MatMul", coordinates, factor.T))
+        coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, inverse.T))
     return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
@@ -210,14 +197,6 @@ def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
     return model
 
 
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ModuleNotFoundError as error:
-        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
-    return onnx
-
-
 def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str], list[str]]:
     """Write the base matrices between rows (n, d), given by name, and all rows of a formula, (n, width) each.
 
@@ -228,15 +207,12 @@ def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str]
     for segment in layout.segments:
         seen = rows
         if segment.columns is not None:
-            seen = graph.node("Gather", seen, graph.constant(segment.columns), axis=1)
+            seen = graph.node("Gather", seen, segment.columns, axis=1)
         if segment.centre is not None:
-            seen = graph.node("Sub", seen, graph.constant(segment.centre))
+            seen = graph.node("Sub", seen, segment.centre)
         if segment.units is not None:
-            seen = (
-                _product(graph, seen, segment.units)
-                if segment.has_matrix
-                else graph.node("Div", seen, graph.constant(segment.units))
-            )
+            in_matrix = segment.has_matrix
+            seen = _product(graph, seen, segment.units) if in_matrix else graph.node("Div", seen, segment.units)
         viewed[segment] = _of_unit_length(graph, seen) if segment.is_unit else seen
     bases, own = [], []
     for matrix, segment in zip(layout.matrices, layout.of_matrix, strict=True):
@@ -254,15 +230,16 @@ def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str]
 
 def _product(graph: Graph, rows: str, matrix: Array) -> str:
     # A single number must not stand next to a matrix product: see `Graph`.
-    return graph.node("MatMul" if matrix.shape[1] > 1 else "Mul", rows, graph.constant(matrix.T))
+    return graph.node("MatMul" if matrix.shape[1] > 1 else "Mul", rows, matrix.T)
 
 
 def _of_unit_length(graph: Graph, rows: str) -> str:
     """Write rows scaled to length 1, without overflow; rows of zeros stay."""
     largest = graph.node("ReduceMax", graph.node("Abs", rows), axes=[1], keepdims=1)
-    scaled = graph.node("Div", rows, _not_zero(graph, largest))
+    scaled = graph.node("Div", rows, graph.at_least(largest, np.finfo(float).tiny))
     squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
-    return graph.node("Div", scaled, _not_zero(graph, graph.node("Sqrt", squares)))
+    # At least 1, except for rows of zeros.
+    return graph.node("Div", scaled, graph.node("Sqrt", graph.at_least(squares, 0.5)))
 
 
 def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
@@ -292,11 +269,6 @@ def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
     return graph.node("Scan", rows, body=body, num_scan_inputs=1)
 
 
-def _not_zero(graph: Graph, sizes: str) -> str:
-    is_zero = graph.node("Equal", sizes, graph.constant(np.float64(0.0)))
-    return graph.node("Where", is_zero, graph.constant(np.float64(1.0)), sizes)
-
-
 class _NodeArithmetic(Arithmetic[str]):
     """Steps as nodes, on the names of results; constants have the given shape."""
 
@@ -311,8 +283,7 @@ class _NodeArithmetic(Arithmetic[str]):
 
     def minimum(self, x: str, most: float) -> str:
         # ONNX does not specify what Min makes of NaN.
-        limit = self._number(most)
-        return self.graph.node("Where", self.graph.node("Greater", x, limit), limit, x)
+        return self.graph.node("Where", self.graph.node("Greater", x, self._number(most)), self._number(most), x)
 
     def add(self, x: str, y: str) -> str:
         return self.graph.node("Add", x, y)
@@ -349,5 +320,5 @@ class _NodeArithmetic(Arithmetic[str]):
         ratio = graph.node("Where", is_one, one, graph.node("Div", graph.node("Log", u), rest))
         return graph.node("Mul", x, ratio)
 
-    def _number(self, value: float) -> str:
-        return self.graph.constant(np.full(self.shape, value))
+    def _number(self, value: float) -> Array:
+        return np.full(self.shape, value)
