@@ -36,7 +36,6 @@ PRIMITIVES: list[Kernel] = [
     Matern(1.5, length_scale=1.7),
     Matern(2.5, length_scale=1.7),
     RationalQuadratic(1.0, length_scale=1.7),
-    RationalQuadratic(4.0, length_scale=1.7),
     RationalQuadratic(0.3, length_scale=1.7),
     Cosine(),
     Sigmoid(0.05, coef0=0.5),
@@ -47,18 +46,14 @@ COMBINED: list[Kernel] = [
     (0.1 * Linear()).exp(),
     (RBF(0.2) + Laplacian(0.3)) ** 3,
     Cosine().on([2, 1]) + Polynomial(2, gamma=0.2).on(0) * RBF(0.5).on([1, 2]),
-    Cosine() * Cosine().on([0, 1]) + 0.25 * Cosine() ** 5,
     RBF(0.4).in_units([0.7, 1.3, 3.1]),
     Laplacian(0.3).in_units([0.7, 1.3, 3.1]) + 0.1 * Linear().in_units([1.3, 0.7]).on([2, 0]),
-    Linear().in_units([0.3]).on(0),
     Cosine().in_units([0.7, 1.3, 3.1]) * Matern(1.5).on([1, 2]).in_units("range") + RBF(0.2),
     RBF(0.4).on([0, 2]) * (0.7 * Equal().on(1)).exp() + 0.2 * Equal(),
     RBF(0.4).on([0, 2]) * (0.7 * Equal().on(1)).exp(),
     RBF(0.4).in_units("whitened"),
-    RBF(0.4).in_units(MATRIX),
     Laplacian(0.3).in_units(MATRIX).on([2, 0, 1]) + 0.1 * Linear().in_units([[1.3, 0.7], [0.1, 0.6]]).on([2, 0]),
     Cosine().in_units(MATRIX) * Matern(1.5).on([1, 2]).in_units("whitened") + Linear().in_units([[0.3]]).on(0),
-    (Polynomial(2, gamma=0.2).on(1) * RBF(0.1).in_units([0.7, 1.3, 3.1])).in_units(MATRIX),
 ]
 EXPORTABLE = [*PRIMITIVES, *COMBINED]
 OF_THE_CALLER: list[Kernel] = [
@@ -124,20 +119,11 @@ def assert_same_answers(
 
 def exportable_kernels() -> st.SearchStrategy[Kernel]:
     """Draw combinations of kernels over three columns."""
-    widths = st.sampled_from([0.1, 0.5, 2.0])
-    parts = st.one_of(
-        st.sampled_from([Linear(), Cosine()]),
-        st.builds(RBF, widths),
-        st.builds(Laplacian, widths),
-        st.builds(lambda nu, width: Matern(nu, length_scale=1.0 / width), st.sampled_from([0.5, 1.5, 2.5]), widths),
-        st.builds(lambda a, width: RationalQuadratic(a, length_scale=1.0 / width), st.sampled_from([0.7, 2.0]), widths),
-        st.builds(lambda p, gamma: Polynomial(p, gamma=gamma), st.integers(1, 4), widths),
-    )
+    parts = st.sampled_from([kernel for kernel in PRIMITIVES if not isinstance(kernel, Sigmoid)])
     columns = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
     units = st.lists(st.sampled_from([0.3, 1.0, 1.7]), min_size=3, max_size=3)
     placed = st.one_of(
         parts,
-        st.builds(lambda kernel, chosen: kernel.on(chosen), parts, columns),
         st.builds(lambda kernel, chosen: kernel.in_units(chosen), parts, units | st.just(MATRIX)),
         st.builds(lambda kernel, chosen, own: kernel.in_units(own[: len(chosen)]).on(chosen), parts, columns, units),
     )
@@ -146,8 +132,7 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
         lambda inner: st.one_of(
             st.builds(lambda a, b: a + b, inner, inner),
             st.builds(lambda a, b: a * b, inner, inner),
-            st.builds(lambda kernel: 0.3 * kernel, inner),
-            st.builds(lambda kernel, power: kernel**power, inner, st.integers(1, 3)),
+            st.builds(lambda kernel, power: 0.3 * kernel**power, inner, st.integers(1, 3)),
             st.builds(lambda kernel: (0.01 * kernel).exp(), inner),
         ),
         max_leaves=4,

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-from pathlib import Path
 
 import matplotlib.colors
 import matplotlib.style
@@ -10,12 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.testing.compare import compare_images
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.kernels import RBF, Linear, Matern
 
-BASELINES = Path(__file__).parents[1] / "baseline_images"
 RNG = np.random.default_rng(0)
 ROWS = np.random.default_rng(1).normal([0.0, 2.0], size=(400, 2))
 
@@ -225,34 +222,6 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         plots.draw_spectrum([1.0])
 
 
-# Pictures whose shapes depend on no font and no rounding; `python tests/plots/test_plots.py` draws the baselines anew.
-COMPARED = ["spectrum with bounds", "novelty of atoms", "contrast of two widths"]
-
-
-def without_words(name, path):
-    """Draw a picture without its text, which depends on the machine's fonts."""
-    figure = Figure(figsize=(3, 2), dpi=60)
-    axes = figure.add_axes((0.05, 0.05, 0.9, 0.9))
-    PICTURES[name](axes)
-    axes.set_axis_off()
-    axes.set_title("")
-    for text in list(axes.texts):
-        text.remove()
-    if axes.get_legend():
-        axes.get_legend().remove()
-    figure.savefig(path)
-
-
-def baseline(name):
-    return BASELINES / f"{name.replace(' ', '_')}.png"
-
-
-@pytest.mark.parametrize("name", COMPARED)
-def test_a_picture_looks_like_its_baseline(name, tmp_path):
-    without_words(name, tmp_path / "now.png")
-    assert compare_images(str(baseline(name)), str(tmp_path / "now.png"), tol=8) is None
-
-
 def contrast_of(color, background):
     """Return the contrast of two colours by the definition of WCAG 2, from 1 to 21."""
 
@@ -275,9 +244,3 @@ def test_text_and_lines_show_on_any_background(style):
         assert shown
         # Graphics need a contrast of 3; colours of the data are chosen for white, and a little paler on cream.
         assert min(contrast_of(color, axes.get_facecolor()) for color in shown if color != "none") >= 2.5
-
-
-if __name__ == "__main__":
-    BASELINES.mkdir(exist_ok=True)
-    for picture in COMPARED:
-        without_words(picture, baseline(picture))
