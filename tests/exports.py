@@ -1,14 +1,24 @@
-"""What the tests of exports share: kernels, models, rows, and the scales of errors."""
+"""The parts that tests of exports share: kernels, models, rows, compilers and sessions, and the scales of errors."""
 
+import ctypes
 import functools
+import re
+import shutil
+import subprocess
+import tempfile
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import onnx
+import onnxruntime
 from hypothesis import strategies as st
 
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
+from streamkpca.export import to_c, to_onnx
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.kernels import (
     RBF,
@@ -24,6 +34,12 @@ from streamkpca.kernels import (
     Sigmoid,
 )
 
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
+NUMBERS = {"double": np.float64, "float": np.float32}
+WITHOUT_CONTRIBUTIONS = re.compile(
+    r"Polynomial|Sigmoid|Linear\(\)\)\.exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*|in_units\(\(\(|'whitened'|matrix"
+)
 Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
 
@@ -156,3 +172,93 @@ def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
     for j in range(len(Z)):
         coordinates[:, j] = (values[:, j] - coordinates[:, :j] @ L[j, :j]) / L[j, j]
     return np.maximum(1.0 - (coordinates**2).sum(axis=1), 0.0).astype(np.float64)
+
+
+class Case(NamedTuple):
+    """A model and how it is exported; `dtype` is C's name."""
+
+    model: Any
+    dtype: str = "double"
+    threshold: float = 0.5
+    contributions: bool = False
+
+    def text(self, name: str) -> str:
+        """Write the C file."""
+        return to_c(self.model, name=name, dtype=self.dtype, threshold=self.threshold, contributions=self.contributions)
+
+
+def explains(kernel: Kernel) -> bool:
+    """Say whether C has contributions under a kernel."""
+    return not WITHOUT_CONTRIBUTIONS.search(repr(kernel))
+
+
+def run(*command: Any) -> str:
+    """Run a command that must succeed, and return what it prints."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Compiled:
+    """The functions of a model in C, row by row."""
+
+    def __init__(self, library: ctypes.CDLL, name: str, case: Case) -> None:
+        self.model, self.number = case.model, NUMBERS[case.dtype]
+        self.array = np.ctypeslib.ndpointer(self.number, flags="C_CONTIGUOUS")
+        self.function = lambda what: getattr(library, f"{name}_{what}")
+
+    def vectors(self, what: str, rows: Any, width: int) -> Array:
+        """Call a function that writes a vector for each row."""
+        call, rows = self.function(what), np.ascontiguousarray(rows, dtype=self.number)
+        call.argtypes, call.restype = [self.array, self.array], None
+        found = np.full((len(rows), width), np.nan, dtype=self.number)
+        for row, target in zip(rows, found, strict=True):
+            call(row, target)
+        return found.astype(np.float64)
+
+    def numbers(self, what: str, rows: Any, kind: Any = None) -> Array:
+        """Call a function that returns a number for each row."""
+        call = self.function(what)
+        call.argtypes, call.restype = [self.array], kind or np.ctypeslib.as_ctypes_type(self.number)
+        return np.array([call(row) for row in np.ascontiguousarray(rows, dtype=self.number)])
+
+    def answers(self, rows: Any) -> tuple[Array, Array, Array]:
+        """Return projections, errors and novelty."""
+        projections = self.vectors("transform", rows, len(self.model.eigenvalues_))
+        return projections, self.numbers("reconstruction_error", rows), self.numbers("novelty", rows)
+
+    def contributions(self, rows: Any) -> Array:
+        """Return contributions."""
+        return self.vectors("contributions", rows, self.model.n_features_in_)
+
+
+def compile_all(folder: Path, cases: Sequence[Case]) -> list[Compiled]:
+    """Write cases beside each other into one C file, compile it, and return what answers for each of them."""
+    # A library of the same name would not be loaded anew.
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    source, library = folder / "kpca.c", folder / "kpca.so"
+    source.write_text("\n".join(case.text(f"kpca{i}") for i, case in enumerate(cases)), encoding="ascii")
+    run(COMPILER, "-std=c99", *STRICT, "-O1", "-shared", "-fPIC", source, "-o", library, "-lm")
+    loaded = ctypes.CDLL(str(library))
+    return [Compiled(loaded, f"kpca{i}", case) for i, case in enumerate(cases)]
+
+
+class Session:
+    """An ONNX graph in a runtime."""
+
+    def __init__(self, case: Case) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.dtype = np.dtype(NUMBERS[case.dtype])
+        graph = to_onnx(case.model, dtype=self.dtype.name)
+        onnx.checker.check_model(graph, full_check=True)
+        cpu = ["CPUExecutionProvider"]
+        self.session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=cpu)
+
+    def answers(self, rows: Any) -> tuple[Array, ...]:
+        """Return projections, errors and novelty."""
+        found = self.session.run(
+            ["projection", "reconstruction_error", "novelty"], {"X": np.asarray(rows).astype(self.dtype)}
+        )
+        assert {array.dtype for array in found} == {self.dtype}
+        return tuple(array.astype(np.float64) for array in found)

@@ -59,27 +59,23 @@ def to_c(
 
     Raises
     ------
-    TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
-        rows with gaps, or its numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a
-        kernel that is not linear in inner products (Polynomial, Sigmoid, products with Linear), or in units of a
-        matrix ("whitened"); or another argument is not as described.
     NotFittedError
         No row was seen yet.
+    TypeError, ValueError
+        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
+        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel that is not
+        linear in inner products, or in units of a matrix; or another argument is not as described.
 
     Notes
     -----
-    The file includes <math.h> and nothing else, allocates nothing, has constant tables, and compiles without warnings
-    as C99 and as C++. Its header states size, cost and accuracy. With s rows that errors are measured to, k rows that
-    projections are computed from, d features and q axes, it has tables of s d + s (s + 1) / 2 + (k + 1) q numbers and
-    s + d numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error or a novelty.
+    The file includes <math.h> and nothing else, allocates nothing, and compiles without warnings as C99 and as C++.
+    With s rows that errors are measured to, k rows that projections are computed from, d features and q axes, it has
+    s d + s (s + 1) / 2 + (k + 1) q constants and s + d numbers on the stack, and takes O(k (d + q)) time for a
+    projection and O(s (d + s)) for an error or a novelty.
 
     Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
     k(x, x) and itself), unless atoms nearly depend on each other. The header states the error of "float", measured at
-    export: from 1e-6 to 1e-3.
-
-    A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math. On AVR, where double has
-    single precision and constants are kept in RAM, choose "float" and few atoms.
+    export: from 1e-6 to 1e-3. A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math.
 
     Examples
     --------
