@@ -108,11 +108,11 @@ def to_c(
     _write_error(source, formula, kernel, factor)
     _write_novelty(source, formula, kernel, factor)
     if threshold is not None:
-        source.public(
-            f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
+        source.function(
             "Whether the novelty is above the threshold, or NaN.",
-            f"int {name}_is_novel(const {dtype} x[{formula.n_features}])",
-            [f"return !({name}_novelty(x) <= {source.number(threshold)});"],
+            f"int {name}_is_novel(const double x[{formula.n_features}])",
+            [f"return !({name}_novelty(x) <= {threshold!r});"],
+            use=f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
         )
     if check_flag("contributions", contributions, where=where):
         write_contributions(source, formula, kernel, factor)
@@ -129,76 +129,74 @@ def to_c(
 
 
 def _write_transform(source: Source, formula: Formula, kernel: KernelText) -> None:
-    c, (k, q) = source.dtype, formula.projection.shape
+    k, q = formula.projection.shape
     projection, offset = source.table("projection", formula.projection), source.table("offset", formula.offset)
     atom = "i"
     if not np.array_equal(formula.axis_rows, np.arange(k)):
         atom = f"(int){source.positions('active', formula.axis_rows)}[i]"
-    source.public(
-        f"writes the projection of a row onto {q} principal axes; x and y must not overlap.",
+    source.function(
         "Project a row onto the principal axes.",
-        f"void {source.name}_transform(const {c} x[{formula.n_features}], {c} y[{q}])",
+        f"void {source.name}_transform(const double x[{formula.n_features}], double y[{q}])",
         [
             "int i, j;",
             *kernel.preparation,
             f"for (j = 0; j < {q}; ++j) y[j] = -{offset}[j];",
             f"for (i = 0; i < {k}; ++i) {{",
-            f"    const {c} value = {kernel.of_atom.replace('@', atom)};",
+            f"    const double value = {kernel.of_atom.replace('@', atom)};",
             f"    for (j = 0; j < {q}; ++j) y[j] += value * {projection}[i][j];",
             "}",
         ],
+        use=f"writes the projection of a row onto {q} principal axes; x and y must not overlap.",
     )
 
 
 def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
-    c, s, zero = source.dtype, formula.n_span, source.number(0.0)
-    source.public(
-        "returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
+    source.function(
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
-        f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])",
+        f"double {source.name}_reconstruction_error(const double x[{formula.n_features}])",
         [
             "int i, j;",
             *kernel.preparation,
-            f"{c} error = {kernel.of_itself}, coordinates[{s}];",
-            f"const {c} *factor = {factor};",
-            *_solve(source, s, kernel.of_atom.replace("@", "i"), "error -= rest * rest;"),
-            f"return error < {zero} ? {zero} : error;",
+            f"double error = {kernel.of_itself}, coordinates[{formula.n_span}];",
+            f"const double *factor = {factor};",
+            *_solve(formula.n_span, kernel.of_atom.replace("@", "i"), "error -= rest * rest;"),
+            "return error < 0.0 ? 0.0 : error;",
         ],
+        use="returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
     )
 
 
 def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
-    c, s, zero, own = source.dtype, formula.n_span, source.number(0.0), formula.own_value()
-    head = f"{c} {source.name}_novelty(const {c} x[{formula.n_features}])"
+    s, own = formula.n_span, formula.own_value()
+    head = f"double {source.name}_novelty(const double x[{formula.n_features}])"
     if not own:
         returned = [f"return {source.name}_reconstruction_error(x);"]
-        source.public("returns the same.", "Novelty of a row: its reconstruction error.", head, returned)
+        source.function("Novelty of a row: its reconstruction error.", head, returned, use="returns the same.")
         return
     # The score stops at the largest number, as in Python: shares of infinity would be NaN.
-    most = source.number(float(np.finfo(np.float32 if source.is_single else np.float64).max))
-    share = f"{source.number(2.0)} * top + {source.call('log', 'explained')} - {source.number(math.log(own))}"
-    source.public(
-        "returns that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x).",
+    most = float(np.finfo(np.float32 if source.is_single else np.float64).max)
+    source.function(
         "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
         head,
         [
             "int i, j;",
             *kernel.preparation,
-            f"{c} explained = {zero}, score, coordinates[{s}];",
-            f"const {c} *factor = {factor};",
-            *find_largest_logarithm(source, kernel, s),
-            *_solve(source, s, scaled_value(source), "explained += rest * rest;"),
-            f"score = {source.number(-own)} * ({share});",
-            f"return score < {zero} ? {zero} : score > {most} ? {most} : score;",
+            f"double explained = 0.0, score, coordinates[{s}];",
+            f"const double *factor = {factor};",
+            *find_largest_logarithm(kernel, s),
+            *_solve(s, scaled_value(source), "explained += rest * rest;"),
+            f"score = {-own!r} * (2.0 * top + log(explained) - {math.log(own)!r});",
+            f"return score < 0.0 ? 0.0 : score > {most!r} ? {most!r} : score;",
         ],
+        use="returns that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x).",
     )
 
 
-def _solve(source: Source, s: int, value: str, use: str) -> list[str]:
+def _solve(s: int, value: str, use: str) -> list[str]:
     """Return statements that compute the coordinates of a row from kernel values, and use each, named ``rest``."""
     return [
         f"for (i = 0; i < {s}; ++i) {{",
-        f"    {source.dtype} rest = {value};",
+        f"    double rest = {value};",
         "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
         "    rest *= *factor++;",
         "    coordinates[i] = rest;",

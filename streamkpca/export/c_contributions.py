@@ -15,7 +15,7 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelText, fa
     ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it; or
     if its units are a matrix.
     """
-    c, s, d, zero, one = source.dtype, formula.n_span, formula.n_features, source.number(0.0), source.number(1.0)
+    s, d = formula.n_span, formula.n_features
     if any(segment.has_matrix for segment in kernel.layout.segments):
         raise ValueError(
             f"to_c: contributions under the kernel {formula.kernel!r} would need its matrix of units twice, which C "
@@ -25,18 +25,17 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelText, fa
     value, logarithms = kernel.of_atom.replace("@", "i"), list[str]()
     if kernel.log_of_atom:
         # As shares of the largest kernel value: weights keep their digits where these vanish.
-        value, logarithms = scaled_value(source), find_largest_logarithm(source, kernel, s)
-    absolute = source.call("fabs", "coordinates[i]")
+        value, logarithms = scaled_value(source), find_largest_logarithm(kernel, s)
     lines = [
         "int i, j, k;",
         *kernel.preparation,
-        f"{c} coordinates[{s}];",
-        f"const {c} *row = {factor};",
-        f"{c} largest = {zero}, total = {zero}, sum = {zero};",
+        f"double coordinates[{s}];",
+        f"const double *row = {factor};",
+        "double largest = 0.0, total = 0.0, sum = 0.0;",
         *logarithms,
         # Forwards as for the error, then backwards: coefficients of the projection over the atoms.
         f"for (i = 0; i < {s}; row += ++i) {{",
-        f"    {c} rest = {value};",
+        f"    double rest = {value};",
         "    for (j = 0; j < i; ++j) rest -= row[j] * coordinates[j];",
         "    coordinates[i] = rest * row[i];",
         "}",
@@ -44,55 +43,52 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelText, fa
         "    row -= i + 1;",
         "    coordinates[i] *= row[i];",
         "    for (j = 0; j < i; ++j) coordinates[j] -= row[j] * coordinates[i];",
-        f"    largest = {absolute} > largest ? {absolute} : largest;",
+        "    largest = fabs(coordinates[i]) > largest ? fabs(coordinates[i]) : largest;",
         "}",
         # The weights of far rows are too small for sums of products.
-        f"for (i = 0; i < {s}; ++i) sum += largest > {zero} ? {absolute} / largest : {one};",
-        f"for (k = 0; k < {d}; ++k) y[k] = {zero};",
-        *(line for p in range(len(kernel.layout.matrices)) for line in _differences(source, formula, kernel, p)),
-        f"for (largest = {zero}, k = 0; k < {d}; ++k) largest = y[k] > largest ? y[k] : largest;",
+        f"for (i = 0; i < {s}; ++i) sum += largest > 0.0 ? fabs(coordinates[i]) / largest : 1.0;",
+        f"for (k = 0; k < {d}; ++k) y[k] = 0.0;",
+        *(line for p in range(len(kernel.layout.matrices)) for line in _differences(formula, kernel, p)),
+        f"for (largest = 0.0, k = 0; k < {d}; ++k) largest = y[k] > largest ? y[k] : largest;",
         f"for (k = 0; k < {d}; ++k) {{",
-        f"    y[k] = largest > {zero} ? y[k] / largest : y[k];",
+        "    y[k] = largest > 0.0 ? y[k] / largest : y[k];",
         "    y[k] *= y[k];",
         "    total += y[k];",
         "}",
         f"sum = {source.name}_novelty(x);",
-        f"for (k = 0; k < {d}; ++k) y[k] = total > {zero} ? y[k] / total * sum : total;",
+        f"for (k = 0; k < {d}; ++k) y[k] = total > 0.0 ? y[k] / total * sum : total;",
     ]
-    head = f"void {source.name}_contributions(const {c} x[{d}], {c} y[{d}])"
-    use = "writes how much each feature adds to the novelty; x and y must not overlap."
-    source.public(use, "Share the novelty of a row among its features.", head, lines)
+    source.function(
+        "Share the novelty of a row among its features.",
+        f"void {source.name}_contributions(const double x[{d}], double y[{d}])",
+        lines,
+        use="writes how much each feature adds to the novelty; x and y must not overlap.",
+    )
 
 
-def _differences(source: Source, formula: Formula, kernel: KernelText, p: int) -> list[str]:
+def _differences(formula: Formula, kernel: KernelText, p: int) -> list[str]:
     """Return the statements that add the differences in the columns of a base matrix, as roots, to ``y``."""
-    c, s, zero, one = source.dtype, formula.n_span, source.number(0.0), source.number(1.0)
-    base, segment = kernel.layout.matrices[p].base, kernel.layout.of_matrix[p]
+    s, base, segment = formula.n_span, kernel.layout.matrices[p].base, kernel.layout.of_matrix[p]
     root = float(np.sqrt(Explainer(formula.kernel, formula.rows[:s]).steepness[p]))
     of_row, of_atom = segment.entry("u"), kernel.entry_of_atom(segment)
-    lines = [f"for (k = 0; k < {segment.width}; ++k) {{"]
     if base in (Base.INNER, Base.COSINE):
         # The steepness is the slope itself where there are several base matrices, and one where there is one.
         scale = abs(_slope(formula, p)) / root if root > 0.0 else 0.0
-        lines += [
-            f"    {c} part = {of_row};",
-            f"    for (i = 0; i < {s}; ++i) part -= coordinates[i] * {of_atom};",
-        ]
-        part = source.call("fabs", "part")
+        start, added, part = of_row, f"-coordinates[i] * {of_atom}", "fabs(part)"
     else:
-        scale = root
-        weight = f"(largest > {zero} ? {source.call('fabs', 'coordinates[i]')} / largest : {one})"
-        difference = source.call("fabs", f"{of_row} - {of_atom}")
-        if base is Base.EQUAL:
-            difference = f"({of_row} == {of_atom} ? {zero} : {one})"
-        lines += [
-            f"    {c} part = {zero};",
-            f"    for (i = 0; i < {s}; ++i) part += {weight} / sum * {difference};",
-        ]
-        part = source.call("sqrt", "part") if base is Base.ABSOLUTE else "part"
+        apart = f"({of_row} == {of_atom} ? 0.0 : 1.0)" if base is Base.EQUAL else f"fabs({of_row} - {of_atom})"
+        scale, start = root, "0.0"
+        added = f"(largest > 0.0 ? fabs(coordinates[i]) / largest : 1.0) / sum * {apart}"
+        part = "sqrt(part)" if base is Base.ABSOLUTE else "part"
     target = f"y[{kernel.column(segment, 'k')}]"
-    # The root of a sum of squares, without overflow.
-    return [*lines, f"    {target} = {source.call('hypot', f'{target}, {source.number(scale)} * {part}')};", "}"]
+    return [
+        f"for (k = 0; k < {segment.width}; ++k) {{",
+        f"    double part = {start};",
+        f"    for (i = 0; i < {s}; ++i) part += {added};",
+        # The root of a sum of squares, without overflow.
+        f"    {target} = hypot({target}, {scale!r} * {part});",
+        "}",
+    ]
 
 
 def _slope(formula: Formula, p: int) -> float:
