@@ -8,7 +8,6 @@ import pytest
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.adapters import for_dask
-from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
 from streamkpca.adapters.runs import rows_of_records
 from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
@@ -112,32 +111,6 @@ def test_text_beside_missing_cells_is_still_refused():
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
     with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
-
-
-@pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow", "polars"])
-def test_river_skips_missing_cells(name):
-    table, plain = TABLES[name], PLAIN[name]
-    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
-    found.learn_many(table)
-    expected.learn_many(plain)
-    assert found.kernel_pca.n_rows_rejected_ == N_BAD
-    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
-    with pytest.raises(ValueError, match=NAN):
-        found.score_many(table[["i", "on", "x"]])
-    strict = KernelPCATransformer(2)
-    # Until the first block is full, a mini-batch is learned in pieces.
-    with pytest.raises(ValueError, match="X contains NaN"):
-        strict.learn_many(table)
-
-
-def test_river_skips_missing_numbers_of_single_rows():
-    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
-    for record, plain in zip(NULLABLE.to_dict("records"), PLAIN["polars"].to_dict("records"), strict=True):
-        found.learn_one({name: pd.NA if value is None else value for name, value in record.items()})
-        expected.learn_one({name: np.nan if value is None else value for name, value in plain.items()})
-    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
-    with pytest.raises(ValueError, match="NaN"):
-        found.score_one({"i": pd.NA, "x": 0.0, "on": True})
 
 
 @pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow"])
