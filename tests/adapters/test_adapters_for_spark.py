@@ -126,7 +126,7 @@ def test_keys_are_scored_first_and_then_learned(is_warm):
     rows = X.copy()
     rows[150, 1] = np.nan
     template = StreamingKernelPCA(**SMALL, on_bad_rows="skip")
-    template = template.partial_fit(NamedRows(NAMES, LONG[:600]))._without_rows() if is_warm else template
+    template = template.partial_fit(NamedRows(NAMES, LONG[:600])).without_rows() if is_warm else template
     state, model, order = State(), template, np.random.default_rng(0).permutation(100)
     for start in (0, 100, 200):
         part = rows[start : start + 100]
@@ -141,7 +141,7 @@ def test_keys_are_scored_first_and_then_learned(is_warm):
         if start:
             expected[usable] = model.novelty(part[usable])
         np.testing.assert_array_equal(found.novelty, expected)
-        model = StreamingKernelPCA.from_bytes(model.to_bytes()) if start else template._without_rows()
+        model = StreamingKernelPCA.from_bytes(model.to_bytes()) if start else template.without_rows()
         model.partial_fit(NamedRows(NAMES, part))
         assert state.get[0] == model.to_bytes()
     assert list(for_spark._score_group(("pump",), iter([]), state, **options)) == []
@@ -332,7 +332,7 @@ def test_a_structured_stream_keeps_a_model_for_each_key(spark, tmp_path):
     assert list(found.columns) == ["pump", "ti.me", "novelty", "n_learned"]
     expected, n_learned = np.full(900, np.nan), np.zeros(900)
     for pump in range(3):
-        model = template._without_rows()
+        model = template.without_rows()
         for part in np.split(np.arange(900), [300, 500]):
             places = part[part % 3 == pump]
             if part[0]:
