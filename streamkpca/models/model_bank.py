@@ -382,7 +382,7 @@ class ModelBank:
             rows = checked_rows(X, where, *self._width(), finite=finite, gaps=gaps)
             weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
             is_left_out = np.isinf(rows) if self._template.on_missing == "marginal" else ~np.isfinite(rows)
-            is_answered = ~is_left_out.any(axis=1)
+            is_answered = ~np.logical_or.reduce(is_left_out, axis=1)
             for key, positions in groups:
                 asked = positions[is_answered[positions]]
                 is_known, model = key in self, self._taken(key)

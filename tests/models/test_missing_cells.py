@@ -1,15 +1,11 @@
 """Missing cells of tables count as NaN: skipped where NaN is, refused where NaN is, by every estimator and adapter."""
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.adapters import for_dask
-from streamkpca.adapters.runs import rows_of_records
-from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -111,20 +107,3 @@ def test_text_beside_missing_cells_is_still_refused():
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
     with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
-
-
-@pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow"])
-def test_dask_skips_missing_cells(name):
-    settings = {"max_atoms": 8, "block_size": 32, "on_bad_rows": "skip"}
-    found = for_dask.StreamingKernelPCA(2, **settings).fit(dd.from_pandas(TABLES[name], npartitions=3))
-    expected = for_dask.StreamingKernelPCA(2, **settings).fit(dd.from_pandas(PLAIN[name], npartitions=3))
-    assert found.n_rows_rejected_ == N_BAD
-    assert found.to_bytes() == expected.to_bytes()
-    with pytest.raises(ValueError, match="X contains NaN"):
-        found.novelty(dd.from_pandas(TABLES[name], npartitions=3)).compute()
-
-
-def test_records_with_nulls_are_skipped():
-    records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
-    state = Aggregate(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip")).add(rows_of_records(records))
-    assert state.finish().n_rows_rejected_ == 3
