@@ -1,6 +1,5 @@
 """Kernel PCA in River's pipelines: a transformer and an anomaly detector. Needs the extra ``river``."""
 
-import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -103,14 +102,13 @@ class _Learner:
         if self._n_rows + len(rows) < self._next_refit:
             self.kernel_pca.partial_fit(rows)
         else:
-            before, n_rows, next_refit = copy.copy(self.kernel_pca), self._n_rows, self._next_refit
+            before = getattr(self.kernel_pca, "state_", None)
             try:
-                next_refit = self._learn_and_refit(rows, n_rows, next_refit)
+                self._next_refit = self._learn_and_refit(rows, self._n_rows, self._next_refit)
             except BaseException:
                 # An earlier piece may have been learned.
-                self.kernel_pca = before
+                self.kernel_pca.state_ = before
                 raise
-            self._next_refit = next_refit
         self._n_rows += len(rows)
         self.features_ = features
 

@@ -17,7 +17,6 @@ from streamkpca._core.files import TEMPORARY
 from streamkpca._core.locks import lock_folder
 from streamkpca._core.parameters import check_integer
 from streamkpca.errors import CheckpointError
-from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.rows.validation import as_sample_weight, checked_rows
 from streamkpca.stream.checkpoint import checkpoint_header
@@ -434,7 +433,7 @@ class ModelBank:
         path = self._path(key)
         if not path.exists():
             return copy.copy(self._template)
-        model = StreamingKernelPCA.load(path, kernel=_not_in_files(self._template))
+        model = StreamingKernelPCA.load(path, kernel=self._template.kernel_to_load_with)
         if model.extra_ != {"key": key}:
             raise CheckpointError(f"ModelBank: {path} is not the model of {key!r}; restore it, or remove it")
         self.n_read_ += 1
@@ -459,7 +458,7 @@ class ModelBank:
     def _opened(self, template: StreamingKernelPCA) -> StreamingKernelPCA:
         """Return the template that the folder has, which must be this one, or store it there."""
         own, path = template.without_rows(), self.folder / _TEMPLATE
-        kernel = _not_in_files(own)
+        kernel = own.kernel_to_load_with
         if kernel is not None and not kernel.is_settled:
             raise ValueError(
                 f"ModelBank expected a kernel that files can hold, or one whose scale is settled, but got {kernel!r}; "
@@ -482,12 +481,6 @@ class ModelBank:
         for pattern in (f"*{TEMPORARY}", f"*/*{TEMPORARY}"):
             for path in self.folder.glob(pattern):
                 path.unlink(missing_ok=True)
-
-
-def _not_in_files(template: StreamingKernelPCA) -> Kernel | None:
-    """Return a kernel that has functions of the caller, which files lack; None if it has none."""
-    kernel = template.kernel
-    return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
 
 
 def _checked_key(key: Any, where: str) -> Key:
