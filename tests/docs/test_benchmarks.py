@@ -638,7 +638,7 @@ def test_dask_uses_both_cores(tmp_path: Path) -> None:
         assert all(found[name][column] > 0.0 for column in ("seconds", "busiest", "asking"))
     refused = run(tmp_path, "dask_uses_both_cores.py", "--parts", "0")
     assert refused.returncode == 2
-    assert "--parts, --rows, --streams and --rounds expected at least 1" in refused.stderr
+    assert "--parts, --rows and --rounds expected at least 1" in refused.stderr
 
 
 def test_the_history_of_five_figures_can_be_measured() -> None:
