@@ -945,10 +945,9 @@ class StreamingKernelPCA(SnapshotEstimator):
     @property
     def kernel_to_load_with(self) -> Kernel | None:
         """The kernel that `load` must get, as files lack functions of the caller; None for most models."""
-        state, kernel = self._cell.state, self.kernel
-        if state is not None and not state.kernel.is_compiled:
-            return state.settled_kernel
-        return kernel if isinstance(kernel, Kernel) else None
+        state = self._cell.state
+        kernel = self.kernel if state is None else state.settled_kernel
+        return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
 
     def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
         """Replace a file by one that was loaded again, and whose model passes a further `check`."""
