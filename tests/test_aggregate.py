@@ -4,13 +4,13 @@ import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from comparisons import rounding_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA, kernels
-from streamkpca.adapters.runs import NamedRows
 from streamkpca.aggregate import Aggregate
 
 pytestmark = pytest.mark.slow
@@ -202,15 +202,15 @@ def test_invalid_arguments_are_refused():
             state.merge(Aggregate(StreamingKernelPCA(**(SMALL | changes))).add(LONG[:100]))
     with pytest.raises(ValueError, match="expected a model of 3 features but got one of 2"):
         state.merge(state.zero(), Aggregate(StreamingKernelPCA(**SMALL)).add(X))
-    named = Aggregate(StreamingKernelPCA(**SMALL)).add(NamedRows(["a", "b", "c"], LONG[:100]))
-    others = Aggregate(StreamingKernelPCA(**SMALL)).add(NamedRows(["a", "c", "b"], LONG[:100]))
+    named = Aggregate(StreamingKernelPCA(**SMALL)).add(pd.DataFrame(LONG[:100], columns=["a", "b", "c"]))
+    others = Aggregate(StreamingKernelPCA(**SMALL)).add(pd.DataFrame(LONG[:100], columns=["a", "c", "b"]))
     before = named.to_bytes()
     with pytest.raises(
         ValueError, match=r"the features \['a', 'b', 'c'\] but got \['a', 'c', 'b'\]; merge models of the"
     ):
         named.merge(named.zero(), others)
     with pytest.raises(ValueError, match=r"feature names should match .* Pass the columns a, b, c in this order"):
-        named.add(NamedRows(["a", "c", "b"], LONG[:100]))
+        named.add(pd.DataFrame(LONG[:100], columns=["a", "c", "b"]))
     assert named.add(LONG[:0]).to_bytes() == before
     with pytest.raises(TypeError, match=r"Aggregate\.merge expected an Aggregate but got StreamingKernelPCA; add rows"):
         state.merge(StreamingKernelPCA(**SMALL))

@@ -22,7 +22,7 @@ from streamkpca.cli.options import (
     units_option,
 )
 
-PLOTS = ("novelty", "projections", "spectrum", "sparsity")
+PLOTS = ("novelty", "projections", "spectrum")
 
 
 @click.command()
@@ -192,7 +192,6 @@ def plot(**options: Any) -> None:
     novelty      scores of rows, alarms, events, and lasting changes, as score finds them
     projections  rows in the plane of two components
     spectrum     the variance along each axis, and guaranteed bounds
-    sparsity     how the noise variance trades active atoms for the reconstruction error
 
     \b
     streamkpca plot novelty today.csv --time when --model plant.npz --save novelty.png

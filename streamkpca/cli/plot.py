@@ -50,14 +50,12 @@ def plot(
     figure = plots.make_figure(width=size[0], height=size[1])
     axes = figure.add_subplot()
     learner = saved.model
-    if kind == "spectrum":
+    if file is None:
         shares, bounds = learner.explained_variance_ratio_, learner.eigenvalue_bounds_
         plots.draw_spectrum(learner.eigenvalues_, explained=shares, bounds=bounds, ax=axes)
-    elif kind == "sparsity":
-        plots.draw_sparsity_path(learner.sparsity_path(), noise_variance=learner.noise_variance_, ax=axes)
     else:
         monitor = monitor_of(saved, model, options) if kind == "novelty" else None
-        (table,) = open_tables([str(file)], options, learned=saved.learned, on_missing=learner.on_missing)
+        (table,) = open_tables([file], options, learned=saved.learned, on_missing=learner.on_missing)
         signals = Signals()
         with signals.handled():
             batches = (batch for _, batch in each_batch([table], chunk_rows, signals, "reading"))

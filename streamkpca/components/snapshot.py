@@ -145,7 +145,7 @@ class Snapshot(ReadOnlyArrays):
     @property
     def n_features(self) -> int:
         """Number of columns of a row that is asked about."""
-        return self.atoms.shape[1]
+        return int(self.atoms.shape[1])
 
     def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""

@@ -21,7 +21,7 @@ from streamkpca._core.linalg import (
     squared_norms,
 )
 from streamkpca._core.positions import origins_of, positions_outside
-from streamkpca.dictionary._loops import gram_schmidt
+from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
@@ -38,9 +38,6 @@ _LARGEST_ENERGY = 1e139
 
 # That of rows without gaps.
 _NO_SPREAD = np.zeros(0)
-
-# Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
-_LARGEST_NEGATIVE_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -327,7 +324,7 @@ def reveals_indefinite_kernel(
     would then grow without bound.
     """
     left = residual - products**2 / pivots[:, None]
-    negative = left < -_LARGEST_NEGATIVE_SHARE * energy
+    negative = left < -LARGEST_NEGATIVE_SHARE * energy
     if negative.any():
         warn_indefinite(float(left[negative].min()) * unit)
     return np.asarray(negative.any(axis=1))

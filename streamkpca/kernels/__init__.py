@@ -8,7 +8,7 @@ from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.custom import Custom
 from streamkpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
 from streamkpca.kernels.equality import Equal
-from streamkpca.kernels.registry import kernel_from
+from streamkpca.kernels.registry import kernel_from, kernel_from_json
 from streamkpca.kernels.stationary import RBF, Laplacian, Matern, RationalQuadratic
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "RationalQuadratic",
     "Sigmoid",
     "kernel_from",
+    "kernel_from_json",
 ]

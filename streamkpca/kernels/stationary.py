@@ -2,9 +2,8 @@
 
 import math
 import sys
-from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +26,6 @@ _NUMBERS_AT_ONCE = 2**18
 _MEDIAN_ROWS = 512
 # Reciprocals of these numbers and products with them stay finite.
 _SMALLEST, _LARGEST = 1e-300, 1e300
-
-
-def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) -> float | str:
-    """Check a kernel's width: a positive number, or one of the rules that find one."""
-    if isinstance(value, str):
-        return check_choice(name, value, choices=rules, where=where)
-    return check_real(name, value, least=0.0, open_below=True, where=where)
-
-
-def settled_gamma(gamma: float | str, X: Array, weights: Array | None) -> float:
-    """Return gamma, or what its rule finds: one over the typical squared distance of the rows."""
-    return 1.0 / typical_distance(X, gamma, squared=True, weights=weights) if isinstance(gamma, str) else gamma
 
 
 def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:
@@ -108,7 +95,8 @@ def _median_of_pairs(X: Array, squared: bool, weights: Array | None) -> float:
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MEDIAN_ROWS)).astype(np.intp)
     rows = np.ascontiguousarray(X[chosen])
     distances = np.empty((len(rows), len(rows)))
-    loops.direct_distances(rows, np.ascontiguousarray(rows.T), squared, distances, 0, 0)
+    kind = loops.SQUARED if squared else loops.ABSOLUTE
+    loops.compare_directly(kind, rows, np.ascontiguousarray(rows.T), distances, 0, 0)
     pairs = np.tril_indices(len(rows), -1)
     apart = distances[pairs] > 0.0
     if not apart.any():
@@ -131,15 +119,22 @@ def _weighted_median(values: Array, weights: Array) -> float:
 _MEASURES = {"spread": _sum_of_variances, "scale": _variance_of_entries, "median": _median_of_pairs}
 
 
-class DistanceKernel(Kernel):
-    """Base of the kernels of a distance, whose width is a number or a rule that finds it from rows.
+class WidthKernel(Kernel):
+    """Base of the kernels whose width is a number or a rule that finds it from rows.
 
     `_width` names the parameter: a length, or gamma, which is one over the distance or, if `_squared`, its square.
     """
 
-    _width: ClassVar[str]
+    _width: ClassVar[str] = "gamma"
+    _rules: ClassVar[tuple[str, ...]] = RULES
     _squared: ClassVar[bool] = True
-    _stationary = True
+
+    def _check(self) -> None:
+        value, where = getattr(self, self._width), type(self).__name__
+        if isinstance(value, str):
+            check_choice(self._width, value, choices=self._rules, where=where)
+        else:
+            self._set(self._width, check_real(self._width, value, least=0.0, open_below=True, where=where))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         rule = getattr(self, self._width)
@@ -151,7 +146,9 @@ class DistanceKernel(Kernel):
         distance = typical_distance(X, rule, squared=self._squared, weights=weights)
         return self._replaced(self._width, float(self._wider(distance, np.ones(1))[0]))
 
-    def _own_width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
+    def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
+        if "contrast" not in self._rules:
+            return {}
         widths, contrasts, _ = self._compared(X, weights)
         return {self._width: np.column_stack([widths, contrasts])}
 
@@ -176,7 +173,7 @@ _LARGEST_WHOLE_ALPHA = 16
 
 @register("rbf")
 @dataclass(frozen=True)
-class RBF(DistanceKernel):
+class RBF(WidthKernel):
     """``exp(-gamma |x - y|^2)``, the Gaussian kernel.
 
     Parameters
@@ -213,10 +210,7 @@ class RBF(DistanceKernel):
 
     gamma: float | str = "contrast"
 
-    _width = "gamma"
-
-    def __post_init__(self) -> None:
-        self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="RBF"))
+    _stationary = True
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.SQUARED, view)
@@ -226,7 +220,7 @@ class RBF(DistanceKernel):
 
 @register("laplacian")
 @dataclass(frozen=True)
-class Laplacian(DistanceKernel):
+class Laplacian(WidthKernel):
     """``exp(-gamma |x - y|_1)``, with the L1 distance.
 
     Parameters
@@ -249,11 +243,8 @@ class Laplacian(DistanceKernel):
 
     gamma: float | str = "contrast"
 
-    _width = "gamma"
+    _stationary = True
     _squared = False
-
-    def __post_init__(self) -> None:
-        self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="Laplacian"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.ABSOLUTE, view)
@@ -263,7 +254,7 @@ class Laplacian(DistanceKernel):
 
 @register("matern")
 @dataclass(frozen=True)
-class Matern(DistanceKernel):
+class Matern(WidthKernel):
     """The Matern kernel, of smoothness 1/2, 3/2 or 5/2.
 
     Parameters
@@ -299,13 +290,13 @@ class Matern(DistanceKernel):
     length_scale: float | str = "contrast"
 
     _width = "length_scale"
+    _stationary = True
 
-    def __post_init__(self) -> None:
-        nu = check_real("nu", self.nu, where="Matern")
-        if nu not in (0.5, 1.5, 2.5):
+    def _check(self) -> None:
+        super()._check()
+        self._set("nu", check_real("nu", self.nu, where="Matern"))
+        if self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
-        self._set("nu", nu)
-        self._set("length_scale", checked_width("length_scale", self.length_scale, rules=RULES, where="Matern"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.SQUARED, view)
@@ -328,7 +319,7 @@ class Matern(DistanceKernel):
 
 @register("rational_quadratic")
 @dataclass(frozen=True)
-class RationalQuadratic(DistanceKernel):
+class RationalQuadratic(WidthKernel):
     """``(1 + |x - y|^2 / (2 alpha length_scale^2))^-alpha``, a mixture of Gaussian kernels of many widths.
 
     Parameters
@@ -360,11 +351,11 @@ class RationalQuadratic(DistanceKernel):
     length_scale: float | str = "contrast"
 
     _width = "length_scale"
+    _stationary = True
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
+        super()._check()
         self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
-        length_scale = checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic")
-        self._set("length_scale", length_scale)
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)

@@ -1,6 +1,5 @@
 """Views: the features of rows that a kernel compares, in the units in which it compares them."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +36,14 @@ _FARTHEST = 1e65
 
 
 class UnitMatrix:
-    """A matrix (p, c) that multiplies rows of c features, as a value: immutable, comparable, hashable, printable.
+    """A matrix (p, c) that multiplies rows of c features, as an immutable value.
 
-    A large matrix prints as its name, which says its shape and a digest of its entries. ``numpy.asarray`` gives the
-    entries.
+    ``numpy.asarray`` gives the entries; a large matrix prints as its shape.
     """
 
     def __init__(self, entries: npt.ArrayLike) -> None:
-        self._entries = np.array(entries, dtype=np.float64, order="C")
+        # Zeros have one sign, as equal matrices have one hash.
+        self._entries = np.array(entries, dtype=np.float64, order="C") + 0.0
         self._entries.setflags(write=False)
 
     @property
@@ -70,18 +69,6 @@ class UnitMatrix:
         """The columns (p, c) divided by their lengths."""
         divided: Array = self._entries / np.where(self.column_lengths > 0.0, self.column_lengths, 1.0)
         return divided
-
-    @cached_property
-    def name(self) -> str:
-        """The shape and a digest of the entries, the same on all machines."""
-        # Negative zeros equal zeros, and so must their digests.
-        data = (self._entries + 0.0).astype("<f8").tobytes()
-        return f"{'x'.join(map(str, self._entries.shape))}-{hashlib.blake2b(data, digest_size=8).hexdigest()}"
-
-    @property
-    def is_printed_whole(self) -> bool:
-        """Whether the matrix prints its entries, and not its name."""
-        return self._entries.size <= _PRINTED_WHOLE
 
     @cached_property
     def is_invertible(self) -> bool:
@@ -112,18 +99,18 @@ class UnitMatrix:
         return isinstance(other, UnitMatrix) and np.array_equal(self._entries, other._entries)
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self._entries.tobytes())
 
     def __repr__(self) -> str:
-        if self.is_printed_whole:
+        if self._entries.size <= _PRINTED_WHOLE:
             return repr(tuple(map(tuple, self._entries.tolist())))
-        return f"matrix({self.name!r})"
+        return f"<matrix of {len(self._entries)} x {self._entries.shape[1]} numbers>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self._entries, dtype=dtype, copy=copy)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not the digest and the like, and so that the entries are read-only again.
+        # So that the entries are read-only again.
         return UnitMatrix, (self._entries,)
 
 
@@ -371,7 +358,7 @@ def _matrix_of(given: Any) -> UnitMatrix:
     if entries.dtype.kind not in "fiu":
         raise TypeError(
             "in_units: expected a number for each feature, or a square matrix of numbers with rows of one length, but "
-            f"got {_shown(given)}"
+            f"got {shown(given)}"
         )
     if entries.ndim != 2 or entries.shape[0] != entries.shape[1]:
         raise ValueError(
@@ -403,6 +390,7 @@ def _checked_entries(entries: Array) -> Array:
     return entries
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Print a value for an error; the text of one with many numbers or parts may take megabytes."""
     text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -144,6 +144,18 @@ class Estimator(ABC):
 
     # Queries
 
+    @property
+    def snapshot_(self) -> FittedModel:
+        """The fitted model without its past, as an immutable value.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0]]).snapshot_.total_weight
+        2.0
+        """
+        return self._fitted("snapshot_")
+
     def transform(self, X: Any) -> Array:
         """Project rows onto the principal axes.
 
@@ -259,7 +271,6 @@ class Estimator(ABC):
         array([[1., 0.]])
         """
         answers = self._fitted("inverse_transform")
-        self._check_has_rows("inverse_transform", answers)
         where = f"{type(self).__name__}.inverse_transform"
         projections = checked_parts(X, where, None, None)
         q = len(answers.eigenvalues)

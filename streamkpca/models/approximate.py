@@ -10,7 +10,7 @@ from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.greedy import Criterion, Pursuit
+from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
@@ -193,8 +193,17 @@ class ApproximateKernelPCA(SnapshotEstimator):
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
 
-        pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
-        pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)
+        pursuit = pursue(
+            kernel,
+            rows,
+            weights,
+            max_atoms,
+            self.criterion,
+            tolerance=tolerance,
+            n_candidates=n_candidates,
+            random=random,
+            progress=progress,
+        )
         basis, chosen_rows = Basis.empty(kernel, rows.shape[1]), []
         # One by one, so that each is tested against the rounding errors in the span of those before it.
         for row in pursuit.atoms:

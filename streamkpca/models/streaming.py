@@ -35,7 +35,7 @@ from streamkpca.rows.validation import (
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State
+from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
@@ -173,10 +173,9 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     With ``on_missing="marginal"``, missing numbers are normal, given those that the row has, with the running means,
     variances and (up to 256 features) correlations of the columns, weighted as the rows are. A row then enters as its
-    expected image: for RBF, Linear and Polynomial of degree 8 or less, their sums and products, in any units and on any
-    columns, in closed form (of products, with one inner product at most). With other kernels, gaps take the numbers of
-    the nearest atom. The energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms
-    are complete rows, or rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
+    expected image with RBF and Linear, in any units and on any columns; other kernels take the expected numbers. The
+    energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms are complete rows, or
+    rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
     The novelty of a row with gaps is that of the row completed by the expected numbers, or as `impute` does where these
     would make it unusual. So nothing that was not seen makes a row novel, and the less was seen, the more room is below
     the threshold. `contributions` gives missing numbers none. Gaps cost a row O(m g^2) for g of them, and each row
@@ -588,7 +587,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        snapshot, reservoir, totals = self._sampled("captured_energy")
+        snapshot, totals, reservoir = self._sampled("captured_energy")
         return captured_energy(snapshot, reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
@@ -695,7 +694,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> bool(model.kernel_.gamma in gammas)
         True
         """
-        return self._state("width_scores_").width_scores()
+        return width_scores(self._state("width_scores_"))
 
     @property
     def residual_trend_(self) -> float:
@@ -946,10 +945,9 @@ class StreamingKernelPCA(SnapshotEstimator):
     @property
     def kernel_to_load_with(self) -> Kernel | None:
         """The kernel that `load` must get, as files lack functions of the caller; None for most models."""
-        state, kernel = self._cell.state, self.kernel
-        if state is not None and not state.kernel.is_compiled:
-            return state.settled_kernel
-        return kernel if isinstance(kernel, Kernel) else None
+        state = self._cell.state
+        kernel = self.kernel if state is None else state.settled_kernel
+        return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
 
     def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
         """Replace a file by one that was loaded again, and whose model passes a further `check`."""
@@ -1100,7 +1098,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         state = self._cell.state
         if state is None:
             return None
-        return state.published or state.answering(self.settings())
+        return state.published or answering(state, self.settings())
 
     def _width(self) -> tuple[int, Names | None] | None:
         state = self._cell.state
@@ -1110,20 +1108,20 @@ class StreamingKernelPCA(SnapshotEstimator):
         state = self._cell.state
         if state is None:
             return None
-        summary, atoms = state.refit_input(self.settings())
+        summary, atoms = refit_input(state, self.settings())
         return atoms, summary.moments
 
-    def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
-        """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
+    def _sampled(self, request: str) -> tuple[Snapshot, RowSums, Reservoir]:
+        """Return the published snapshot, the totals of all rows, and a random sample of them."""
         state, settings, sample = self._require_sample(request)
-        return state.answering(settings), *sample
+        return answering(state, settings), *sample
 
-    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[Reservoir, RowSums]]:
+    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
         """Return the state, its settings, and what it sampled, which must not be nothing."""
         where = f"{type(self).__name__}.{request}"
         state, settings = self._state(request), self.settings(where)
-        sample = state.sampled(settings)
-        reservoir = sample[0]
+        sample = totals_and_sample(state, settings)
+        reservoir = sample[1]
         if not len(reservoir):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(

@@ -38,8 +38,7 @@ _CASES: tuple[tuple[Kernel, int], ...] = (
 # Kernels and numbers of features for rows with gaps, whose columns are taken together or, if there are many, apart.
 _CASES_WITH_GAPS: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 3),
-    (RBF(0.3) * Linear(), 3),
-    (RBF(0.3) * Linear(), WIDEST_TOGETHER + 1),
+    (RBF(0.3), WIDEST_TOGETHER + 1),
 )
 
 _BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6

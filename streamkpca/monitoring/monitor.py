@@ -23,7 +23,7 @@ from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.stream.calibration import held_out_runs, rows_for_level
 from streamkpca.stream.checks import check_range
-from streamkpca.stream.state import State
+from streamkpca.stream.state import State, answering, holds_all_rows
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -781,7 +781,7 @@ class Monitor:
                 novelty = self._novelty(second)
                 self.model.partial_fit(second)
             state = replace(state, n_learned=state.n_learned + len(new))
-        if not len(novelty) or self.model.state_.holds_all_rows:
+        if not len(novelty) or holds_all_rows(self.model.state_):
             return self._calibrated(state)
         self.model.refit()
         return replace(state, scores=state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None)))
@@ -847,7 +847,7 @@ class Monitor:
         stream = getattr(self.model, "state_", None)
         snapshot = None if stream is None else stream.published
         if snapshot is None and stream is not None and self.learn == "none":
-            snapshot = stream.answering(self.model.settings("Monitor.update"))
+            snapshot = answering(stream, self.model.settings("Monitor.update"))
         if snapshot is None:
             return np.zeros(len(stacked))
         # One by one, because matrix products round differently for different numbers of rows.

@@ -5,8 +5,7 @@ rows, `forget` makes old ones count less, `merge` unites streams, `fit` learns t
 fits weights and axes. None of them changes its arguments.
 """
 
-from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import State, axes
 from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
-__all__ = ["State", "StreamSettings", "advance", "axes", "fit", "forget", "merge", "refit"]
+__all__ = ["State", "advance", "axes", "fit", "forget", "merge", "refit"]

@@ -83,19 +83,19 @@ def recorded(summary: Summary, rows: Array, weights: Array, half_life: float | N
     return later.recorded(later.prepared(rows, weights, half_life), later.arrival_times(rows)[0])
 
 
-def sampled(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[Reservoir, RowSums]:
-    """Return the reservoir and the totals as they would be after a block; O(B d).
+def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[RowSums, Reservoir]:
+    """Return the totals and the reservoir as they would be after a block; O(B d).
 
     This is all that certificates need of pending rows: it compares no rows and searches for no atoms.
     """
     later = summary.decayed(decayed_weights(weights, half_life)[0])
     if not weights.any():
-        return later.reservoir, later.record.totals
+        return later.record.totals, later.reservoir
     rows, weights = countable(rows, weights), decayed_weights(weights, half_life)[1]
     basis = later.meeting(rows, weights).basis
     sums = Block(Basis.empty(basis.kernel, rows.shape[1], basis.distribution), rows, weights).sums
     reservoir = later.reservoir.add(rows, weights, later.n_rows, later.arrival_times(rows)[0])
-    return reservoir, later.record.totals.plus(sums)
+    return later.record.totals.plus(sums), reservoir
 
 
 def n_prefetchable(summary: Summary, max_atoms: int | None) -> int:

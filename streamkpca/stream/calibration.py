@@ -12,7 +12,14 @@ from streamkpca.components.certificates import left_out_novelty
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.kernels import Kernel
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State
+from streamkpca.stream.state import (
+    State,
+    answering,
+    holds_all_rows,
+    rows_for_selection,
+    settled_on,
+    totals_and_sample,
+)
 from streamkpca.stream.transitions import learned_anew
 
 Array = npt.NDArray[np.float64]
@@ -52,13 +59,13 @@ def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibrat
     which are scored then (cross-validation). Without a budget, the rows other than the atoms had no part in the choice
     but being explained, and an atom is scored against the others (leave-one-out).
     """
-    snapshot, (reservoir, _) = stream.answering(settings), stream.sampled(settings)
+    snapshot, (_, reservoir) = answering(stream, settings), totals_and_sample(stream, settings)
     counting = reservoir.inclusion_weights()
     if settings.max_atoms is None:
         novelty = left_out_novelty(snapshot, reservoir)
         return Calibration(novelty[counting > 0.0], counting[counting > 0.0])
     n_seen = stream.n_rows_at_refit if snapshot is stream.scheduled else stream.n_rows
-    rows, weights, positions = stream.rows_for_selection()
+    rows, weights, positions = rows_for_selection(stream)
     seen = positions < n_seen
     is_unseen = ((reservoir.positions >= n_seen) | ~np.isin(reservoir.positions, positions)) & (counting > 0.0)
     unseen = Calibration(snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
@@ -78,10 +85,10 @@ def held_out_runs(stream: State, settings: StreamSettings, n_least: int) -> list
     While all rows are kept, runs of neighbours are left out in turn. Later the rows are not neighbours any more, and
     each run is a single one of those that `calibrate` scores.
     """
-    if settings.max_atoms is not None and stream.holds_all_rows:
-        rows, weights, _ = stream.rows_for_selection()
+    if settings.max_atoms is not None and holds_all_rows(stream):
+        rows, weights, _ = rows_for_selection(stream)
         parts = np.arange(len(rows)) * _MOST_PARTS // max(len(rows), 1)
-        kernel = stream.answering(settings).kernel
+        kernel = answering(stream, settings).kernel
         return [part.novelty for part in _cross_validated(stream, kernel, rows, weights, parts, settings)]
     return [np.array([score]) for score in calibrate(stream, settings, n_least).novelty]
 
@@ -100,7 +107,7 @@ def _cross_validated(
             others = np.where(left_out, 0.0, weights)
             if left_out.any() and others.any():
                 # While the scale is not final, rows that it was settled on look nearer than rows to come.
-                known = stream.settled_on(rows, others) if is_young else kernel
+                known = settled_on(stream, rows, others) if is_young else kernel
                 if stream.has_gaps and not known.is_near(kernel, _SAME_WIDTH):
                     # Completed rows show less contrast, and of another width novelty has another unit.
                     known = kernel

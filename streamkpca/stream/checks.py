@@ -7,7 +7,7 @@ from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
-from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.parts import RowParts, Rows, parts_of
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import State
 
@@ -66,6 +66,17 @@ def check_mergeable(
         raise ValueError(
             f"{where} expected a model with the kernel {kernels[0]!r} but got {kernels[1]!r}; give all models the "
             "same, scale included: settle it on some rows once and pass kernel=first.kernel_ to the others"
+        )
+
+
+def check_shape(state: State, rows: Rows, where: str) -> None:
+    """Refuse anything but an array of rows (n, d)."""
+    is_block = isinstance(rows, RowParts) or (isinstance(rows, np.ndarray) and rows.dtype == np.float64)
+    if not is_block or rows.shape[1:] != (state.n_features,):
+        given = f"shape {rows.shape}" if is_block else type(rows).__name__
+        raise ValueError(
+            f"{where} expected rows as a float64 array of shape (n, {state.n_features}) but got {given}; "
+            "the estimators take rows of other types"
         )
 
 

@@ -2,7 +2,6 @@
 
 import secrets
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -19,8 +18,8 @@ from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names
-from streamkpca.stream.advance import advanced, sampled
-from streamkpca.stream.blocks import Block, RowBuffer
+from streamkpca.stream.advance import advanced, totals_after
+from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.search import shrunk
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.summary import Summary
@@ -74,6 +73,17 @@ class State:
         Number of rows at the last scheduled refit.
     scheduled, published : Snapshot or None
         Axes of the last scheduled refit, and those that answer: the same, or of a later refit on demand.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = State.begin(settings, n_features=2)
+    >>> later = advance(state, np.array([[1.0, 2.0]]), 1.0, settings)
+    >>> state.n_rows, later.n_rows
+    (0, 1)
     """
 
     kernel: Kernel
@@ -97,7 +107,26 @@ class State:
 
     @classmethod
     def begin(cls, settings: StreamSettings, n_features: int, names: Names | None = None) -> Self:
-        """Return the state before the first row."""
+        """Return the state before the first row.
+
+        Parameters
+        ----------
+        settings : StreamSettings
+            Checked parameters, from `StreamingKernelPCA.settings`.
+        n_features : int
+        names : ndarray of shape (d,) of str, optional
+
+        Returns
+        -------
+        State
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.stream import State
+        >>> State.begin(StreamingKernelPCA(block_size=64).settings(), n_features=3).block_size
+        64
+        """
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
         nothing = RowBuffer.empty(n_features, settings.dtype)
@@ -116,126 +145,147 @@ class State:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows given, including pending ones."""
+        """Number of rows given, including pending ones.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA().partial_fit([[1.0, 2.0], [3.0, 4.0]]).state_.n_rows
+        2
+        """
         return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
     @property
-    def holds_all_rows(self) -> bool:
-        """Whether the rows that atoms are chosen from are all rows of positive weight."""
-        return self.summary is None or not self.summary.selection_sample.is_full
-
-    # The kernel's scale
-
-    @property
     def settled_kernel(self) -> Kernel:
-        """The kernel with its scale as it is now; before the first full block, settled on the pending rows."""
-        return self.summary.basis.kernel if self.summary else self.settled_on(self.pending.rows, self.pending.weights)
+        """The kernel with its scale as it is now; before the first full block, settled on the pending rows.
 
-    def settled_on(self, rows: Array, weights: Array) -> Kernel:
-        """Return the kernel with its scale settled on rows of positive weight."""
-        if self.kernel.is_settled:
-            return self.kernel
-        if not weights.any():
-            # A query may come before any row of positive weight; then any scale will do, and is not kept.
-            return self.kernel.settled(np.zeros((1, rows.shape[1])))
-        return self.kernel.settled(self._filled(rows, weights), _within_range(weights))
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca.kernels import RBF
+        >>> StreamingKernelPCA(kernel=RBF("median")).partial_fit([[0.0], [1.0]]).state_.settled_kernel.is_settled
+        True
+        """
+        pending = self.pending
+        return self.summary.basis.kernel if self.summary else settled_on(self, pending.rows, pending.weights)
 
-    def width_scores(self) -> dict[str, Array]:
-        """Compare widths for the kernel's parts on all rows that settle the scale, later on a sample of all rows."""
-        rows, weights = self.pending.rows, self.pending.weights
-        if self.settling is not None and self.settling.n_rows:
-            rows, weights = self.settling.rows, self.settling.weights
-        elif self.summary is not None:
-            # Neighbours in the stream are held out together.
-            rows, weights, _ = self.summary.selection_sample.in_stream_order()
-        if not weights.any():
-            rows, weights = np.zeros((1, self.n_features)), np.ones(1)
-        return self.settled_kernel.width_scores(self._filled(rows, weights), _within_range(weights))
 
-    def _filled(self, rows: Array, weights: Array) -> Array:
-        """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
-        if not self.has_gaps or gaps_in(rows) is None:
-            return rows
-        return ColumnSums.of(rows, weights).distribution().completed(rows)
+# The kernel's scale
 
-    # Answers
 
-    def begun_summary(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
-        """Return the summary, or an empty one with a kernel given or settled on the pending rows."""
-        return self.summary or Summary.empty(
-            kernel or self.settled_kernel,
-            self.n_features,
-            max_atoms=settings.max_atoms,
-            reservoir_size=self.reservoir_size,
-            seed=self.seed,
-            n_rows=self.n_rows_before,
-            dtype=self.dtype,
-            has_gaps=self.has_gaps,
-        )
+def settled_on(state: State, rows: Array, weights: Array) -> Kernel:
+    """Return the kernel with its scale settled on rows of positive weight."""
+    if state.kernel.is_settled:
+        return state.kernel
+    if not weights.any():
+        # A query may come before any row of positive weight; then any scale will do, and is not kept.
+        return state.kernel.settled(np.zeros((1, rows.shape[1])))
+    return state.kernel.settled(_filled(state, rows, weights), _within_range(weights))
 
-    def with_block(
-        self,
-        rows: Array,
-        weights: Array,
-        settings: StreamSettings,
-        kernel: Kernel | None = None,
-        block: Block | None = None,
-    ) -> Summary:
-        """Return the summary after more rows (B, d), which may have been prepared as a block."""
-        summary = self.begun_summary(settings, kernel)
-        if not len(rows):
-            return shrunk(summary, settings.max_atoms)
-        return advanced(summary, rows, weights, settings, block)
 
-    def completed(self, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
-        """Return a summary of all rows, including pending ones."""
-        return self.with_block(self.pending.rows, self.pending.weights, settings, kernel)
+def width_scores(state: State) -> dict[str, Array]:
+    """Compare widths for the kernel's parts on all rows that settle the scale, later on a sample of all rows."""
+    rows, weights = state.pending.rows, state.pending.weights
+    if state.settling is not None and state.settling.n_rows:
+        rows, weights = state.settling.rows, state.settling.weights
+    elif state.summary is not None:
+        # Neighbours in the stream are held out together.
+        rows, weights, _ = state.summary.selection_sample.in_stream_order()
+    if not weights.any():
+        rows, weights = np.zeros((1, state.n_features)), np.ones(1)
+    return state.settled_kernel.width_scores(_filled(state, rows, weights), _within_range(weights))
 
-    def refit_input(self, settings: StreamSettings) -> tuple[Summary, Candidates]:
-        """Return what a refit starts from: a summary of all rows, and its atoms."""
-        summary = self.completed(settings)
-        basis = summary.basis
-        return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
 
-    def sampled(self, settings: StreamSettings) -> tuple[Reservoir, RowSums]:
-        """Return the sample for certificates and the stream's totals, without searching for atoms."""
-        summary, pending = self.begun_summary(settings), self.pending
-        return sampled(summary, pending.rows, pending.weights, settings.half_life)
+def _filled(state: State, rows: Array, weights: Array) -> Array:
+    """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
+    if not state.has_gaps or gaps_in(rows) is None:
+        return rows
+    return ColumnSums.of(rows, weights).distribution().completed(rows)
 
-    def rows_for_selection(self) -> tuple[Array, Array, Positions]:
-        """Return rows (n, d), weights (n,) and positions of what atoms were chosen from, pending rows included."""
-        pending, summary = self.pending, self.summary
-        positions = self.n_rows - pending.n_rows + np.arange(pending.n_rows)
-        if summary is None:
-            return pending.rows, pending.weights, positions
-        rows, weights, places = summary.selection_sample.in_stream_order()
-        return (
-            np.concatenate([rows, pending.rows]),
-            np.concatenate([weights, pending.weights]),
-            np.concatenate([places, positions]),
-        )
 
-    def answering(self, settings: StreamSettings) -> Snapshot:
-        """Return the published axes, or before the first refit those of all rows so far, kept until more come."""
-        if self.published is not None:
-            return self.published
-        made = self.provisional
-        if made is None or made.settings != settings or made.pending is not self.pending:
-            made = Provisional(settings, self.pending, axes(self, settings))
-            object.__setattr__(self, "provisional", made)
-        return made.snapshot
+def _within_range(weights: Array) -> Array:
+    """Return weights (n,), or multiples of them where `forget` has reduced some below the smallest that is allowed."""
+    if weights.min(where=weights > 0.0, initial=1.0) >= 1.0 / LARGEST_WEIGHT and weights.max() <= LARGEST_WEIGHT:
+        return weights
+    weights = weights / weights.max()
+    return np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)
 
-    def snapshots(self) -> Iterator[tuple[str, Snapshot]]:
-        """Yield each snapshot once, with its name."""
-        if self.scheduled is not None:
-            yield "scheduled", self.scheduled
-        if self.published is not None and self.published is not self.scheduled:
-            yield "published", self.published
 
-    def published_now(self, settings: StreamSettings) -> "State":
-        """Return the state with axes of all rows published; the next scheduled refit counts from here."""
-        snapshot = axes(self, settings)
-        return replaced(self, scheduled=snapshot, published=snapshot, n_rows_at_refit=self.n_rows)
+# All rows, pending ones included
+
+
+def begun_summary(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+    """Return the summary, or an empty one with a kernel given or settled on the pending rows."""
+    return state.summary or Summary.empty(
+        kernel or state.settled_kernel,
+        state.n_features,
+        max_atoms=settings.max_atoms,
+        reservoir_size=state.reservoir_size,
+        seed=state.seed,
+        n_rows=state.n_rows_before,
+        dtype=state.dtype,
+        has_gaps=state.has_gaps,
+    )
+
+
+def completed(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+    """Return a summary of all rows, including pending ones."""
+    summary, pending = begun_summary(state, settings, kernel), state.pending
+    if not pending.n_rows:
+        return shrunk(summary, settings.max_atoms)
+    return advanced(summary, pending.rows, pending.weights, settings)
+
+
+def refit_input(state: State, settings: StreamSettings) -> tuple[Summary, Candidates]:
+    """Return what a refit starts from: a summary of all rows, and its atoms."""
+    summary = completed(state, settings)
+    basis = summary.basis
+    return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
+
+
+def totals_and_sample(state: State, settings: StreamSettings) -> tuple[RowSums, Reservoir]:
+    """Return the stream's totals and the sample for certificates, without searching for atoms."""
+    pending = state.pending
+    return totals_after(begun_summary(state, settings), pending.rows, pending.weights, settings.half_life)
+
+
+def rows_for_selection(state: State) -> tuple[Array, Array, Positions]:
+    """Return rows (n, d), weights (n,) and positions of what atoms were chosen from, pending rows included."""
+    pending, summary = state.pending, state.summary
+    positions = state.n_rows - pending.n_rows + np.arange(pending.n_rows)
+    if summary is None:
+        return pending.rows, pending.weights, positions
+    rows, weights, places = summary.selection_sample.in_stream_order()
+    return (
+        np.concatenate([rows, pending.rows]),
+        np.concatenate([weights, pending.weights]),
+        np.concatenate([places, positions]),
+    )
+
+
+def holds_all_rows(state: State) -> bool:
+    """Tell whether the rows that atoms are chosen from are all rows of positive weight."""
+    return state.summary is None or not state.summary.selection_sample.is_full
+
+
+# Axes
+
+
+def answering(state: State, settings: StreamSettings) -> Snapshot:
+    """Return the published axes, or before the first refit those of all rows so far, kept until more come."""
+    if state.published is not None:
+        return state.published
+    made = state.provisional
+    if made is None or made.settings != settings or made.pending is not state.pending:
+        made = Provisional(settings, state.pending, axes(state, settings))
+        object.__setattr__(state, "provisional", made)
+    return made.snapshot
+
+
+def published_now(state: State, settings: StreamSettings) -> State:
+    """Return the state with axes of all rows published; the next scheduled refit counts from here."""
+    snapshot = axes(state, settings)
+    return replaced(state, scheduled=snapshot, published=snapshot, n_rows_at_refit=state.n_rows)
 
 
 def axes(state: State, settings: StreamSettings) -> Snapshot:
@@ -255,9 +305,19 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
     -----
     O(m^3). The snapshot is prepared for single rows at once, for 4% to 13% of the time of the refit; otherwise the
     first of them took 90 to 180 us with 128 atoms, where others take 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, axes
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 2), np.array([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]), 1.0, settings)
+    >>> axes(state, settings).eigenvalues
+    array([12.])
     """
     with one_blas_thread():
-        summary, atoms = state.refit_input(settings)
+        summary, atoms = refit_input(state, settings)
         known = summary.basis.kernel, atoms, summary.moments
         sample = summary.reservoir.mapped(summary.basis.completed).kept_rows.astype(state.dtype, copy=False)
 
@@ -272,11 +332,3 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
             warnings.warn(f"{error}; until then all atoms are active", SparsityWarning, stacklevel=4)
             everything = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
             return fitted(everything)
-
-
-def _within_range(weights: Array) -> Array:
-    """Return weights (n,), or multiples of them where `forget` has reduced some below the smallest that is allowed."""
-    if weights.min(where=weights > 0.0, initial=1.0) >= 1.0 / LARGEST_WEIGHT and weights.max() <= LARGEST_WEIGHT:
-        return weights
-    weights = weights / weights.max()
-    return np.where(weights < 1.0 / LARGEST_WEIGHT, 0.0, weights)

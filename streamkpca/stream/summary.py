@@ -131,7 +131,7 @@ class Summary:
 
     def arrival_times(self, rows: Array) -> Array:
         """Draw the times (2, B) at which the rows of the next block arrive in the samples."""
-        return arrival_times(self.seed, self.n_rows, self.basis.kernel.contents(rows), 2)
+        return arrival_times(self.seed, self.n_rows, rows, 2)
 
     def prepared(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
         """Compare rows (B, d) with the atoms; other threads can prepare later blocks."""

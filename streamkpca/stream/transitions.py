@@ -15,12 +15,12 @@ from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.reservoir import arrival_times
 from streamkpca.kernels import Kernel
 from streamkpca.rows.parts import Rows
-from streamkpca.stream.advance import n_prefetchable, recorded
+from streamkpca.stream.advance import advanced, n_prefetchable, recorded
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
-from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range
+from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range, check_shape
 from streamkpca.stream.search import chooser, chosen_from, moved, shrunk
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State, axes
+from streamkpca.stream.state import State, axes, begun_summary, completed, published_now, settled_on
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
@@ -46,8 +46,9 @@ def advance(
     Parameters
     ----------
     state : State
-    rows : ndarray of shape (n, d)
-        Finite rows; NaN stands for a gap where the state has them.
+    rows : ndarray of shape (n, d) of float64
+        Finite rows in C order; NaN stands for a gap where the state has them. The estimators make such rows of lists,
+        tables and other types.
     weights : ndarray of shape (n,), or float
         One weight for all, or one for each; 0 for rows that only keep their place.
     settings : StreamSettings
@@ -62,7 +63,18 @@ def advance(
     ------
     ValueError
         Rows are outside the range of the kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 2), np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5, settings)
+    >>> state.pending.weights
+    array([0.5, 0.5])
     """
+    check_shape(state, rows, "advance")
     check_range(state, rows, weights)
     if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
         return replaced(state, pending=state.pending.joined(rows[:], weights, state.block_size))
@@ -75,13 +87,39 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
     """Learn the first rows of a stream in two passes: the first chooses atoms, the second records.
 
     With a budget of atoms, a sample of all rows chooses them, as a short stream does that comes in random order.
-    Parameters, returns and errors are those of `advance`; the state has seen no rows.
+
+    Parameters
+    ----------
+    state : State
+        One that has seen no rows.
+    rows, weights, settings, n_rejected
+        As for `advance`.
+
+    Returns
+    -------
+    State
+        With its axes published.
+
+    Raises
+    ------
+    ValueError
+        As `advance`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, fit
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
+    array([7.])
     """
+    check_shape(state, rows, "fit")
     weights = _one_for_each(weights, len(rows))
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
-        kernel = state.settled_on(*_spread_rows(rows, weights))
+        kernel = settled_on(state, *_spread_rows(rows, weights))
         check_kernel_range(kernel, rows, weights, gaps=state.has_gaps)
         state = replaced(state, n_rejected=n_rejected, settling=None)
         if settings.max_atoms is None:
@@ -99,16 +137,56 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
             sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
         stats = replace(summary.atom_stats, weights=np.minimum(chosen.atom_stats.weights, total))
         summary = replace(summary, selection_sample=sample, atom_stats=stats).with_distribution_renewed()
-        return replaced(state, pending=_nothing(state), summary=summary).published_now(settings)
+        return published_now(replaced(state, pending=_nothing(state), summary=summary), settings)
 
 
 def refit(state: State, settings: StreamSettings) -> State:
-    """Publish axes of all rows, outside the schedule of refits and without changing it."""
+    """Publish axes of all rows, outside the schedule of refits and without changing it.
+
+    Parameters
+    ----------
+    state : State
+    settings : StreamSettings
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, refit
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings)
+    >>> state.published is None, refit(state, settings).published.total_weight
+    (True, 3.0)
+    """
     return replaced(state, published=axes(state, settings))
 
 
 def forget(state: State, factor: float) -> State:
-    """Multiply the weights of all rows by a factor from 0 to 1."""
+    """Multiply the weights of all rows by a factor from 0 to 1.
+
+    Parameters
+    ----------
+    state : State
+    factor : float
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, forget
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0]]), 1.0, settings)
+    >>> forget(state, 0.25).pending.weights
+    array([0.25, 0.25])
+    """
     total_weight = (state.summary.total_weight if state.summary else 0.0) + float(state.pending.weights.sum())
     factor = clamp_decay(factor, total_weight, LEAST_TOTAL_WEIGHT)
     return replaced(
@@ -127,7 +205,7 @@ def without_rows(state: State, settings: StreamSettings) -> State:
     if state.summary is None:
         return empty
     with one_blas_thread():
-        return replaced(empty, summary=state.completed(settings).without_rows())
+        return replaced(empty, summary=completed(state, settings).without_rows())
 
 
 def merge(
@@ -154,6 +232,16 @@ def merge(
     ------
     ValueError
         States have other features, another precision, half-life or kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, merge
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> parts = [advance(State.begin(settings, 1), np.array(x), 1.0, settings) for x in ([[1.0]], [[2.0], [6.0]])]
+    >>> merge(parts[0], [(parts[1], settings)], settings).published.eigenvalues
+    array([7.])
     """
     union = own
     with one_blas_thread():
@@ -163,7 +251,7 @@ def merge(
             check_continued(union, settings, where)
             check_mergeable(union, other, settings, other_settings, where)
             union = _merged(union, other, settings, other_settings)
-        return None if union is None else union.published_now(settings)
+        return None if union is None else published_now(union, settings)
 
 
 def learned_anew(state: State, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
@@ -180,7 +268,7 @@ def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> 
     if state.kernel.is_settled:
         return state.kernel
     kernel = _settled(state, BlockCutter(state.pending, rows, weights, state.block_size))[1]
-    return kernel if kernel.is_settled else state.settled_on(rows, weights)
+    return kernel if kernel.is_settled else settled_on(state, rows, weights)
 
 
 def _merged(own: State, other: State, settings: StreamSettings, other_settings: StreamSettings) -> State:
@@ -193,7 +281,7 @@ def _merged(own: State, other: State, settings: StreamSettings, other_settings: 
         check_range(own, other.pending.rows, other.pending.weights)
         return _taken(own, other.pending.rows, other.pending.weights, settings, publish=False)
     kernel = (own if own.summary else other).settled_kernel
-    union = own.completed(settings, kernel).merged(other.completed(other_settings, kernel))
+    union = completed(own, settings, kernel).merged(completed(other, other_settings, kernel))
     if settings.max_atoms is not None and union.basis.size > settings.max_atoms:
         union = shrunk(union, settings.max_atoms)
         if settings.moves_atoms:
@@ -241,7 +329,7 @@ def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
             continue
         known = known.joined(rows, weights, ROWS_TO_SETTLE + state.block_size)
         if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1:
-            settled = state.settled_on(known.rows, known.weights)
+            settled = settled_on(state, known.rows, known.weights)
             kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
     state = replaced(state, settling=known, n_rows_before=state.n_rows_before + n_before)
     return state, kernel or state.kernel, number
@@ -270,7 +358,7 @@ def _with_blocks(
             block = prefetcher.block(number, last, prepare)
             state = _with_block(state, *cutter.block(number), settings, kernel, block)
             if publish and _refit_is_due(state, settings):
-                state = state.published_now(settings)
+                state = published_now(state, settings)
     return state
 
 
@@ -285,7 +373,8 @@ def _with_block(
     """Advance the summary by a block; before the first row of positive weight, blocks are only counted."""
     if state.summary is None and not weights.any():
         return replaced(state, n_rows_before=state.n_rows_before + len(rows))
-    return replaced(state, summary=state.with_block(rows, weights, settings, kernel, block))
+    summary = begun_summary(state, settings, kernel)
+    return replaced(state, summary=advanced(summary, rows, weights, settings, block))
 
 
 def _taken_whole(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> State:
@@ -300,13 +389,13 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     """Make a summary without moments, of atoms that a sample of the rows chooses."""
     size, half_life = settings.block_size, settings.half_life
     blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
-    summary = state.begun_summary(settings, kernel)
+    summary = begun_summary(state, settings, kernel)
     sample = summary.selection_sample
     if not any(_aged(weights, block, half_life).any() for block in reversed(blocks)):
         half_life = None
     for block in blocks:
         some = rows[block]
-        times = arrival_times(state.seed, block.start, kernel.contents(some), 2)[1]
+        times = arrival_times(state.seed, block.start, some, 2)[1]
         sample = sample.add(some, _aged(weights, block, half_life), block.start, times)
     sample = sample.sorted()
     # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.

@@ -85,7 +85,7 @@ def test_results_are_not_written_over_an_input_or_where_they_cannot_be(model):
 # Pictures
 
 
-@pytest.mark.parametrize("kind", ["novelty", "projections", "spectrum", "sparsity"])
+@pytest.mark.parametrize("kind", ["novelty", "projections", "spectrum"])
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_every_kind_is_drawn(model, kind, ending):
     rows = ["rows.csv", "--time", "when", "--labels", "kind"] if kind in ("novelty", "projections") else []

@@ -41,7 +41,7 @@ def test_extending_in_parts_is_extending_at_once(seed, m, data):
     atoms = rows_of(seed, m)
     whole, _ = basis_of(atoms)
     parts, _ = basis_of(atoms[:cut])
-    parts.extend(atoms[cut:])
+    parts, _ = parts.extended(atoms[cut:])
     np.testing.assert_array_equal(parts.atoms, whole.atoms)
     np.testing.assert_allclose(parts.factor, whole.factor, atol=1e-8)
 

@@ -57,7 +57,7 @@ def test_an_atom_that_has_seen_many_rows_is_worth_what_is_recorded():
     scene = Scene(0, 2, 1)
     pattern = np.full((1, 3), 30.0)
     scene.atoms = np.vstack([scene.atoms[:1], pattern])
-    scene.basis = type(scene.basis)(scene.basis.kernel, 3)
+    scene.basis = scene.basis.empty(scene.basis.kernel, 3)
     scene.basis, _ = scene.basis.extended(scene.atoms)
     often = scene.basis.project(np.vstack([np.repeat(pattern, 20, axis=0), np.repeat(scene.past, 600, axis=0)]))
     scene.moments = type(scene.moments).zero(2).add(often.coordinates, often.energy, np.ones(len(often.rows)))

@@ -17,7 +17,6 @@ import polars as pl
 import pytest
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, kernels
-from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
 from streamkpca.monitoring import Monitor
 
 pytestmark = [
@@ -190,26 +189,6 @@ def test_a_monitor_takes_little_memory_beside_rows_and_record() -> None:
     peaks["times"] = peak_of(lambda: timed.update(ROWS[:3000, :2], time=np.arange(3000.0)))
     report("monitor", peaks)
     assert max(peaks.values()) < LIMIT // 2, peaks
-
-
-def test_river_converts_mini_batches_in_parts() -> None:
-    table = pd.DataFrame(ROWS).rename(columns=str)
-    settings: dict[str, Any] = {"max_atoms": 16, "kernel": kernels.RBF(0.02)}
-    detector, transformer = KernelPCADetector(**settings), KernelPCATransformer(3, **settings)
-    for model in (detector, transformer):
-        model.learn_many(table[:1000])
-    detector.score_many(table[:100])
-    peaks = {
-        "learn_many": peak_of(lambda: detector.learn_many(table)),
-        "score_many": peak_of(lambda: detector.score_many(table)),
-        "transform_many": peak_of(lambda: transformer.transform_many(table)),
-        "first": peak_of(lambda: KernelPCADetector(**settings).learn_many(table)),
-    }
-    report("river", peaks)
-    assert max(peaks.values()) < LIMIT, peaks
-    np.testing.assert_allclose(
-        detector.score_many(table)[:50], [detector.score_one(x) for x in table[:50].to_dict("records")]
-    )
 
 
 def test_certificates_and_thresholds_take_memory_like_the_model() -> None:

@@ -5,6 +5,7 @@ streams see both kinds of moves.
 """
 
 import copy
+import sys
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -20,11 +21,13 @@ from strategies import FEWER, KernelCase, cuts, drifting_rows, kernel_cases, row
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA, kernels, merge
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import RBF
+from streamkpca.stream import search, transitions
 from streamkpca.stream import summary as summaries
+from streamkpca.stream.state import completed
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
-HORIZON = summaries._HORIZON
+HORIZON = search._HORIZON
 HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 
 
@@ -32,14 +35,14 @@ HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 def small_samples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summaries, "selection_sample_size", lambda max_atoms: 24)
-        patch.setattr(summaries, "_HORIZON", 50.0)
+        patch.setattr(search, "_HORIZON", 50.0)
         yield
 
 
 @pytest.fixture
 def usual_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "selection_sample_size", selection_sample_size)
-    monkeypatch.setattr(summaries, "_HORIZON", HORIZON)
+    monkeypatch.setattr(search, "_HORIZON", HORIZON)
 
 
 def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
@@ -55,7 +58,7 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 def stream_of(model: Any) -> Summary:
     stream = model.state_
-    completed: Summary = stream.completed(model.settings("stream_of"))
+    completed: Summary = completed(stream, model.settings("stream_of"))
     return completed
 
 
@@ -79,14 +82,16 @@ def assert_sound(model: Any, X: Array) -> None:
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
     """Whether the sample held all rows, and whether any atom moved, at every move."""
     seen = []
-    move = Summary.move
+    move = search.moved
 
-    def spy(summary: Summary) -> None:
-        holds_all, atoms = not summary.selection_sample.is_full, summary.basis.atoms
-        move(summary)
-        seen.append((holds_all, not np.array_equal(atoms, summary.basis.atoms)))
+    def spy(summary: Summary) -> Summary:
+        later = move(summary)
+        holds_all = not summary.selection_sample.is_full
+        seen.append((holds_all, not np.array_equal(later.basis.atoms, summary.basis.atoms)))
+        return later
 
-    monkeypatch.setattr(Summary, "move", spy)
+    for module in (sys.modules["streamkpca.stream.advance"], transitions):
+        monkeypatch.setattr(module, "moved", spy)
     return seen
 
 

@@ -14,7 +14,8 @@ from strategies import FEWER, cuts, weights_for
 
 from streamkpca import StreamingKernelPCA, kernels, merge
 from streamkpca.kernels import Kernel
-from streamkpca.stream import state as streams
+from streamkpca.stream import state as states
+from streamkpca.stream import transitions as streams
 
 Array = npt.NDArray[np.float64]
 BLOCK = 16
@@ -217,17 +218,17 @@ def test_an_interrupted_call_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     X = growing_rows(5, 200)
     model = made(kernels.RBF()).partial_fit(X[:60])
     before, refits = model.to_bytes(), 0
-    publish = streams.Stream._publish_now
+    fit_axes = states.axes
 
-    def interrupted(self: Any, settings: Any) -> None:
+    def interrupted(state: Any, settings: Any) -> Any:
         nonlocal refits
         refits += 1
         if refits == 2:
             raise StoppedError
-        publish(self, settings)
+        return fit_axes(state, settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streams.Stream, "_publish_now", interrupted)
+        patch.setattr(states, "axes", interrupted)
         with pytest.raises(StoppedError):
             model.partial_fit(X[60:])
     assert model.to_bytes() == before

@@ -1,16 +1,11 @@
 """Missing cells of tables count as NaN: skipped where NaN is, refused where NaN is, by every estimator and adapter."""
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.adapters import for_dask
-from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
-from streamkpca.adapters.runs import rows_of_records
-from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -112,46 +107,3 @@ def test_text_beside_missing_cells_is_still_refused():
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
     with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
-
-
-@pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow", "polars"])
-def test_river_skips_missing_cells(name):
-    table, plain = TABLES[name], PLAIN[name]
-    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
-    found.learn_many(table)
-    expected.learn_many(plain)
-    assert found.kernel_pca.n_rows_rejected_ == N_BAD
-    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
-    with pytest.raises(ValueError, match=NAN):
-        found.score_many(table[["i", "on", "x"]])
-    strict = KernelPCATransformer(2)
-    # Until the first block is full, a mini-batch is learned in pieces.
-    with pytest.raises(ValueError, match="X contains NaN"):
-        strict.learn_many(table)
-
-
-def test_river_skips_missing_numbers_of_single_rows():
-    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
-    for record, plain in zip(NULLABLE.to_dict("records"), PLAIN["polars"].to_dict("records"), strict=True):
-        found.learn_one({name: pd.NA if value is None else value for name, value in record.items()})
-        expected.learn_one({name: np.nan if value is None else value for name, value in plain.items()})
-    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
-    with pytest.raises(ValueError, match="NaN"):
-        found.score_one({"i": pd.NA, "x": 0.0, "on": True})
-
-
-@pytest.mark.parametrize("name", ["pandas nullable", "pandas of Arrow"])
-def test_dask_skips_missing_cells(name):
-    settings = {"max_atoms": 8, "block_size": 32, "on_bad_rows": "skip"}
-    found = for_dask.StreamingKernelPCA(2, **settings).fit(dd.from_pandas(TABLES[name], npartitions=3))
-    expected = for_dask.StreamingKernelPCA(2, **settings).fit(dd.from_pandas(PLAIN[name], npartitions=3))
-    assert found.n_rows_rejected_ == N_BAD
-    assert found.to_bytes() == expected.to_bytes()
-    with pytest.raises(ValueError, match="X contains NaN"):
-        found.novelty(dd.from_pandas(TABLES[name], npartitions=3)).compute()
-
-
-def test_records_with_nulls_are_skipped():
-    records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
-    state = Aggregate(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip")).add(rows_of_records(records))
-    assert state.finish().n_rows_rejected_ == 3

@@ -10,7 +10,8 @@ from sklearn.base import clone
 from streamkpca import IndefiniteKernelWarning, KernelPCA, StreamingKernelPCA
 from streamkpca.errors import NotFittedError, SparsityWarning
 from streamkpca.kernels import RBF, Cosine, Linear, Matern, Polynomial, Sigmoid
-from streamkpca.stream.state import Stream
+from streamkpca.stream import state as states
+from streamkpca.stream import transitions
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(200, 3))
@@ -55,13 +56,14 @@ def assert_sound(model, rows):
 def published(monkeypatch):
     """Numbers of rows at every publication, scheduled or on demand."""
     seen = []
-    publish = Stream._snapshot_of_all
+    axes = states.axes
 
-    def spy(stream, settings):
-        seen.append(stream.n_rows)
-        return publish(stream, settings)
+    def spy(state, settings):
+        seen.append(state.n_rows)
+        return axes(state, settings)
 
-    monkeypatch.setattr(Stream, "_snapshot_of_all", spy)
+    for module in (states, transitions):
+        monkeypatch.setattr(module, "axes", spy)
     return seen
 
 

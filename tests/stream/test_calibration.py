@@ -11,6 +11,7 @@ from streams_to_watch import normal_rows, small_model
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 from streamkpca.stream.calibration import calibrate, held_out_runs
+from streamkpca.stream.state import rows_for_selection, totals_and_sample
 
 Array = npt.NDArray[np.float64]
 
@@ -58,7 +59,7 @@ def test_rows_after_the_last_refit_are_unseen() -> None:
     stream, settings = parts(model)
     assert stream.published is stream.scheduled
     assert 1200 < stream.n_rows_at_refit < 1600
-    sample, _ = stream.sampled(settings)
+    _, sample = totals_and_sample(stream, settings)
     later = sample.positions >= stream.n_rows_at_refit
     assert np.isin(
         model.novelty(sample.rows[later & (sample.inclusion_weights() > 0.0)]), calibrate(stream, settings, 1).novelty
@@ -69,8 +70,8 @@ def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from() -> None:
     rows = normal_rows(6000)
     model = small_model(reservoir_size=512).partial_fit(rows)
     stream, settings = parts(model)
-    sample, _ = stream.sampled(settings)
-    _, _, chosen_from = stream.rows_for_selection()
+    _, sample = totals_and_sample(stream, settings)
+    _, _, chosen_from = rows_for_selection(stream)
     unseen = (sample.positions >= stream.n_rows_at_refit) | ~np.isin(sample.positions, chosen_from)
     # The last row that was drawn only tells how much the others count.
     unseen &= sample.inclusion_weights() > 0.0

@@ -46,20 +46,6 @@ def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
         assert parameter.name == "kernel" or value == parameter.default
 
 
-@pytest.mark.parametrize(
-    ("name", "left_out"),
-    [("KernelPCATransformer", set()), ("KernelPCADetector", {"noise_variance", "n_active", "axes"})],
-)
-def test_rivers_classes_have_the_parameters_of_the_table(name, left_out):
-    adapter = getattr(pytest.importorskip("streamkpca.adapters.for_river", exc_type=ImportError), name)
-    offered = defaults_of(adapter)
-    offered["random_state"] = offered.pop("seed")
-    table = {parameter.name: parameter.default for parameter in PARAMETERS if parameter.name not in left_out}
-    if name == "KernelPCADetector":
-        table["n_components"] = None
-    assert offered == table
-
-
 def test_parameters_that_cannot_change_are_those_that_a_stream_begins_with():
     fixed = {parameter.name for parameter in PARAMETERS if not parameter.can_change}
     assert fixed == {"kernel", "block_size", "reservoir_size", "random_state", "dtype"}

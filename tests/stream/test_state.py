@@ -12,7 +12,7 @@ from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State
+from streamkpca.stream.state import State, answering, completed, refit_input, totals_and_sample
 from streamkpca.stream.transitions import advance, fit, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
@@ -80,7 +80,7 @@ def test_rows_wait_until_their_block_is_full(n):
     assert (stream.n_rows, stream.pending.n_rows) == (n, n % 8)
     assert (stream.summary.n_rows if stream.summary else 0) == n - n % 8
     assert (stream.scheduled is None) == (n < 8)
-    whole = stream.completed(settings_of())
+    whole = completed(stream, settings_of())
     assert whole.n_rows == n
     assert whole.moments.total_weight == pytest.approx(WEIGHTS[:n].sum())
 
@@ -113,7 +113,7 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     refitted = refit(stream, settings_of())
     assert refitted.published.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(refitted) == bits(stream) == before
-    summary, atoms = stream.refit_input(settings_of())
+    summary, atoms = refit_input(stream, settings_of())
     assert summary.basis.kernel == RBF(0.5)
     assert atoms.are_atoms
     np.testing.assert_array_equal(ROWS[atoms.positions], atoms.rows)
@@ -133,7 +133,7 @@ def test_an_older_copy_does_not_notice():
 
 def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
     stream = stream_of(117)
-    expected = stream.completed(settings_of())
+    expected = completed(stream, settings_of())
     before = bits(stream)
 
     def refuse(*arguments, **options):
@@ -141,7 +141,7 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
 
     for name in ("searched", "recorded", "shrunk"):
         monkeypatch.setattr(sys.modules["streamkpca.stream.advance"], name, refuse)
-    reservoir, totals = stream.sampled(settings_of())
+    totals, reservoir = totals_and_sample(stream, settings_of())
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.rows, expected.reservoir.rows)
     np.testing.assert_array_equal(reservoir.keys, expected.reservoir.keys)
@@ -157,8 +157,8 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
 def test_samples_with_pending_rows_are_those_of_a_whole_block(n, half_life):
     settings = settings_of(half_life=half_life)
     stream = stream_of(n, settings)
-    expected = stream.completed(settings)
-    reservoir, totals = stream.sampled(settings)
+    expected = completed(stream, settings)
+    totals, reservoir = totals_and_sample(stream, settings)
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.weights, expected.reservoir.weights)
     assert totals.total_weight == pytest.approx(expected.total_weight, rel=1e-14)
@@ -167,10 +167,10 @@ def test_samples_with_pending_rows_are_those_of_a_whole_block(n, half_life):
 
 def test_new_rows_make_the_provisional_answers_stale():
     stream = stream_of(5)
-    first = stream.answering(settings_of())
-    assert stream.answering(settings_of()) is first
+    first = answering(stream, settings_of())
+    assert answering(stream, settings_of()) is first
     stream = advance(stream, ROWS[5:6], WEIGHTS[5:6], settings_of())
-    assert stream.answering(settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
+    assert answering(stream, settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
 
 
 def test_the_kernel_is_settled_on_the_first_block():
@@ -179,7 +179,7 @@ def test_the_kernel_is_settled_on_the_first_block():
     assert stream.summary.basis.kernel == RBF().settled(ROWS[:8], WEIGHTS[:8])
     assert stream.kernel == RBF()
     young = stream_of(5, settings)
-    assert young.answering(settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
+    assert answering(young, settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
 
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.kernels import RBF, Linear
 from streamkpca.components.refit import RefitSettings
+from streamkpca.kernels import RBF, Linear
 from streamkpca.stream.advance import advanced, recorded
 from streamkpca.stream.search import searched, shrunk
 from streamkpca.stream.settings import StreamSettings

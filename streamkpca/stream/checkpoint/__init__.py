@@ -30,10 +30,7 @@ from streamkpca.stream.checkpoint.codec import (
     VERSION,
     StoredKernels,
     expected_arrays,
-    expected_matrices,
     kernel_record,
-    kernels_of,
-    matrix_record,
     restored_stream,
     stream_record,
 )
@@ -62,15 +59,8 @@ def write_checkpoint(
         "extra": extra,
     }
     arrays: dict[str, npt.NDArray[Any]] = {}
-    kernels = [value for value in parameters.values() if isinstance(value, Kernel)]
     if stream is not None:
         header["stream"], arrays = stream_record(stream)
-        kernels += kernels_of(stream)
-    matrix_names, matrices = matrix_record(kernels)
-    if matrix_names:
-        # Files without them stay as earlier releases read them.
-        header["matrices"] = matrix_names
-        arrays |= matrices
     try:
         check_data(extra)
         write_archive(file, header, arrays)
@@ -98,11 +88,10 @@ def read_checkpoint(
             f"its format has version {version}, and this release reads up to {VERSION}; install a later streamkpca"
         )
     record = header.optional_part("stream")
-    matrices = expected_matrices(header.texts("matrices") if "matrices" in header else [])
-    arrays = archive.read(matrices | expected_arrays(record) if record else matrices)
+    arrays = archive.read(expected_arrays(record) if record else {})
     given = header.part("parameters")
     parameters = {name: given.value(name) for name in given}
-    kernels = StoredKernels(arrays, known_kernel)
+    kernels = StoredKernels(known_kernel)
     parameters["kernel"] = _kernel_parameter(given, kernels)
     # Files of version 1 are of streams whose atoms stayed rows.
     parameters.setdefault("atoms", "rows")

@@ -91,7 +91,7 @@ def check_stream(stream: State) -> None:
             summary.reservoir.size <= stream.reservoir_size,
             f"reservoir: its size is {summary.reservoir.size} but reservoir_size is {stream.reservoir_size}",
         )
-    for name, snapshot in stream.snapshots():
+    for name, snapshot in _snapshots(stream):
         _check_snapshot(name, snapshot, stream)
     _check_same_rows(stream)
     if summary is not None:
@@ -218,7 +218,7 @@ def _kept_rows(stream: State) -> Iterator[tuple[str, Positions, Array]]:
         yield ("atoms", *_rows_among(summary.atom_stats.positions, summary.basis.atoms))
         for name, sample in samples_of(summary).items():
             yield name, sample.sorted_draws.positions, sample.sorted_draws.rows
-    for name, snapshot in stream.snapshots():
+    for name, snapshot in _snapshots(stream):
         yield (name, *_rows_among(snapshot.atom_rows, snapshot.atoms))
 
 
@@ -477,3 +477,11 @@ def _same_span(snapshot: Snapshot, summary: Summary) -> bool:
     if snapshot.kernel != basis.kernel:
         return False
     return np.array_equal(snapshot.span_factor, basis.factor) and np.array_equal(snapshot.span_atoms, basis.atoms)
+
+
+def _snapshots(state: State) -> Iterator[tuple[str, Snapshot]]:
+    """Yield each snapshot once, with its name."""
+    if state.scheduled is not None:
+        yield "scheduled", state.scheduled
+    if state.published is not None and state.published is not state.scheduled:
+        yield "published", state.published

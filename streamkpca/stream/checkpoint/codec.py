@@ -1,7 +1,6 @@
 """A stream as a header and arrays, and back."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,9 +12,7 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
 from streamkpca.errors import CheckpointError
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.registry import parse_kernel
-from streamkpca.kernels.views import UnitMatrix
+from streamkpca.kernels import Kernel, kernel_from_json
 from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums, RowDistribution
 from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.checkpoint.header import HeaderFields, numbers_in
@@ -49,9 +46,6 @@ _SNAPSHOT = {
     "eigenvalue_bounds": "q2",
     "explained_variance_ratio": "q",
 }
-# Key of a large matrix of a kernel, before its name, and what a name looks like.
-_MATRIX = "kernel.matrix."
-_MATRIX_NAME = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})-[0-9a-f]{16}")
 # numpy cannot make an array of much wider rows, not even of none of them.
 _MOST_FEATURES = 2**40
 FORMAT: Final = "streamkpca stream"
@@ -96,28 +90,18 @@ _SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
 
 def kernel_record(kernel: Kernel) -> str | None:
-    """Return a kernel's expression; None if it has functions of the caller, which are code, or could not be read.
-
-    Large matrices, which an expression calls by their names, are arrays of the file.
-    """
-    try:
-        return repr(kernel) if parse_kernel(repr(kernel), kernel.matrices()) == kernel else None
-    except ValueError as error:
-        # The parser blames the text when memory runs out, as the text may be hostile. This one is our own.
-        if isinstance(error.__context__, MemoryError):
-            raise error.__context__ from None
-        return None
+    """Return a kernel as JSON; None if it has functions of the caller, which are code."""
+    return kernel.to_json() if kernel.is_compiled else None
 
 
 class StoredKernels:
-    """The kernels of a file: of the text that `kernel_record` wrote, over the large matrices among its arrays.
+    """The kernels of a file, of the text that `kernel_record` wrote.
 
     `known` is the kernel if it has functions of the caller. A text that occurs again is not read again.
     """
 
-    def __init__(self, arrays: Mapping[str, AnyArray], known: Kernel | None) -> None:
+    def __init__(self, known: Kernel | None) -> None:
         self._known = known
-        self._matrices = _matrices_in(arrays)
         self._read: dict[str, Kernel] = {}
 
     def kernel(self, text: str | None) -> Kernel:
@@ -131,40 +115,10 @@ class StoredKernels:
             return self._known
         if text not in self._read:
             try:
-                self._read[text] = parse_kernel(text, self._matrices)
+                self._read[text] = kernel_from_json(text, where="load")
             except ValueError as error:
                 raise CheckpointError(f"its kernel is not known: {error}") from None
         return self._read[text]
-
-
-def matrix_record(kernels: Iterable[Kernel]) -> tuple[list[str], Arrays]:
-    """Return the names of the large matrices of kernels, and arrays of these."""
-    named = {name: matrix for kernel in kernels for name, matrix in kernel.matrices().items()}
-    return sorted(named), {f"{_MATRIX}{name}": matrix.entries for name, matrix in named.items()}
-
-
-def expected_matrices(names: Iterable[str]) -> Expected:
-    """Return the type and shape of the array of each matrix, which its name says."""
-    expected: Expected = {}
-    for name in names:
-        if not (shape := _MATRIX_NAME.fullmatch(name)):
-            raise CheckpointError(f"{name!r} is not the name of a matrix")
-        expected[f"{_MATRIX}{name}"] = (_REALS, (int(shape[1]), int(shape[2])))
-    return expected
-
-
-def _matrices_in(arrays: Mapping[str, AnyArray]) -> dict[str, UnitMatrix]:
-    matrices = {key: UnitMatrix(array) for key, array in arrays.items() if key.startswith(_MATRIX)}
-    for key, matrix in matrices.items():
-        if key != f"{_MATRIX}{matrix.name}":
-            raise CheckpointError(f"{key!r} is not the matrix that its name says, but {matrix.name!r}")
-    return {matrix.name: matrix for matrix in matrices.values()}
-
-
-def kernels_of(stream: State) -> list[Kernel]:
-    """Return the kernels of a stream's parts."""
-    parts = [None if stream.summary is None else stream.summary.basis, stream.scheduled, stream.published]
-    return [stream.kernel, *(part.kernel for part in parts if part is not None)]
 
 
 def stream_record(stream: State) -> tuple[dict[str, Any], Arrays]:
