@@ -8,7 +8,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -97,22 +97,22 @@ class Source:
         """Open for formats that read as much as they need."""
         return open(self.path, "rb") if self.is_plain else io.BufferedReader(_Stream(self.pieces()), READ_BYTES)
 
+    def _opened(self) -> Any:
+        """Open what `read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
+        if self.name == "standard input":
+            return nullcontext(sys.stdin.buffer)
+        if self.is_plain or not self.rereadable:
+            return open(self.path, "rb")
+        return lzma.open(self.path) if self.path.suffix.lower() == ".xz" else pyarrow.input_stream(self.path)
+
     def _read(self, at: int) -> Iterator[bytes]:
-        file: Any
-        if not self.rereadable:
-            file = sys.stdin.buffer if self.name == "standard input" else open(self.path, "rb")
-            read = file.read1
-        elif self.path.suffix.lower() == ".xz":
-            read = (file := lzma.open(self.path)).read
-        elif self.is_plain:
-            read = (file := open(self.path, "rb")).read
-            self._head = file.read(min(at, _HEAD_BYTES))
-            file.seek(at)
-            at = 0
-        else:
-            # gzip, bzip2, zstd or lz4, as the suffix says.
-            read = (file := pyarrow.input_stream(self.path)).read
-        try:
+        self._head = b""
+        with self._opened() as file:
+            read = file.read if self.rereadable else file.read1
+            if self.is_plain:
+                self._head = file.read(min(at, _HEAD_BYTES))
+                file.seek(at)
+                at = 0
             while piece := read(READ_BYTES):
                 self._note_head(piece)
                 skipped, at = piece[at:], max(at - len(piece), 0)
@@ -120,9 +120,6 @@ class Source:
                     yield skipped
             if at:
                 raise TableError(f"{self.name}: is shorter than when it was read before; name that file, or begin anew")
-        finally:
-            if file is not getattr(sys.stdin, "buffer", None):
-                file.close()
 
     def _followed(self, at: int) -> Iterator[bytes | None]:
         """Read a file and wait for more; begin anew when its name has passed to another, or it was emptied."""
