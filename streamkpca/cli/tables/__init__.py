@@ -50,12 +50,12 @@ def open_table(
     follow: bool = False,
     start: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Open a file, or standard input, for reading in batches.
+    r"""Open a file, or standard input, for reading in batches.
 
     Parameters
     ----------
     path : str
-        The file; "-" is standard input. Text and npy may be compressed, as the suffix says: .gz, .bz2, .xz, .zst, .lz4.
+        The file; "-" is standard input. It may be compressed, as the suffix says: .gz, .bz2, .xz, .zst or .lz4.
     format : str, optional
         One of `FORMATS`; by default the first bytes tell.
     array : str, optional
@@ -71,13 +71,13 @@ def open_table(
         Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers. For
         npz also arrays with one value a row.
     learned : sequence of str or int
-        Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and with
-        an int, only the number of columns is checked.
+        Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and
+        with an int, only the number of columns is checked.
     on_bad_rows : "raise" or "skip"
         Whether a row is refused, or left out and counted, that has another number of fields, text, or infinity.
     on_missing : "raise", "skip" or "marginal"
-        Whether a row with gaps (empty cells, NaN, null) is a bad row, is left out and counted, or keeps NaN. Rows without
-        any number are left out and counted then too.
+        Whether a row with gaps (empty cells, NaN, null) is a bad row, is left out and counted, or keeps NaN; rows
+        without any number are left out and counted then too.
     follow : bool
         Whether to wait for more at the end of CSV or JSON lines, which need not exist yet. A file that was replaced or
         emptied is read from its beginning.
@@ -96,14 +96,15 @@ def open_table(
 
     Notes
     -----
-    Memory is that of a block of text, of a batch, of a row group's pages, or of a batch in Arrow's file. A column-major
-    array in an npz file is read whole, up to 1 GiB.
+    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file. Arrays of npz files
+    are read whole, up to 2 GiB. What is read from its end (Parquet, npz, npy, Arrow's file) and is piped or compressed
+    is copied to a temporary file first.
 
     Examples
     --------
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
-    >>> _ = path.write_text("t,x,y\\n10,1,2\\n11,3,4.5\\n12,5,oops\\n13,6,7\\n")
+    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,4.5\n12,5,oops\n13,6,7\n")
     >>> table = open_table(str(path), time="t", on_bad_rows="skip")
     >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
     [([2, 3, 5], [[1.0, 2.0], [3.0, 4.5], [6.0, 7.0]])]
@@ -131,7 +132,7 @@ def open_table(
             reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
         elif kind == "jsonl":
             more = learned if on_missing == "marginal" and not isinstance(learned, int) else ()
-            reader = TextReader(source, JsonLines(source, more=more, skips=on_bad_rows == "skip"))
+            reader = TextReader(source, JsonLines(source, more=more))
         else:
             reader = TextReader(source, CsvLines(source, header=header, delimiter=delimiter, decimal=decimal))
         chosen = choose_columns(

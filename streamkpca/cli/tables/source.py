@@ -3,9 +3,12 @@
 import io
 import lzma
 import os
+import shutil
 import stat
 import sys
+import tempfile
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -43,30 +46,28 @@ class Source:
     """
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
-        self.path = Path(path)
+        self.path, self.name = Path(path), "standard input" if path == "-" else path
         self.notes: list[str] = []
-        is_compressed = self.path.suffix.lower() in _COMPRESSED
-        if path == "-":
-            if sys.stdin is None:
-                raise TableError("-: standard input is closed; name a file, or redirect one")
-            self.name, self.rereadable, is_compressed = "standard input", False, False
-        else:
-            self.name = path
+        is_compressed, mode = self.path.suffix.lower() in _COMPRESSED, stat.S_IFIFO
+        if path != "-":
             try:
                 mode = self.path.stat().st_mode
             except FileNotFoundError:
                 if not (follow and self.path.parent.is_dir()):
                     raise TableError(f"{path}: no such file; give a table, or - for standard input") from None
                 mode = stat.S_IFREG
-            if stat.S_ISDIR(mode):
-                raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or npz file")
-            self.rereadable = stat.S_ISREG(mode)
+        elif sys.stdin is None:
+            raise TableError("-: standard input is closed; name a file, or redirect one")
+        if stat.S_ISDIR(mode):
+            raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or npz file")
         if is_compressed and follow:
             raise TableError(f"{path}: compressed files do not grow line by line; leave --follow out, or unpack it")
+        self.rereadable = stat.S_ISREG(mode)
         self.is_plain = self.rereadable and not is_compressed
         # A pipe waits for more by itself.
         self.follows = follow and self.rereadable
         self._pipe: Iterator[bytes | None] | None = None
+        self._copy: Any = None
         self._head = b""
 
     @property
@@ -97,8 +98,19 @@ class Source:
         """Open for formats that read as much as they need."""
         return open(self.path, "rb") if self.is_plain else io.BufferedReader(_Stream(self.pieces()), READ_BYTES)
 
+    def on_disk(self) -> str:
+        """Return a file that can be read from its end: this one, or a temporary copy of what is compressed or piped."""
+        if self.is_plain:
+            return str(self.path)
+        if self._copy is None:
+            self._copy = tempfile.NamedTemporaryFile()
+            weakref.finalize(self, self._copy.close)
+            shutil.copyfileobj(self.stream(), self._copy, READ_BYTES)
+            self._copy.flush()
+        return str(self._copy.name)
+
     def _opened(self) -> Any:
-        """Open what `read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
+        """Open what `_read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
         if self.name == "standard input":
             return nullcontext(sys.stdin.buffer)
         if self.is_plain or not self.rereadable:
@@ -138,10 +150,8 @@ class Source:
                 what = self._what_happened(file)
                 if what is not None:
                     self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
-                    if what == "replaced":
-                        file.close()
-                        file = open(self.path, "rb", buffering=0)
-                    file.seek(0)
+                    file.close()
+                    file = open(self.path, "rb", buffering=0)
                     self._head = b""
                     yield None
         finally:
@@ -149,23 +159,20 @@ class Source:
 
     def _what_happened(self, file: io.FileIO) -> str | None:
         """Tell whether another file has the name now, or this one was emptied and perhaps written again."""
-        at, is_named, begun = file.tell(), True, False
-        with suppress(OSError):
-            named = self.path.stat()
-            is_named, begun = os.path.samestat(os.fstat(file.fileno()), named), named.st_size > 0
-        # After the name: rows that were written before the file lost it come first.
-        size = os.fstat(file.fileno()).st_size
+        at, opened = file.tell(), os.fstat(file.fileno())
         file.seek(0)
         is_same = file.read(len(self._head)) == self._head
         file.seek(at)
-        if size < at or not is_same:
-            return "emptied"
-        # Its writer may go on with the old file until there is something in the new one.
-        return "replaced" if size == at and begun and not is_named else None
+        with suppress(OSError):
+            named = self.path.stat()
+            if os.path.samestat(opened, named):
+                return "emptied" if named.st_size < at or not is_same else None
+            # Its writer may go on with the old file until there is something in the new one.
+            return "replaced" if named.st_size and os.fstat(file.fileno()).st_size <= at else None
+        return None
 
     def _note_head(self, piece: bytes) -> None:
-        if len(self._head) < _HEAD_BYTES:
-            self._head += piece[: _HEAD_BYTES - len(self._head)]
+        self._head += piece[: max(_HEAD_BYTES - len(self._head), 0)]
 
     def mark(self) -> list[int]:
         """Return what tells this file from another: a number of first bytes, and their checksum."""
@@ -174,21 +181,23 @@ class Source:
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse the position {"byte", "line", "head"} of a file that is not this one any more."""
         at, (n_head, crc) = int(start["byte"]), start["head"]
-        where = f"{self.name}: expected the file that was read up to byte {at:,} but"
-        remedy = "name that file, or begin anew"
+        if at < 0 or int(start["line"]) < 1 or not 0 <= n_head <= _HEAD_BYTES:
+            raise ValueError(start)
+        fault = ""
         with self.stream() as file:
-            head, before = file.read(min(max(int(n_head), 0), _HEAD_BYTES)), b""
-            if self.is_plain:
+            if zlib.crc32(file.read(n_head)) != crc:
+                fault = "begins with other text"
+            elif self.is_plain:
                 file.seek(max(at - 1, 0))
-                before = file.read(2)
-        if zlib.crc32(head) != crc:
-            raise TableError(f"{where} it begins with other text; {remedy}")
-        if self.is_plain and self.path.stat().st_size < at:
-            raise TableError(f"{where} it has only {self.path.stat().st_size:,} bytes; {remedy}")
-        if at and before[:1] not in (b"", b"\n") and before[1:] not in (b"", b"\r", b"\n"):
+                last, following = file.read(1), file.read(1)
+                if os.fstat(file.fileno()).st_size < at:
+                    fault = "is shorter"
+                elif at and last != b"\n" and following not in (b"", b"\r", b"\n"):
+                    fault = "has a longer last line (--follow reads whole lines only)"
+        if fault:
             raise TableError(
-                f"{where} its last line has grown since: it was read before it was complete; begin anew, or read "
-                "growing files with --follow"
+                f"{self.name}: expected the file that was read up to byte {at:,} but it {fault}; name that file, or "
+                "begin anew"
             )
 
 
@@ -204,6 +213,5 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         self._held = self._held or next(self._pieces, b"") or b""
         n = min(len(buffer), len(self._held))
-        buffer[:n] = self._held[:n]
-        self._held = self._held[n:]
+        buffer[:n], self._held = self._held[:n], self._held[n:]
         return n

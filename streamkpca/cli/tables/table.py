@@ -1,6 +1,5 @@
 """What all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ Counts = npt.NDArray[np.int64]
 
 # A table of more columns has rows and columns exchanged, or is none.
 MOST_COLUMNS = 2**20
+_ARRAYS = ("rows", "numbers", "times", "labels", "after")
 _SHOWN_NAMES = 8
 _SHOWN_LETTERS = 60
 _SHOWN_BAD_ROWS = 5
@@ -111,10 +111,10 @@ class Block:
 
     def joined(self, other: "Block") -> "Block":
         """Append the rows of another block."""
-        pairs = [
-            (getattr(self, name), getattr(other, name)) for name in ("rows", "numbers", "times", "labels", "after")
-        ]
-        return Block(*(None if pair[0] is None else np.concatenate(pair) for pair in pairs), other.done)
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in _ARRAYS}
+        return replace(
+            other, **{name: pair[0] if pair[0] is None else np.concatenate(pair) for name, pair in pairs.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,7 @@ class Chosen:
 
 
 class Reader(Protocol):
-    """One format.
-
-    names: all columns of the file; named: whether these come from the file; texts: positions of the columns that hold
-    no numbers; unit, total, rereadable: those of `Table`.
-    """
+    """One format; texts are the positions of the columns without numbers, and for the others see `Table`."""
 
     names: list[str]
     named: bool
@@ -233,9 +229,9 @@ class Table:
                 kept = self._screened(block)
                 held = kept if held is None else held.joined(kept)
                 while len(held.rows) >= (n_rows if full else 1):
-                    n_given += len(held.rows[:n_rows])
-                    yield self._batch(held[:n_rows])
-                    held = held[n_rows:]
+                    part, held = held[:n_rows], held[n_rows:]
+                    n_given += len(part.rows)
+                    yield self._batch(part)
             if held is not None and len(held.rows):
                 n_given += len(held.rows)
                 yield self._batch(held)
@@ -244,83 +240,68 @@ class Table:
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
 
     def _batch(self, block: Block) -> Batch:
-        numbers = np.ascontiguousarray(block.numbers)
-        return Batch(block.rows, numbers, block.times, block.labels, self._reader.position(block.after[-1]), block.done)
+        numbers, position = np.ascontiguousarray(block.numbers), self._reader.position(block.after[-1])
+        return Batch(block.rows, numbers, block.times, block.labels, position, block.done)
 
     def _screened(self, block: Block) -> Block:
         """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
-        gaps, infinite = np.isnan(block.numbers), np.isinf(block.numbers)
+        gaps = np.isnan(block.numbers)
         out = gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)
-        faulty = infinite.any(axis=1)
-        if block.labels is not None:
-            faulty |= ~np.isfinite(block.labels)
-        if block.times is not None:
-            faulty |= ~np.isfinite(block.times)
-        kept = ~(out | faulty)
+        faulty = np.isinf(block.numbers).any(axis=1)
+        for beside in (block.times, block.labels):
+            if beside is not None:
+                faulty |= ~np.isfinite(beside)
+        kept: npt.NDArray[np.bool_] = ~(out | faulty)
         if kept.all() and not block.bad:
             return block
-        faults = [(row, fault, True, _SKIP) for row, fault in block.bad]
-        # All of them are counted, but few are written out.
-        for i in np.flatnonzero(~kept)[: 1 if not self._skips and self._on_missing == "raise" else None]:
-            refused = bool(faulty[i]) or self._on_missing == "raise"
-            remedy = _SKIP if faulty[i] else _FILL
-            faults.append((int(block.rows[i]), self._fault(block, i), refused, remedy))
-        for row, fault, refused, remedy in sorted(faults, key=lambda one: one[0]):
+        found = [(row, fault, True, _SKIP) for row, fault in block.bad]
+        is_bad: npt.NDArray[np.bool_] = faulty | (self._on_missing == "raise")
+        found += [
+            (int(block.rows[i]), self._fault(block, int(i)), bool(is_bad[i]), _SKIP if faulty[i] else _FILL)
+            for i in np.flatnonzero(~kept)
+        ]
+        for row, fault, is_refused, remedy in sorted(found):
             told = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}: {fault}"
-            if refused and not self._skips:
+            if is_refused and not self._skips:
                 raise TableError(f"{told}; {remedy}")
             self.n_bad += 1
             self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
-        after = block.after
-        if kept.any():
-            # Rows left out at the end are passed over too.
-            after = after.copy()
-            after[np.flatnonzero(kept)[-1]] = after[-1]
+        after = block.after.copy()
+        # Rows left out at the end are passed over too.
+        after[np.flatnonzero(kept)[-1:]] = after[-1:]
         return replace(block, after=after)[kept]
 
     def _fault(self, block: Block, i: int) -> str:
         """Say what is wrong with row i of a block."""
-        row, names = block.numbers[i], self.names
+        row = block.numbers[i]
         if np.isinf(row).any():
-            return f"column {short(names[int(np.argmax(np.isinf(row)))])!r} is infinite"
+            return f"column {short(self.names[int(np.argmax(np.isinf(row)))])!r} is infinite"
         if block.times is not None and not np.isfinite(block.times[i]):
             return f"column {short(str(self.time_name))!r} has no time"
         if block.labels is not None and not np.isfinite(block.labels[i]):
             return "the column of labels has no value"
         if self._on_missing == "marginal":
             return "no column has a value"
-        name = short(names[int(np.argmax(np.isnan(row)))])
+        name = short(self.names[int(np.argmax(np.isnan(row)))])
         return f"column {name!r} has no value (to leave the column out: --drop {name})"
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Number repeated names as pandas does: "x", "x.1", ...
+def distinct(names: Sequence[str]) -> list[str]:
+    """Append the position to a name that came before.
 
     Examples
     --------
-    >>> unique_names(["x", "y", "x", "x"])
-    ['x', 'y', 'x.1', 'x.2']
+    >>> distinct(["x", "y", "x"])
+    ['x', 'y', 'x.2']
     """
-    seen: Counter[str] = Counter()
-    taken, found = set(names), []
-    for name in names:
-        new = name
-        while seen[name] and (new := f"{name}.{seen[name]}") in taken:
-            seen[name] += 1
-        seen[name] += 1
-        taken.add(new)
-        found.append(new)
-    return found
+    first: dict[str, int] = {}
+    return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(names)]
 
 
 def check_width(path: str, n_columns: int) -> None:
     """Refuse a table of more columns than any has, before they are named."""
     if not 0 < n_columns <= MOST_COLUMNS:
-        count = f"{n_columns:,}" if n_columns < 2**64 else "more than 2^64"
-        raise TableError(
-            f"{path}: has {count} columns, but 1 to {MOST_COLUMNS:,} are read; check that rows and columns are not "
-            "exchanged"
-        )
+        raise TableError(f"{path}: expected 1 to {MOST_COLUMNS:,} columns but got {n_columns}; transpose the table")
 
 
 def choose_columns(
@@ -376,4 +357,4 @@ def choose_columns(
             f"{path}: expected {expected} columns (as learned) but got {len(features)}: "
             f"{list_names([names[j] for j in features])}; choose the same columns with --columns or --drop"
         )
-    return Chosen(features, *beside, tuple(sorted(left_out)))
+    return Chosen(features, beside[0], beside[1], tuple(sorted(left_out)))

@@ -8,8 +8,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
-from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, TableError, check_width, short, unique_names
+from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, TableError, check_width, distinct, short
 
 BOM = b"\xef\xbb\xbf"
 # How tables spell that a value is missing.
@@ -42,13 +43,8 @@ class Record(NamedTuple):
     fields: Any
 
 
-class Parsed(NamedTuple):
-    """Rows of text: numbers (n, k), times (n,), lines (n, 2) as in `Record`, and the lines that are no rows."""
-
-    numbers: Array
-    times: npt.NDArray[Any] | None
-    lines: Counts
-    bad: Sequence[tuple[int, str]]
+# Numbers (n, k), times (n,) and lines (n, 2) of rows, and the lines that are no rows with their faults.
+Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 
 
 class Times:
@@ -63,7 +59,7 @@ class Times:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._types = _TIME_TYPES
+        self._types: Sequence[Any] = _TIME_TYPES
 
     def read(self, cells: Any) -> npt.NDArray[Any]:
         """Convert text to float64 or datetime64[ns] (n,), or raise ValueError."""
@@ -82,48 +78,21 @@ class Times:
         )
 
 
-class Lines(Protocol):
-    """What CSV and JSON lines do differently; `quotes` tells whether line ends may stand between quotation marks."""
-
-    names: list[str]
-    named: bool
-    texts: set[int]
-    quotes: bool
-
-    def records(self, text: str) -> Iterator[Record]:
-        """Cut text into records, leaving out blank lines."""
-
-    def is_header(self, record: Record) -> bool:
-        """Tell whether the first record of a file holds the names; refuse other names."""
-
-    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
-        """Read the chosen numbers and the time of a record, or raise ValueError."""
-
-    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
-        """Read text with a row on every line; None where any row needs `values`."""
-
-
 class TextReader:
     """Rows of text, in blocks of whole lines."""
 
     unit = "line"
 
-    def __init__(self, source: Source, lines: Lines) -> None:
+    def __init__(self, source: Source, lines: "CsvLines | JsonLines") -> None:
         self._source, self._lines = source, lines
         self.names, self.named, self.texts = lines.names, lines.named, lines.texts
-        self.total, self.rereadable = source.size, source.rereadable
-
-    def check_start(self, start: Mapping[str, Any]) -> None:
-        """Refuse a position that is not one of this file."""
-        if int(start["byte"]) < 0 or int(start["line"]) < 1:
-            raise ValueError(start)
-        self._source.check_start(start)
+        self.total, self.rereadable, self.check_start = source.size, source.rereadable, source.check_start
+        check_width(source.name, len(self.names))
 
     def position(self, after: Counts) -> dict[str, Any] | None:
         """Make the position after a row from a byte and a line."""
-        if not self.rereadable:
-            return None
-        return {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
+        place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
+        return place if self.rereadable else None
 
     def blocks(self, chosen: Chosen, n_rows: int, start: Mapping[str, Any] | None) -> Iterator[Block]:
         """Yield the chosen columns, in blocks of the size in which bytes arrive."""
@@ -144,9 +113,7 @@ class TextReader:
                 yield self._block(rest[:end], at, line, chosen, times)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
             if len(rest) > LONGEST_LINE:
-                raise TableError(
-                    f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; check that this is a table"
-                )
+                raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
     def _block(self, text: bytes, at: int, line: int, chosen: Chosen, times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
@@ -163,7 +130,7 @@ class TextReader:
         if text and not text.endswith(b"\n"):
             ends = np.append(ends, len(text))
         parsed = None
-        if not self._lines.quotes or not (np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2).any():
+        if self._lines.quotes and not (np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2).any():
             parsed = self._lines.parse_fast(text, len(ends), chosen, times)
         numbers, when, lines, bad = parsed or self._parse_slowly(decoded, chosen, times)
         after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
@@ -175,28 +142,19 @@ class TextReader:
 
     def _parse_slowly(self, text: str, chosen: Chosen, times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        rows: list[tuple[list[float], str, int, int]] = []
-        bad: list[tuple[int, str]] = []
+        numbers, when, lines, bad = [], [], [], []
         for record in self._lines.records(text):
             try:
-                rows.append((*self._lines.values(record, chosen), record.line, record.following))
+                row, time = self._lines.values(record, chosen)
+                when += [] if chosen.time is None else [times.read([time])]
             except ValueError as error:
                 bad.append((record.line, str(error)))
-        when = None
-        if chosen.time is not None:
-            try:
-                when = times.read([row[1] for row in rows])
-            except ValueError:
-                read = []
-                for row in list(rows):
-                    try:
-                        read.append(times.read([row[1]]))
-                    except ValueError as error:
-                        rows.remove(row)
-                        bad.append((row[2], str(error)))
-                when = np.concatenate(read) if read else np.empty(0)
-        numbers = np.array([row[0] for row in rows], dtype=np.float64).reshape(len(rows), len(chosen.numbers))
-        return Parsed(numbers, when, np.array([row[2:] for row in rows], dtype=np.int64).reshape(-1, 2), bad)
+            else:
+                numbers.append(row)
+                lines.append(record[:2])
+        shape = len(lines), len(chosen.numbers)
+        found = None if chosen.time is None else np.concatenate(when) if when else np.empty(0)
+        return np.array(numbers, float).reshape(shape), found, np.array(lines, np.int64).reshape(-1, 2), bad
 
 
 def decode(text: bytes, name: str, line: int = 1) -> str:
@@ -206,9 +164,8 @@ def decode(text: bytes, name: str, line: int = 1) -> str:
     except UnicodeDecodeError as error:
         line += text.count(b"\n", 0, error.start)
         kind = "utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        raise TableError(
-            f"{name}, line {line}: is not text in UTF-8; convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
-        ) from None
+        remedy = f"convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
+        raise TableError(f"{name}, line {line}: is not text in UTF-8; {remedy}") from None
 
 
 def whole_lines(text: bytes, *, quotes: bool) -> int:
@@ -227,19 +184,19 @@ def whole_lines(text: bytes, *, quotes: bool) -> int:
 def beginning(source: Source, n_lines: int) -> str:
     """Look at the whole lines that have arrived: at least `n_lines` that are not blank, or all text."""
 
-    def whole(head: bytes) -> bytes:
-        return head[: whole_lines(head, quotes=True)]
-
     def enough(head: bytes) -> bool:
-        return sum(1 for line in whole(head).split(b"\n", 100) if line.strip()) >= n_lines
+        lines = head[: whole_lines(head, quotes=True)].split(b"\n", 100)
+        return sum(1 for line in lines if line.strip()) >= n_lines
 
     head = source.peek(enough)
+    if not head.strip():
+        raise TableError(f"{source.name}: the file is empty; give a table with rows")
     if _CONTROLS.search(head.partition(b"\n")[0]) and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TableError(
             f"{source.name}: is neither text nor any other known format; give CSV, JSON lines, Parquet, Arrow, npy or "
             "npz (compressed text needs its suffix: .gz, .bz2, .xz, .zst, .lz4)"
         )
-    return decode(whole(head) if enough(head) else head, source.name)
+    return decode(head[: whole_lines(head, quotes=True)] if enough(head) else head, source.name)
 
 
 class CsvLines:
@@ -262,41 +219,34 @@ class CsvLines:
         if decimal not in (".", ","):
             raise TableError(f"{source.name}: expected a decimal '.' or ',' but got {decimal!r}; choose one of these")
         head = beginning(source, 1 if header is False else 2)
-        first = next((line for line in head.split("\n") if line.strip()), "")
-        if not first:
-            raise TableError(f"{source.name}: the file is empty; give a table with rows")
+        first = next(line for line in head.split("\n") if line.strip())
         if "\r" in first.rstrip("\r"):
-            raise TableError(
-                f"{source.name}: its lines end in carriage returns without line feeds; convert them: tr '\\r' '\\n'"
-            )
-        known = [mark for mark in _DELIMITERS if mark != decimal]
-        self._delimiter = delimiter or max(known, key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
+            remedy = "convert them: tr '\\r' '\\n'"
+            raise TableError(f"{source.name}: its lines end in carriage returns without line feeds; {remedy}")
+        self._delimiter = delimiter or max(
+            (mark for mark in _DELIMITERS if mark != decimal),
+            key=lambda mark: len(next(csv.reader([first], delimiter=mark))),
+        )
         check_width(source.name, first.count(self._delimiter) + 1)
         sample = [record.fields for record in self.records(head[: 64 * _SAMPLE_CELLS + 2 * len(first)])]
         if isinstance(sample[0], str):
             raise TableError(f"{source.name}: its first line {sample[0]}; correct it")
-        rows = [row for row in sample if not isinstance(row, str)]
-        self._first: list[str] = rows[0]
-        self.named = self._looks_named(rows[:2]) if header is None else header
+        self._first: list[str] = sample[0]
         n = len(self._first)
-        self.names = unique_names([name.strip() for name in self._first]) if self.named else [str(j) for j in range(n)]
+        rows = [row for row in sample[: max(3, _SAMPLE_CELLS // n)] if len(row) == n and isinstance(row, list)]
+        self.named = self._looks_named(rows[:2]) if header is None else header
+        self.names = distinct([name.strip() for name in self._first]) if self.named else list(map(str, range(n)))
         columns = [
             [cell for cell in column if cell.strip().lower() not in MISSING]
-            for column in zip(
-                *(row for row in rows[self.named : max(2, _SAMPLE_CELLS // n)] if len(row) == n), strict=True
-            )
+            for column in zip(*rows[self.named :], strict=True)
         ]
         self.texts = {j for j, cells in enumerate(columns) if cells and not any(map(self._is_number, cells))}
         self._flags = {j for j, cells in enumerate(columns) if cells and all(cell.lower() in _TRUTH for cell in cells)}
 
     def _looks_named(self, rows: Sequence[Sequence[str]]) -> bool:
-        text = [not self._is_number(field) for field in rows[0]]
-        if all(text) or not any(text) or len(rows) == 1:
-            return any(text)
-        second = rows[1]
-        return len(second) != len(text) or any(
-            t and self._is_number(field) for t, field in zip(text, second, strict=True)
-        )
+        text, *second = ([not self._is_number(cell) for cell in row] for row in rows)
+        # Text above text may be a row too, unless there is nothing else.
+        return all(text) or (any(text) and (not second or any(a and not b for a, b in zip(text, *second, strict=True))))
 
     def _is_number(self, cell: str) -> bool:
         """Tell whether a cell holds a number or nothing, or is meant to be a number."""
@@ -381,75 +331,62 @@ class CsvLines:
         n = len(self.names)
         if n > _MOST_FAST_COLUMNS:
             return None
-        bad: list[tuple[int, str]] = []
+        passed: list[tuple[int, str]] = []
 
         def note(row: Any) -> str:
-            bad.append((row.number - 1, f"expected {n} fields but got {row.actual_columns}"))
+            fault = f"expected {n} fields but got {row.actual_columns}" if row.text.strip() else ""
+            passed.append((row.number - 1, fault))
             return "skip"
 
         types = {str(j): pyarrow.bool_() if j in self._flags else pyarrow.float64() for j in chosen.numbers}
-        if chosen.time is not None:
-            types[str(chosen.time)] = pyarrow.string()
+        types |= {} if chosen.time is None else {str(chosen.time): pyarrow.string()}
         try:
             table = pyarrow.csv.read_csv(
                 pyarrow.BufferReader(text),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=[str(j) for j in range(n)], use_threads=False, block_size=len(text) + 1
+                pyarrow.csv.ReadOptions(
+                    column_names=list(map(str, range(n))), use_threads=False, block_size=len(text) + 1
                 ),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=_NULLS,
-                    decimal_point=self._decimal,
+                pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
+                pyarrow.csv.ConvertOptions(
+                    column_types=types, include_columns=list(types), null_values=_NULLS, decimal_point=self._decimal
                 ),
             )
             when = None if chosen.time is None else times.read(table.column(str(chosen.time)))
         except ValueError:
             # Among these is ArrowInvalid.
             return None
-        # Blank lines, and odd quotation marks, make other numbers of rows.
-        if len(table) + len(bad) != n_lines:
+        # Empty lines, and odd quotation marks, make other numbers of rows.
+        if len(table) + len(passed) != n_lines:
             return None
-        numbers = np.empty((len(table), len(chosen.numbers)))
-        for i, j in enumerate(chosen.numbers):
-            numbers[:, i] = table.column(str(j)).cast(pyarrow.float64()).to_numpy()
-        lines = np.delete(np.arange(n_lines), [line for line, _ in bad])
-        return Parsed(numbers, when, np.column_stack([lines, lines + 1]), bad)
+        columns = [table.column(str(j)).cast(pyarrow.float64()).to_numpy() for j in chosen.numbers]
+        lines = np.delete(np.arange(n_lines), [line for line, _ in passed])
+        bad = [(line, fault) for line, fault in passed if fault]
+        return np.column_stack(columns), when, np.column_stack([lines, lines + 1]), bad
 
 
 class JsonLines:
     """Rows of JSON, one a line: objects, whose keys are the columns, or arrays of one length, without names.
 
-    A key that is absent or null is a gap. Keys that the first lines do not have, and `more` names neither, are not read.
+    A key that is absent or null is a gap. The columns are those of the first lines and of `more`.
     """
 
     quotes = False
 
-    def __init__(self, source: Source, *, more: Sequence[str] = (), skips: bool = False) -> None:
-        self._source = source
+    def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
         rows: list[Any] = []
-        head = beginning(source, 1)
-        for record in islice(self.records(head), 1000):
+        faults = []
+        for record in islice(self.records(beginning(source, 1)), 1000):
             try:
                 rows.append(_row(record.fields))
             except ValueError as error:
-                if not (rows or skips):
-                    raise TableError(
-                        f"{source.name}, line {record.line + 1}: {error}; write one object or array of numbers a line "
-                        "(jq -c '.[]'), or give --format csv"
-                    ) from None
+                faults.append(f"{source.name}, line {record.line + 1}: {error}")
         if not rows:
-            raise TableError(f"{source.name}: none of its first lines is a JSON object or array; give a table")
+            raise TableError(f"{faults[0]}, or give --format csv")
         self.named = isinstance(rows[0], dict)
         rows = [row for row in rows if isinstance(row, dict) is self.named]
-        if self.named:
-            self.names = list(dict.fromkeys(chain(*rows, more)))
-        else:
-            self.names = [str(j) for j in range(len(rows[0]))]
-        check_width(source.name, len(self.names))
-        rows = rows[: max(2, _SAMPLE_CELLS // len(self.names))]
-        known = [row if isinstance(row, dict) else dict(zip(self.names, row, strict=False)) for row in rows]
+        self.names = list(dict.fromkeys(chain(*rows, more))) if self.named else list(map(str, range(len(rows[0]))))
+        known = [row if self.named else dict(zip(self.names, row, strict=False)) for row in rows]
+        known = known[: max(2, _SAMPLE_CELLS // len(self.names))]
         samples = [[row[name] for row in known if row.get(name) is not None] for name in self.names]
         self.texts = {
             j for j, cells in enumerate(samples) if cells and not any(isinstance(cell, int | float) for cell in cells)
@@ -474,8 +411,7 @@ class JsonLines:
                 raise ValueError(f"expected {len(self.names)} values (as in the first line) but got {len(row)}")
             row = dict(zip(self.names, row, strict=True))
         time = None if chosen.time is None else row.get(self.names[chosen.time])
-        numbers = [_value(row.get(self.names[j]), self.names[j]) for j in chosen.numbers]
-        return numbers, time if isinstance(time, str) else str(time)
+        return [_value(row.get(self.names[j]), self.names[j]) for j in chosen.numbers], str(time)
 
     def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
         """Return None: json reads a million values a second, and knows the row at fault."""
@@ -489,7 +425,7 @@ def _row(line: str) -> dict[str, Any] | list[Any]:
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from None
+        raise ValueError(f"is not JSON ({error}); write one object or array a line (jq -c '.[]')") from None
     if not isinstance(row, dict | list) or not row:
         raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
     return row
@@ -499,13 +435,11 @@ def _value(value: Any, name: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, int | float):
-        try:
+        with suppress(OverflowError):
             return float(value)
-        except OverflowError:
-            return math.inf
+        return math.inf
     what = (
         f"text ({value[:40]!r})" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
     )
-    raise ValueError(
-        f"column {short(name)!r} holds {what} but numbers are required (to leave the column out: --drop {short(name)})"
-    )
+    remedy = f"to leave the column out: --drop {short(name)}"
+    raise ValueError(f"column {short(name)!r} holds {what} but numbers are required ({remedy})")

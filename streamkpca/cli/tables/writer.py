@@ -179,7 +179,7 @@ class _Npy:
 
     def _write_header(self, shape: tuple[int, ...]) -> None:
         header = {"descr": "<f8", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
+        np.lib.format.write_array_header_1_0(self._file, header)
 
     def close(self) -> None:
         self._file.seek(0)
