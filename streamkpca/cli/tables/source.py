@@ -21,7 +21,7 @@ import pyarrow
 from streamkpca.cli.tables.table import TableError
 
 READ_BYTES = 1 << 20
-LONGEST_LINE = 1 << 26
+LONGEST_LINE = 1 << 24
 # A file that was replaced is told by its first bytes.
 _HEAD_BYTES = 1024
 _POLL_SECONDS = 0.2
