@@ -68,8 +68,7 @@ def open_table(
     columns, drop : sequence of str
         Names of columns to read, in this order, and to leave out. Columns without names are "0", "1", ...
     time, labels : str, optional
-        Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers. For
-        npz also arrays with one value a row.
+        Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers.
     learned : sequence of str or int
         Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and
         with an int, only the number of columns is checked.
@@ -111,23 +110,17 @@ def open_table(
     >>> table.n_bad
     1
     """
-    for name, value, known in (
-        ("on_bad_rows", on_bad_rows, ("raise", "skip")),
-        ("on_missing", on_missing, ("raise", "skip", "marginal")),
-        ("format", format, (None, *FORMATS)),
-    ):
-        if value not in known:
-            raise TableError(f"{name}: expected one of {', '.join(map(str, known))} but got {value!r}; choose one")
     source = Source(path, follow=follow)
     with reading_errors(source.name):
         head = source.peek(lambda head: len(head.removeprefix(BOM).lstrip()) >= 8 or b"\n" in head.lstrip())
         kind = format or next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
         if array is not None and kind != "npz":
             raise TableError(f"{path}: --array names an array of an npz file, but this is not one; leave --array out")
+        if follow and source.rereadable and kind not in ("csv", "jsonl"):
+            raise TableError(f"{path}: only CSV and JSON lines grow row by row; leave --follow out")
         reader: Reader
         if kind in ("npy", "npz"):
-            beside = [name for name in (time, labels) if name is not None]
-            reader = ArrayReader(source, is_zip=kind == "npz", array=array, beside=beside)
+            reader = ArrayReader(source, is_zip=kind == "npz", array=array)
         elif kind in ("parquet", "arrow"):
             reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
         elif kind == "jsonl":
@@ -135,23 +128,19 @@ def open_table(
             reader = TextReader(source, JsonLines(source, more=more))
         else:
             reader = TextReader(source, CsvLines(source, header=header, delimiter=delimiter, decimal=decimal))
-        chosen = choose_columns(
-            source.name, reader, columns=columns, drop=drop, time=time, labels=labels, learned=learned
-        )
-        if start is not None:
-            try:
-                if not reader.rereadable:
-                    raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
+        chosen = choose_columns(source.name, reader, columns, drop, (time, labels), learned)
+        if start is not None and not reader.rereadable:
+            raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
+        try:
+            if start is not None:
                 reader.check_start(start)
-            except TableError as error:
-                if not source.follows:
-                    raise
-                source.notes.append(f"{error}; reading it from its beginning")
-                start = None
-            except (LookupError, TypeError, ValueError):
-                raise TableError(
-                    f"{source.name}: expected a position as Batch.position gives it but got {start!r}; begin anew"
-                ) from None
-    return Table(
-        source.name, reader, chosen, source.notes, skips=on_bad_rows == "skip", on_missing=on_missing, start=start
-    )
+        except TableError as error:
+            if not follow:
+                raise
+            source.notes.append(f"{error}; reading it from its beginning")
+            start = None
+        except (LookupError, TypeError, ValueError):
+            what = f"expected a position as Batch.position gives it but got {start!r}"
+            raise TableError(f"{source.name}: {what}; begin anew") from None
+    skips = on_bad_rows == "skip"
+    return Table(source.name, reader, chosen, source.notes, skips=skips, on_missing=on_missing, start=start)

@@ -3,7 +3,7 @@
 import io
 import lzma
 import os
-import shutil
+import re
 import stat
 import sys
 import tempfile
@@ -94,10 +94,6 @@ class Source:
             return self._pipe
         return self._followed(at) if self.follows else self._read(at)
 
-    def stream(self) -> io.BufferedReader:
-        """Open for formats that read as much as they need."""
-        return open(self.path, "rb") if self.is_plain else io.BufferedReader(_Stream(self.pieces()), READ_BYTES)
-
     def on_disk(self) -> str:
         """Return a file that can be read from its end: this one, or a temporary copy of what is compressed or piped."""
         if self.is_plain:
@@ -105,7 +101,7 @@ class Source:
         if self._copy is None:
             self._copy = tempfile.NamedTemporaryFile()
             weakref.finalize(self, self._copy.close)
-            shutil.copyfileobj(self.stream(), self._copy, READ_BYTES)
+            self._copy.writelines(piece or b"" for piece in self.pieces())
             self._copy.flush()
         return str(self._copy.name)
 
@@ -183,35 +179,13 @@ class Source:
         at, (n_head, crc) = int(start["byte"]), start["head"]
         if at < 0 or int(start["line"]) < 1 or not 0 <= n_head <= _HEAD_BYTES:
             raise ValueError(start)
-        fault = ""
-        with self.stream() as file:
-            if zlib.crc32(file.read(n_head)) != crc:
-                fault = "begins with other text"
-            elif self.is_plain:
-                file.seek(max(at - 1, 0))
-                last, following = file.read(1), file.read(1)
-                if os.fstat(file.fileno()).st_size < at:
-                    fault = "is shorter"
-                elif at and last != b"\n" and following not in (b"", b"\r", b"\n"):
-                    fault = "has a longer last line (--follow reads whole lines only)"
-        if fault:
-            raise TableError(
-                f"{self.name}: expected the file that was read up to byte {at:,} but it {fault}; name that file, or "
-                "begin anew"
-            )
-
-
-class _Stream(io.RawIOBase):
-    """The pieces of a source as a file."""
-
-    def __init__(self, pieces: Iterator[bytes | None]) -> None:
-        self._pieces, self._held = pieces, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._held = self._held or next(self._pieces, b"") or b""
-        n = min(len(buffer), len(self._held))
-        buffer[:n], self._held = self._held[:n], self._held[n:]
-        return n
+        if zlib.crc32(next(self._read(0), b"")[:n_head]) != crc:
+            fault = "begins with other text"
+        elif self.is_plain and self.path.stat().st_size < at:
+            fault = "is shorter"
+        elif self.is_plain and at and re.match(rb"[^\n][^\r\n]", next(self._read(at - 1), b"")):
+            fault = "has a longer last line"
+        else:
+            return
+        remedy = "name that file, or begin anew (--follow reads whole lines only)"
+        raise TableError(f"{self.name}: expected the file that was read up to byte {at:,} but it {fault}; {remedy}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +12,8 @@ from click import ClickException
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Start = Mapping[str, Any] | None
+Learned = Sequence[str] | int
 
 # A table of more columns has rows and columns exchanged, or is none.
 MOST_COLUMNS = 2**20
@@ -44,9 +46,8 @@ def reading_errors(path: str) -> Iterator[None]:
             reason = "it claims to need more memory than there is"
         elif not reason or isinstance(error, LookupError | TypeError | AttributeError | RecursionError):
             reason = "its parts contradict each other"
-        raise TableError(
-            f"{path}: cannot be read ({reason}); check that the file is complete and has the format it claims"
-        ) from None
+        remedy = "check that the file is complete and has the format it claims"
+        raise TableError(f"{path}: cannot be read ({reason}); {remedy}") from None
 
 
 def short(text: str) -> str:
@@ -111,10 +112,9 @@ class Block:
 
     def joined(self, other: "Block") -> "Block":
         """Append the rows of another block."""
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in _ARRAYS}
-        return replace(
-            other, **{name: pair[0] if pair[0] is None else np.concatenate(pair) for name, pair in pairs.items()}
-        )
+        pairs = [(getattr(self, name), getattr(other, name)) for name in _ARRAYS]
+        arrays: list[Any] = [None if a is None else np.concatenate([a, b]) for a, b in pairs]
+        return Block(*arrays, other.done)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Reader(Protocol):
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position that is not one of this file."""
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Mapping[str, Any] | None) -> Iterator[Block]:
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the chosen columns, in blocks of any size, from a position on."""
 
     def position(self, after: Counts) -> dict[str, Any] | None:
@@ -182,23 +182,14 @@ class Table:
     """
 
     def __init__(
-        self,
-        path: str,
-        reader: Reader,
-        chosen: Chosen,
-        notes: list[str],
-        *,
-        skips: bool,
-        on_missing: str,
-        start: Mapping[str, Any] | None,
+        self, path: str, reader: Reader, chosen: Chosen, notes: list[str], *, skips: bool, on_missing: str, start: Start
     ) -> None:
         self.path, self._reader, self._chosen, self.notes = path, reader, chosen, notes
         self.names = tuple(reader.names[j] for j in chosen.features)
         self.named, self.unit, self.total, self.rereadable = reader.named, reader.unit, reader.total, reader.rereadable
         self.left_out = tuple(reader.names[j] for j in chosen.left_out)
         self.time_name = None if chosen.time is None else reader.names[chosen.time]
-        self.n_bad = 0
-        self.bad_examples: list[str] = []
+        self.n_bad, self.bad_examples = 0, list[str]()
         self._skips, self._on_missing, self._start = skips, on_missing, start
 
     def batches(self, n_rows: int, *, full: bool = False) -> Iterator[Batch]:
@@ -246,44 +237,34 @@ class Table:
     def _screened(self, block: Block) -> Block:
         """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
         gaps = np.isnan(block.numbers)
-        out = gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)
-        faulty = np.isinf(block.numbers).any(axis=1)
+        faulty: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isinf(block.numbers), axis=1)
         for beside in (block.times, block.labels):
-            if beside is not None:
-                faulty |= ~np.isfinite(beside)
-        kept: npt.NDArray[np.bool_] = ~(out | faulty)
-        if kept.all() and not block.bad:
-            return block
-        found = [(row, fault, True, _SKIP) for row, fault in block.bad]
-        is_bad: npt.NDArray[np.bool_] = faulty | (self._on_missing == "raise")
-        found += [
-            (int(block.rows[i]), self._fault(block, int(i)), bool(is_bad[i]), _SKIP if faulty[i] else _FILL)
-            for i in np.flatnonzero(~kept)
-        ]
-        for row, fault, is_refused, remedy in sorted(found):
+            faulty |= False if beside is None else ~np.isfinite(beside)
+        out = np.flatnonzero(faulty | (gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)))
+        kept = np.setdiff1d(np.arange(len(gaps)), out)
+        found = [(row, fault, _SKIP) for row, fault in block.bad]
+        for i in out:
+            remedy = _SKIP if faulty[i] else _FILL if self._on_missing == "raise" else ""
+            found.append((int(block.rows[i]), self._fault(block, i), remedy))
+        for row, fault, remedy in sorted(found):
             told = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}: {fault}"
-            if is_refused and not self._skips:
+            if remedy and not self._skips:
                 raise TableError(f"{told}; {remedy}")
             self.n_bad += 1
             self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
-        after = block.after.copy()
         # Rows left out at the end are passed over too.
-        after[np.flatnonzero(kept)[-1:]] = after[-1:]
-        return replace(block, after=after)[kept]
+        block.after[kept[-1:]] = block.after[-1:]
+        return block[kept] if len(out) else block
 
-    def _fault(self, block: Block, i: int) -> str:
+    def _fault(self, block: Block, i: Any) -> str:
         """Say what is wrong with row i of a block."""
-        row = block.numbers[i]
-        if np.isinf(row).any():
-            return f"column {short(self.names[int(np.argmax(np.isinf(row)))])!r} is infinite"
-        if block.times is not None and not np.isfinite(block.times[i]):
-            return f"column {short(str(self.time_name))!r} has no time"
-        if block.labels is not None and not np.isfinite(block.labels[i]):
-            return "the column of labels has no value"
-        if self._on_missing == "marginal":
-            return "no column has a value"
-        name = short(self.names[int(np.argmax(np.isnan(row)))])
-        return f"column {name!r} has no value (to leave the column out: --drop {name})"
+        for name, beside in ((self.time_name, block.times), ("of labels", block.labels)):
+            if beside is not None and not np.isfinite(beside[i]):
+                return f"column {short(str(name))!r} has no value"
+        infinite, gaps = np.isinf(block.numbers[i]), np.isnan(block.numbers[i])
+        name = short(self.names[int(np.argmax(infinite if infinite.any() else gaps))])
+        what = "is infinite" if infinite.any() else "has no value"
+        return f"column {name!r} {what} (to leave the column out: --drop {name})"
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -307,14 +288,12 @@ def check_width(path: str, n_columns: int) -> None:
 def choose_columns(
     path: str,
     reader: Reader,
-    *,
     columns: Sequence[str],
     drop: Sequence[str],
-    time: str | None,
-    labels: str | None,
-    learned: Sequence[str] | int,
+    beside: Sequence[str | None],
+    learned: Learned,
 ) -> Chosen:
-    """Apply the options of `open_table` to the columns of a file."""
+    """Apply the options of `open_table` to the columns of a file; `beside` names the time and the labels."""
     names = reader.names
     positions = {name: j for j, name in enumerate(names)}
 
@@ -323,38 +302,28 @@ def choose_columns(
             return positions[wanted]
         similar = get_close_matches(wanted, names[:1000], 1)
         meant = f"did you mean {similar[0]!r}? " if similar else ""
-        raise TableError(
-            f"{path}: no column {short(wanted)!r}; {meant}it has {len(names):,}: {list_names(names)}; "
-            "give one of these names"
-        )
+        known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
+        raise TableError(f"{path}: no column {short(wanted)!r}; {meant}{known}")
 
-    dropped = {find(name) for name in drop}
-    beside = [None if name is None else find(name) for name in (time, labels)]
+    time, labels = (None if name is None else find(name) for name in beside)
+    out = {find(name) for name in drop} | {time, labels}
     left_out: set[int] = set()
-    by_name = not isinstance(learned, int) and reader.named and not columns
     if columns:
         wanted = [find(name) for name in columns]
-    elif by_name and learned:
-        missing = [name for name in learned if name not in positions]  # type: ignore[union-attr]
-        if missing:
-            raise TableError(
-                f"{path}: expected the columns that were learned but there is no {short(missing[0])!r}; it has "
-                f"{len(names)}: {list_names(names)}; rename them, or name those to read with --columns"
-            )
-        wanted = [positions[name] for name in learned]  # type: ignore[union-attr]
+    elif reader.named and learned and not isinstance(learned, int):
+        wanted = [find(name) for name in learned]
     else:
         wanted = [j for j in range(len(names)) if j not in reader.texts]
-        left_out = reader.texts - dropped - set(beside)
-    features = tuple(j for j in dict.fromkeys(wanted) if j not in dropped and j not in beside)
+        left_out = reader.texts - out
+    features = tuple(j for j in dict.fromkeys(wanted) if j not in out)
+    found = list_names([names[j] for j in features])
     if not features:
+        remedy = "choose others with --columns, --drop, --time or --labels"
+        raise TableError(f"{path}: no column of numbers is left of {list_names(names)}; {remedy}")
+    n_learned = learned if isinstance(learned, int) else len(learned)
+    if n_learned not in (0, len(features)):
+        remedy = "choose the same columns with --columns or --drop"
         raise TableError(
-            f"{path}: no column of numbers is left of {list_names(names)}; choose others with --columns, --drop, "
-            "--time or --labels"
+            f"{path}: expected {n_learned} columns (as learned) but got {len(features)}: {found}; {remedy}"
         )
-    expected = learned if isinstance(learned, int) else len(learned)
-    if expected and len(features) != expected:
-        raise TableError(
-            f"{path}: expected {expected} columns (as learned) but got {len(features)}: "
-            f"{list_names([names[j] for j in features])}; choose the same columns with --columns or --drop"
-        )
-    return Chosen(features, beside[0], beside[1], tuple(sorted(left_out)))
+    return Chosen(features, time, labels, tuple(sorted(left_out)))

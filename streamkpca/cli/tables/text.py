@@ -7,7 +7,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
-from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, TableError, check_width, distinct, short
+from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, Start, TableError, check_width, distinct, short
 
 BOM = b"\xef\xbb\xbf"
 # How tables spell that a value is missing.
@@ -65,17 +65,13 @@ class Times:
         """Convert text to float64 or datetime64[ns] (n,), or raise ValueError."""
         array = pyarrow.array(cells, pyarrow.string()) if isinstance(cells, list) else cells
         for kind in self._types:
-            try:
-                times: npt.NDArray[Any] = array.cast(kind).to_numpy(zero_copy_only=False)
-            except pyarrow.ArrowInvalid:
-                continue
-            if len(times):
-                self._types = _TIME_TYPES[:1] if kind == _TIME_TYPES[0] else _TIME_TYPES[1:]
-            return times
-        raise ValueError(
-            f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected: a number, or a date "
-            "as 2024-05-31 10:00:00"
-        )
+            with suppress(pyarrow.ArrowException):
+                times: npt.NDArray[Any] = array.cast(kind, safe=kind != _TIME_TYPES[0]).to_numpy(zero_copy_only=False)
+                if len(times):
+                    self._types = _TIME_TYPES[:1] if kind == _TIME_TYPES[0] else _TIME_TYPES[1:]
+                return times
+        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
+        raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
 
 
 class TextReader:
@@ -94,7 +90,7 @@ class TextReader:
         place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
         return place if self.rereadable else None
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Mapping[str, Any] | None) -> Iterator[Block]:
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the chosen columns, in blocks of the size in which bytes arrive."""
         del n_rows
         at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
@@ -192,19 +188,16 @@ def beginning(source: Source, n_lines: int) -> str:
     if not head.strip():
         raise TableError(f"{source.name}: the file is empty; give a table with rows")
     if _CONTROLS.search(head.partition(b"\n")[0]) and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TableError(
-            f"{source.name}: is neither text nor any other known format; give CSV, JSON lines, Parquet, Arrow, npy or "
-            "npz (compressed text needs its suffix: .gz, .bz2, .xz, .zst, .lz4)"
-        )
+        remedy = "give CSV, JSON lines, Parquet, Arrow, npy or npz, compressed ones with the suffix .gz, .bz2, ..."
+        raise TableError(f"{source.name}: is neither text nor any other known format; {remedy}")
     return decode(head[: whole_lines(head, quotes=True)] if enough(head) else head, source.name)
 
 
 class CsvLines:
     """Rows of fields between delimiters.
 
-    `header` tells whether the first line holds names; None finds out: a first line of numbers alone is a row, and one of
-    text and numbers holds names unless the second has its text in the same columns. `delimiter` None is the one that
-    cuts the first line into most fields.
+    With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the second
+    has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
     """
 
     quotes = True
@@ -212,17 +205,10 @@ class CsvLines:
     def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
         self._source, self._decimal = source, decimal
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
-            raise TableError(
-                f"{source.name}: expected a delimiter of one ASCII character but got {short(delimiter)!r}; "
-                "give one such as --delimiter ';'"
-            )
-        if decimal not in (".", ","):
-            raise TableError(f"{source.name}: expected a decimal '.' or ',' but got {decimal!r}; choose one of these")
+            what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
+            raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
         head = beginning(source, 1 if header is False else 2)
         first = next(line for line in head.split("\n") if line.strip())
-        if "\r" in first.rstrip("\r"):
-            remedy = "convert them: tr '\\r' '\\n'"
-            raise TableError(f"{source.name}: its lines end in carriage returns without line feeds; {remedy}")
         self._delimiter = delimiter or max(
             (mark for mark in _DELIMITERS if mark != decimal),
             key=lambda mark: len(next(csv.reader([first], delimiter=mark))),
@@ -297,10 +283,9 @@ class CsvLines:
             and isinstance(record.fields, list)
             and not any(map(self._is_number, record.fields))
         ):
-            raise TableError(
-                f"{self._source.name}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but "
-                f"got {self._delimiter.join(record.fields)[:80]!r}; read files of other columns separately"
-            )
+            expected, got = (self._delimiter.join(fields)[:80] for fields in (self._first, record.fields))
+            what = f"expected it to begin anew with {expected!r} but got {got!r}"
+            raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
         return is_same
 
     def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
@@ -315,15 +300,10 @@ class CsvLines:
             try:
                 numbers.append(self._number(fields[j]))
             except ValueError:
-                name, hint = short(self.names[j]), ""
+                hint = "; names in the first line need --header" if record.line == 0 and not self.named else ""
                 if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
                     hint = "; numbers with decimal commas need --decimal ,"
-                elif not self.named and record.line == 0:
-                    hint = "; names in the first line need --header"
-                raise ValueError(
-                    f"column {name!r} holds text ({fields[j][:40]!r}) but numbers are required (to leave the column "
-                    f"out: --drop {name}){hint}"
-                ) from None
+                raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
         return numbers, "" if chosen.time is None else fields[chosen.time]
 
     def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
@@ -373,24 +353,21 @@ class JsonLines:
     quotes = False
 
     def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
-        rows: list[Any] = []
-        faults = []
+        rows: list[dict[str, Any]] = []
+        fault = first = ""
         for record in islice(self.records(beginning(source, 1)), 1000):
             try:
                 rows.append(_row(record.fields))
+                first = first or record.fields
             except ValueError as error:
-                faults.append(f"{source.name}, line {record.line + 1}: {error}")
+                fault = fault or f"{source.name}, line {record.line + 1}: {error}"
         if not rows:
-            raise TableError(f"{faults[0]}, or give --format csv")
-        self.named = isinstance(rows[0], dict)
-        rows = [row for row in rows if isinstance(row, dict) is self.named]
-        self.names = list(dict.fromkeys(chain(*rows, more))) if self.named else list(map(str, range(len(rows[0]))))
-        known = [row if self.named else dict(zip(self.names, row, strict=False)) for row in rows]
-        known = known[: max(2, _SAMPLE_CELLS // len(self.names))]
-        samples = [[row[name] for row in known if row.get(name) is not None] for name in self.names]
-        self.texts = {
-            j for j, cells in enumerate(samples) if cells and not any(isinstance(cell, int | float) for cell in cells)
-        }
+            raise TableError(f"{fault}, or give --format csv")
+        self.named = isinstance(json.loads(first), dict)
+        self.names = list(dict.fromkeys(chain(*rows, more if self.named else ())))
+        samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
+        known = [{type(cell) for cell in cells if cell is not None} for cells in samples]
+        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {int, float, bool}}
 
     def records(self, text: str) -> Iterator[Record]:
         """Give every line that is not blank."""
@@ -404,14 +381,9 @@ class JsonLines:
     def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
-        if isinstance(row, dict) is not self.named:
-            raise ValueError(f"expected {'an object' if self.named else 'an array'} (as in the first line)")
-        if isinstance(row, list):
-            if len(row) != len(self.names):
-                raise ValueError(f"expected {len(self.names)} values (as in the first line) but got {len(row)}")
-            row = dict(zip(self.names, row, strict=True))
-        time = None if chosen.time is None else row.get(self.names[chosen.time])
-        return [_value(row.get(self.names[j]), self.names[j]) for j in chosen.numbers], str(time)
+        names = [self.names[j] for j in chosen.numbers]
+        time = "" if chosen.time is None else str(row.get(self.names[chosen.time]))
+        return [_value(row.get(name), name) for name in names], time
 
     def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
         """Return None: json reads a million values a second, and knows the row at fault."""
@@ -419,14 +391,16 @@ class JsonLines:
         return None
 
 
-def _row(line: str) -> dict[str, Any] | list[Any]:
+def _row(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"is not JSON ({error}); write one object or array a line (jq -c '.[]')") from None
-    if not isinstance(row, dict | list) or not row:
+    if isinstance(row, list):
+        row = {str(j): value for j, value in enumerate(row)}
+    if not isinstance(row, dict) or not row:
         raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
     return row
 
@@ -438,8 +412,9 @@ def _value(value: Any, name: str) -> float:
         with suppress(OverflowError):
             return float(value)
         return math.inf
-    what = (
-        f"text ({value[:40]!r})" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
-    )
-    remedy = f"to leave the column out: --drop {short(name)}"
-    raise ValueError(f"column {short(name)!r} holds {what} but numbers are required ({remedy})")
+    raise ValueError(_text_in(name, str(value)))
+
+
+def _text_in(name: str, cell: str) -> str:
+    name, remedy = short(name), f"to leave the column out: --drop {short(name)}"
+    return f"column {name!r} holds text ({cell[:40]!r}) but numbers are required ({remedy})"
