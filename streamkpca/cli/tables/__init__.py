@@ -11,7 +11,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from streamkpca.cli.tables.arrays import ArrayReader, ArrowReader
 from streamkpca.cli.tables.source import Source
@@ -19,9 +19,8 @@ from streamkpca.cli.tables.table import Batch, Reader, Table, TableError, choose
 from streamkpca.cli.tables.text import BOM, CsvLines, JsonLines, TextReader
 from streamkpca.cli.tables.writer import WRITTEN, Writer
 
-__all__ = ["FORMATS", "WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
+__all__ = ["WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
 
-FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "npy", "npz")
 # The first bytes of each. Letters that may also begin a column's name must not be followed by a delimiter.
 _BEGINNINGS = {
     "npy": re.compile(rb"\x93NUMPY"),
@@ -35,7 +34,6 @@ _BEGINNINGS = {
 def open_table(
     path: str,
     *,
-    format: str | None = None,
     array: str | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -55,9 +53,8 @@ def open_table(
     Parameters
     ----------
     path : str
-        The file; "-" is standard input. It may be compressed, as the suffix says: .gz, .bz2, .xz, .zst or .lz4.
-    format : str, optional
-        One of `FORMATS`; by default the first bytes tell.
+        The file, whose first bytes tell the format; "-" is standard input. It may be compressed, as the suffix says:
+        .gz, .bz2, .xz, .zst or .lz4.
     array : str, optional
         The array of an npz file; not needed if only one has two dimensions.
     header : bool, optional
@@ -113,7 +110,7 @@ def open_table(
     source = Source(path, follow=follow)
     with reading_errors(source.name):
         head = source.peek(lambda head: len(head.removeprefix(BOM).lstrip()) >= 8 or b"\n" in head.lstrip())
-        kind = format or next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
+        kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
         if array is not None and kind != "npz":
             raise TableError(f"{path}: --array names an array of an npz file, but this is not one; leave --array out")
         if follow and source.rereadable and kind not in ("csv", "jsonl"):

@@ -56,8 +56,9 @@ class ArrayReader(_RowReader):
     def __init__(self, source: Source, *, is_zip: bool, array: str | None) -> None:
         path = source.on_disk()
         if is_zip:
+            name = _array_named(source.name, path, array)
             with np.load(path, allow_pickle=False) as archive:
-                self._rows = archive[_array_named(source.name, path, array)]
+                self._rows = archive[name]
         else:
             self._rows = np.load(path, mmap_mode="r", allow_pickle=False)
         shape, kind = self._rows.shape, self._rows.dtype

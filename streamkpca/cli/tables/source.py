@@ -144,12 +144,14 @@ class Source:
                     continue
                 time.sleep(_POLL_SECONDS)
                 what = self._what_happened(file)
-                if what is not None:
-                    self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
-                    file.close()
-                    file = open(self.path, "rb", buffering=0)
-                    self._head = b""
-                    yield None
+                # The name may be gone again.
+                with suppress(FileNotFoundError):
+                    if what is not None:
+                        file, old = open(self.path, "rb", buffering=0), file
+                        old.close()
+                        self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
+                        self._head = b""
+                        yield None
         finally:
             file.close()
 

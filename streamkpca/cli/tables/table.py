@@ -17,7 +17,6 @@ Learned = Sequence[str] | int
 
 # A table of more columns has rows and columns exchanged, or is none.
 MOST_COLUMNS = 2**20
-_ARRAYS = ("rows", "numbers", "times", "labels", "after")
 _SHOWN_NAMES = 8
 _SHOWN_LETTERS = 60
 _SHOWN_BAD_ROWS = 5
@@ -110,12 +109,6 @@ class Block:
         labels = None if self.labels is None else self.labels[part]
         return Block(self.rows[part], self.numbers[part], times, labels, self.after[part], self.done)
 
-    def joined(self, other: "Block") -> "Block":
-        """Append the rows of another block."""
-        pairs = [(getattr(self, name), getattr(other, name)) for name in _ARRAYS]
-        arrays: list[Any] = [None if a is None else np.concatenate([a, b]) for a, b in pairs]
-        return Block(*arrays, other.done)  # type: ignore[call-arg]
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -192,47 +185,25 @@ class Table:
         self.n_bad, self.bad_examples = 0, list[str]()
         self._skips, self._on_missing, self._start = skips, on_missing, start
 
-    def batches(self, n_rows: int, *, full: bool = False) -> Iterator[Batch]:
-        """Read the rows in batches of at most `n_rows`.
-
-        Parameters
-        ----------
-        n_rows : int
-            Largest number of rows of a batch.
-        full : bool
-            Whether all batches but the last have exactly `n_rows` rows. Otherwise rows of a pipe or of a followed file
-            come as soon as they have arrived.
-
-        Yields
-        ------
-        Batch
+    def batches(self, n_rows: int) -> Iterator[Batch]:
+        """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive.
 
         Raises
         ------
         TableError
             A bad row, unless such are skipped; a damaged file; no row of numbers at all.
         """
-        self.n_bad, self.bad_examples = 0, []
-        held: Block | None = None
-        n_given = 0
+        self.n_bad, self.bad_examples, is_empty = 0, [], self._start is None
         with reading_errors(self.path):
             for block in self._reader.blocks(self._chosen, n_rows, self._start):
                 kept = self._screened(block)
-                held = kept if held is None else held.joined(kept)
-                while len(held.rows) >= (n_rows if full else 1):
-                    part, held = held[:n_rows], held[n_rows:]
-                    n_given += len(part.rows)
-                    yield self._batch(part)
-            if held is not None and len(held.rows):
-                n_given += len(held.rows)
-                yield self._batch(held)
-        if not n_given and self._start is None:
+                for begin in range(0, len(kept.rows), n_rows):
+                    part, is_empty = kept[begin : begin + n_rows], False
+                    numbers, position = np.ascontiguousarray(part.numbers), self._reader.position(part.after[-1])
+                    yield Batch(part.rows, numbers, part.times, part.labels, position, part.done)
+        if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
-
-    def _batch(self, block: Block) -> Batch:
-        numbers, position = np.ascontiguousarray(block.numbers), self._reader.position(block.after[-1])
-        return Batch(block.rows, numbers, block.times, block.labels, position, block.done)
 
     def _screened(self, block: Block) -> Block:
         """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""

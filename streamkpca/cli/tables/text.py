@@ -104,7 +104,7 @@ class TextReader:
                 continue
             rest += piece
             # The empty piece is the last, after which the last line is whole even without a line end.
-            end = whole_lines(rest, quotes=self._lines.quotes) if piece else len(rest)
+            end = whole_lines(rest, quotes=isinstance(self._lines, CsvLines)) if piece else len(rest)
             if end:
                 yield self._block(rest[:end], at, line, chosen, times)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
@@ -113,21 +113,18 @@ class TextReader:
 
     def _block(self, text: bytes, at: int, line: int, chosen: Chosen, times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
-        end, next_line = at + len(text), line + text.count(b"\n")
+        end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
         decoded = decode(text, self._source.name, line)
-        if at == 0:
-            first = next(self._lines.records(decoded), None)
-            if first is not None and self._lines.is_header(first):
-                text, line = (text + b"\n").split(b"\n", first.following)[-1][:-1], line + first.following
-            text = text.removeprefix(BOM)
+        text = text.removeprefix(BOM)
+        if at == 0 and isinstance(self._lines, CsvLines) and (n_before := self._lines.n_before(decoded)):
+            text, line = (text + b"\n").split(b"\n", n_before)[-1][:-1], line + n_before
             decoded = text.decode()
         codes = np.frombuffer(text, np.uint8)
-        ends = np.flatnonzero(codes == ord("\n")) + 1
-        if text and not text.endswith(b"\n"):
-            ends = np.append(ends, len(text))
-        parsed = None
-        if self._lines.quotes and not (np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2).any():
-            parsed = self._lines.parse_fast(text, len(ends), chosen, times)
+        ends = np.append(np.flatnonzero(codes[:-1] == ord("\n")) + 1, len(text))
+        if isinstance(self._lines, CsvLines):
+            marks = np.flatnonzero(codes == ord('"'))
+            if not (np.searchsorted(marks, ends) % 2).any():
+                parsed = self._lines.parse_fast(text, len(ends), chosen, times)
         numbers, when, lines, bad = parsed or self._parse_slowly(decoded, chosen, times)
         after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
         after[-1:] = end, next_line
@@ -196,11 +193,9 @@ def beginning(source: Source, n_lines: int) -> str:
 class CsvLines:
     """Rows of fields between delimiters.
 
-    With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the second
-    has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
+    With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the
+    second has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
     """
-
-    quotes = True
 
     def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
         self._source, self._decimal = source, decimal
@@ -227,7 +222,6 @@ class CsvLines:
             for column in zip(*rows[self.named :], strict=True)
         ]
         self.texts = {j for j, cells in enumerate(columns) if cells and not any(map(self._is_number, cells))}
-        self._flags = {j for j, cells in enumerate(columns) if cells and all(cell.lower() in _TRUTH for cell in cells)}
 
     def _looks_named(self, rows: Sequence[Sequence[str]]) -> bool:
         text, *second = ([not self._is_number(cell) for cell in row] for row in rows)
@@ -274,19 +268,16 @@ class CsvLines:
                 yield Record(at, at + 1, fault)
                 at += 1
 
-    def is_header(self, record: Record) -> bool:
-        """Tell whether a file's first record holds the names; refuse other names."""
-        is_same: bool = self.named and record.fields == self._first
-        if (
-            self.named
-            and not is_same
-            and isinstance(record.fields, list)
-            and not any(map(self._is_number, record.fields))
-        ):
-            expected, got = (self._delimiter.join(fields)[:80] for fields in (self._first, record.fields))
+    def n_before(self, text: str) -> int:
+        """Count the lines before the rows at the beginning of a file; refuse a file with other names."""
+        first = next(self.records(text), None)
+        if first is None or not self.named or isinstance(first.fields, str):
+            return 0
+        if first.fields != self._first and not any(map(self._is_number, first.fields)):
+            expected, got = (self._delimiter.join(fields)[:80] for fields in (self._first, first.fields))
             what = f"expected it to begin anew with {expected!r} but got {got!r}"
             raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
-        return is_same
+        return first.following if first.fields == self._first else 0
 
     def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
         """Read the chosen fields of a record."""
@@ -318,19 +309,18 @@ class CsvLines:
             passed.append((row.number - 1, fault))
             return "skip"
 
-        types = {str(j): pyarrow.bool_() if j in self._flags else pyarrow.float64() for j in chosen.numbers}
+        types = {str(j): pyarrow.float64() for j in chosen.numbers}
         types |= {} if chosen.time is None else {str(chosen.time): pyarrow.string()}
+        names, size = list(map(str, range(n))), len(text) + 1
+        options = (
+            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
+            pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
+            pyarrow.csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=_NULLS, decimal_point=self._decimal
+            ),
+        )
         try:
-            table = pyarrow.csv.read_csv(
-                pyarrow.BufferReader(text),
-                pyarrow.csv.ReadOptions(
-                    column_names=list(map(str, range(n))), use_threads=False, block_size=len(text) + 1
-                ),
-                pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
-                pyarrow.csv.ConvertOptions(
-                    column_types=types, include_columns=list(types), null_values=_NULLS, decimal_point=self._decimal
-                ),
-            )
+            table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
             when = None if chosen.time is None else times.read(table.column(str(chosen.time)))
         except ValueError:
             # Among these is ArrowInvalid.
@@ -338,7 +328,7 @@ class CsvLines:
         # Empty lines, and odd quotation marks, make other numbers of rows.
         if len(table) + len(passed) != n_lines:
             return None
-        columns = [table.column(str(j)).cast(pyarrow.float64()).to_numpy() for j in chosen.numbers]
+        columns = [table.column(str(j)).to_numpy() for j in chosen.numbers]
         lines = np.delete(np.arange(n_lines), [line for line, _ in passed])
         bad = [(line, fault) for line, fault in passed if fault]
         return np.column_stack(columns), when, np.column_stack([lines, lines + 1]), bad
@@ -350,8 +340,6 @@ class JsonLines:
     A key that is absent or null is a gap. The columns are those of the first lines and of `more`.
     """
 
-    quotes = False
-
     def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
         rows: list[dict[str, Any]] = []
         fault = first = ""
@@ -362,7 +350,7 @@ class JsonLines:
             except ValueError as error:
                 fault = fault or f"{source.name}, line {record.line + 1}: {error}"
         if not rows:
-            raise TableError(f"{fault}, or give --format csv")
+            raise TableError(fault)
         self.named = isinstance(json.loads(first), dict)
         self.names = list(dict.fromkeys(chain(*rows, more if self.named else ())))
         samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
@@ -373,22 +361,12 @@ class JsonLines:
         """Give every line that is not blank."""
         return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
 
-    def is_header(self, record: Record) -> bool:
-        """Return False: every line is a row."""
-        del record
-        return False
-
     def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
         names = [self.names[j] for j in chosen.numbers]
         time = "" if chosen.time is None else str(row.get(self.names[chosen.time]))
         return [_value(row.get(name), name) for name in names], time
-
-    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
-        """Return None: json reads a million values a second, and knows the row at fault."""
-        del text, n_lines, chosen, times
-        return None
 
 
 def _row(line: str) -> dict[str, Any]:
@@ -406,13 +384,12 @@ def _row(line: str) -> dict[str, Any]:
 
 
 def _value(value: Any, name: str) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, int | float):
-        with suppress(OverflowError):
-            return float(value)
+    if not isinstance(value, int | float | None):
+        raise ValueError(_text_in(name, str(value)))
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
         return math.inf
-    raise ValueError(_text_in(name, str(value)))
 
 
 def _text_in(name: str, cell: str) -> str:
