@@ -179,6 +179,7 @@ table_options = _grouped(
     click.option("--array", metavar="NAME", help="Array of an npz file; needed if it holds several tables."),
     click.option("--header/--no-header", default=None, help="CSV: whether the first line holds names."),
     click.option("--delimiter", metavar="CHAR", help="CSV: character between fields.  [default: detected]"),
+    click.option("--decimal", type=click.Choice((".", ",")), default=".", help="CSV: mark before decimals."),
     click.option("--chunk-rows", type=COUNT, default=4096, help="Most rows read at a time."),
 )
 follow_option = click.option(

@@ -15,7 +15,7 @@ from streamkpca.cli.options import given_options, model_parameters
 from streamkpca.cli.tables import Batch, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
-_READING = ("array", "header", "delimiter", "columns", "drop", "time", "labels", "on_bad_rows", "follow")
+_READING = ("array", "header", "delimiter", "decimal", "columns", "drop", "time", "labels", "on_bad_rows", "follow")
 
 
 def open_tables(

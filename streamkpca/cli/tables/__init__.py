@@ -11,7 +11,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from streamkpca.cli.tables.arrays import ArrayReader, ArrowReader
 from streamkpca.cli.tables.source import Source
@@ -19,9 +19,8 @@ from streamkpca.cli.tables.table import Batch, Reader, Table, TableError, choose
 from streamkpca.cli.tables.text import BOM, CsvLines, JsonLines, TextReader
 from streamkpca.cli.tables.writer import WRITTEN, Writer
 
-__all__ = ["FORMATS", "WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
+__all__ = ["WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
 
-FORMATS: Final = ("csv", "jsonl", "parquet", "arrow", "npy", "npz")
 # The first bytes of each. Letters that may also begin a column's name must not be followed by a delimiter.
 _BEGINNINGS = {
     "npy": re.compile(rb"\x93NUMPY"),
@@ -35,7 +34,6 @@ _BEGINNINGS = {
 def open_table(
     path: str,
     *,
-    format: str | None = None,
     array: str | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -50,14 +48,13 @@ def open_table(
     follow: bool = False,
     start: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Open a file, or standard input, for reading in batches.
+    r"""Open a file, or standard input, for reading in batches.
 
     Parameters
     ----------
     path : str
-        The file; "-" is standard input. Text and npy may be compressed, as the suffix says: .gz, .bz2, .xz, .zst, .lz4.
-    format : str, optional
-        One of `FORMATS`; by default the first bytes tell.
+        The file, whose first bytes tell the format; "-" is standard input. It may be compressed, as the suffix says:
+        .gz, .bz2, .xz, .zst or .lz4.
     array : str, optional
         The array of an npz file; not needed if only one has two dimensions.
     header : bool, optional
@@ -68,16 +65,15 @@ def open_table(
     columns, drop : sequence of str
         Names of columns to read, in this order, and to leave out. Columns without names are "0", "1", ...
     time, labels : str, optional
-        Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers. For
-        npz also arrays with one value a row.
+        Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers.
     learned : sequence of str or int
-        Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and with
-        an int, only the number of columns is checked.
+        Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and
+        with an int, only the number of columns is checked.
     on_bad_rows : "raise" or "skip"
         Whether a row is refused, or left out and counted, that has another number of fields, text, or infinity.
     on_missing : "raise", "skip" or "marginal"
-        Whether a row with gaps (empty cells, NaN, null) is a bad row, is left out and counted, or keeps NaN. Rows without
-        any number are left out and counted then too.
+        Whether a row with gaps (empty cells, NaN, null) is a bad row, is left out and counted, or keeps NaN; rows
+        without any number are left out and counted then too.
     follow : bool
         Whether to wait for more at the end of CSV or JSON lines, which need not exist yet. A file that was replaced or
         emptied is read from its beginning.
@@ -96,61 +92,52 @@ def open_table(
 
     Notes
     -----
-    Memory is that of a block of text, of a batch, of a row group's pages, or of a batch in Arrow's file. A column-major
-    array in an npz file is read whole, up to 1 GiB.
+    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file. Arrays of npz files
+    are read whole, up to 2 GiB. What is read from its end (Parquet, npz, npy, Arrow's file) and is piped or compressed
+    is copied to a temporary file first.
 
     Examples
     --------
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
-    >>> _ = path.write_text("t,x,y\\n10,1,2\\n11,3,4.5\\n12,5,oops\\n13,6,7\\n")
+    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,4.5\n12,5,oops\n13,6,7\n")
     >>> table = open_table(str(path), time="t", on_bad_rows="skip")
     >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
     [([2, 3, 5], [[1.0, 2.0], [3.0, 4.5], [6.0, 7.0]])]
     >>> table.n_bad
     1
     """
-    for name, value, known in (
-        ("on_bad_rows", on_bad_rows, ("raise", "skip")),
-        ("on_missing", on_missing, ("raise", "skip", "marginal")),
-        ("format", format, (None, *FORMATS)),
-    ):
-        if value not in known:
-            raise TableError(f"{name}: expected one of {', '.join(map(str, known))} but got {value!r}; choose one")
     source = Source(path, follow=follow)
     with reading_errors(source.name):
         head = source.peek(lambda head: len(head.removeprefix(BOM).lstrip()) >= 8 or b"\n" in head.lstrip())
-        kind = format or next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
+        kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
         if array is not None and kind != "npz":
             raise TableError(f"{path}: --array names an array of an npz file, but this is not one; leave --array out")
+        if follow and source.rereadable and kind not in ("csv", "jsonl"):
+            raise TableError(f"{path}: only CSV and JSON lines grow row by row; leave --follow out")
         reader: Reader
         if kind in ("npy", "npz"):
-            beside = [name for name in (time, labels) if name is not None]
-            reader = ArrayReader(source, is_zip=kind == "npz", array=array, beside=beside)
+            reader = ArrayReader(source, is_zip=kind == "npz", array=array)
         elif kind in ("parquet", "arrow"):
             reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
         elif kind == "jsonl":
             more = learned if on_missing == "marginal" and not isinstance(learned, int) else ()
-            reader = TextReader(source, JsonLines(source, more=more, skips=on_bad_rows == "skip"))
+            reader = TextReader(source, JsonLines(source, more=more))
         else:
             reader = TextReader(source, CsvLines(source, header=header, delimiter=delimiter, decimal=decimal))
-        chosen = choose_columns(
-            source.name, reader, columns=columns, drop=drop, time=time, labels=labels, learned=learned
-        )
-        if start is not None:
-            try:
-                if not reader.rereadable:
-                    raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
+        chosen = choose_columns(source.name, reader, columns, drop, (time, labels), learned)
+        if start is not None and not reader.rereadable:
+            raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
+        try:
+            if start is not None:
                 reader.check_start(start)
-            except TableError as error:
-                if not source.follows:
-                    raise
-                source.notes.append(f"{error}; reading it from its beginning")
-                start = None
-            except (LookupError, TypeError, ValueError):
-                raise TableError(
-                    f"{source.name}: expected a position as Batch.position gives it but got {start!r}; begin anew"
-                ) from None
-    return Table(
-        source.name, reader, chosen, source.notes, skips=on_bad_rows == "skip", on_missing=on_missing, start=start
-    )
+        except TableError as error:
+            if not follow:
+                raise
+            source.notes.append(f"{error}; reading it from its beginning")
+            start = None
+        except (LookupError, TypeError, ValueError):
+            what = f"expected a position as Batch.position gives it but got {start!r}"
+            raise TableError(f"{source.name}: {what}; begin anew") from None
+    skips = on_bad_rows == "skip"
+    return Table(source.name, reader, chosen, source.notes, skips=skips, on_missing=on_missing, start=start)

@@ -3,12 +3,15 @@
 import io
 import lzma
 import os
+import re
 import stat
 import sys
+import tempfile
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import pyarrow
 from streamkpca.cli.tables.table import TableError
 
 READ_BYTES = 1 << 20
-LONGEST_LINE = 1 << 26
+LONGEST_LINE = 1 << 24
 # A file that was replaced is told by its first bytes.
 _HEAD_BYTES = 1024
 _POLL_SECONDS = 0.2
@@ -43,30 +46,28 @@ class Source:
     """
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
-        self.path = Path(path)
+        self.path, self.name = Path(path), "standard input" if path == "-" else path
         self.notes: list[str] = []
-        is_compressed = self.path.suffix.lower() in _COMPRESSED
-        if path == "-":
-            if sys.stdin is None:
-                raise TableError("-: standard input is closed; name a file, or redirect one")
-            self.name, self.rereadable, is_compressed = "standard input", False, False
-        else:
-            self.name = path
+        is_compressed, mode = self.path.suffix.lower() in _COMPRESSED, stat.S_IFIFO
+        if path != "-":
             try:
                 mode = self.path.stat().st_mode
             except FileNotFoundError:
                 if not (follow and self.path.parent.is_dir()):
                     raise TableError(f"{path}: no such file; give a table, or - for standard input") from None
                 mode = stat.S_IFREG
-            if stat.S_ISDIR(mode):
-                raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or npz file")
-            self.rereadable = stat.S_ISREG(mode)
+        elif sys.stdin is None:
+            raise TableError("-: standard input is closed; name a file, or redirect one")
+        if stat.S_ISDIR(mode):
+            raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or npz file")
         if is_compressed and follow:
             raise TableError(f"{path}: compressed files do not grow line by line; leave --follow out, or unpack it")
+        self.rereadable = stat.S_ISREG(mode)
         self.is_plain = self.rereadable and not is_compressed
         # A pipe waits for more by itself.
         self.follows = follow and self.rereadable
         self._pipe: Iterator[bytes | None] | None = None
+        self._copy: Any = None
         self._head = b""
 
     @property
@@ -93,26 +94,33 @@ class Source:
             return self._pipe
         return self._followed(at) if self.follows else self._read(at)
 
-    def stream(self) -> io.BufferedReader:
-        """Open for formats that read as much as they need."""
-        return open(self.path, "rb") if self.is_plain else io.BufferedReader(_Stream(self.pieces()), READ_BYTES)
+    def on_disk(self) -> str:
+        """Return a file that can be read from its end: this one, or a temporary copy of what is compressed or piped."""
+        if self.is_plain:
+            return str(self.path)
+        if self._copy is None:
+            self._copy = tempfile.NamedTemporaryFile()
+            weakref.finalize(self, self._copy.close)
+            self._copy.writelines(piece or b"" for piece in self.pieces())
+            self._copy.flush()
+        return str(self._copy.name)
+
+    def _opened(self) -> Any:
+        """Open what `_read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
+        if self.name == "standard input":
+            return nullcontext(sys.stdin.buffer)
+        if self.is_plain or not self.rereadable:
+            return open(self.path, "rb")
+        return lzma.open(self.path) if self.path.suffix.lower() == ".xz" else pyarrow.input_stream(self.path)
 
     def _read(self, at: int) -> Iterator[bytes]:
-        file: Any
-        if not self.rereadable:
-            file = sys.stdin.buffer if self.name == "standard input" else open(self.path, "rb")
-            read = file.read1
-        elif self.path.suffix.lower() == ".xz":
-            read = (file := lzma.open(self.path)).read
-        elif self.is_plain:
-            read = (file := open(self.path, "rb")).read
-            self._head = file.read(min(at, _HEAD_BYTES))
-            file.seek(at)
-            at = 0
-        else:
-            # gzip, bzip2, zstd or lz4, as the suffix says.
-            read = (file := pyarrow.input_stream(self.path)).read
-        try:
+        self._head = b""
+        with self._opened() as file:
+            read = file.read if self.rereadable else file.read1
+            if self.is_plain:
+                self._head = file.read(min(at, _HEAD_BYTES))
+                file.seek(at)
+                at = 0
             while piece := read(READ_BYTES):
                 self._note_head(piece)
                 skipped, at = piece[at:], max(at - len(piece), 0)
@@ -120,9 +128,6 @@ class Source:
                     yield skipped
             if at:
                 raise TableError(f"{self.name}: is shorter than when it was read before; name that file, or begin anew")
-        finally:
-            if file is not getattr(sys.stdin, "buffer", None):
-                file.close()
 
     def _followed(self, at: int) -> Iterator[bytes | None]:
         """Read a file and wait for more; begin anew when its name has passed to another, or it was emptied."""
@@ -139,36 +144,33 @@ class Source:
                     continue
                 time.sleep(_POLL_SECONDS)
                 what = self._what_happened(file)
-                if what is not None:
-                    self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
-                    if what == "replaced":
-                        file.close()
-                        file = open(self.path, "rb", buffering=0)
-                    file.seek(0)
-                    self._head = b""
-                    yield None
+                # The name may be gone again.
+                with suppress(FileNotFoundError):
+                    if what is not None:
+                        file, old = open(self.path, "rb", buffering=0), file
+                        old.close()
+                        self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
+                        self._head = b""
+                        yield None
         finally:
             file.close()
 
     def _what_happened(self, file: io.FileIO) -> str | None:
         """Tell whether another file has the name now, or this one was emptied and perhaps written again."""
-        at, is_named, begun = file.tell(), True, False
-        with suppress(OSError):
-            named = self.path.stat()
-            is_named, begun = os.path.samestat(os.fstat(file.fileno()), named), named.st_size > 0
-        # After the name: rows that were written before the file lost it come first.
-        size = os.fstat(file.fileno()).st_size
+        at, opened = file.tell(), os.fstat(file.fileno())
         file.seek(0)
         is_same = file.read(len(self._head)) == self._head
         file.seek(at)
-        if size < at or not is_same:
-            return "emptied"
-        # Its writer may go on with the old file until there is something in the new one.
-        return "replaced" if size == at and begun and not is_named else None
+        with suppress(OSError):
+            named = self.path.stat()
+            if os.path.samestat(opened, named):
+                return "emptied" if named.st_size < at or not is_same else None
+            # Its writer may go on with the old file until there is something in the new one.
+            return "replaced" if named.st_size and os.fstat(file.fileno()).st_size <= at else None
+        return None
 
     def _note_head(self, piece: bytes) -> None:
-        if len(self._head) < _HEAD_BYTES:
-            self._head += piece[: _HEAD_BYTES - len(self._head)]
+        self._head += piece[: max(_HEAD_BYTES - len(self._head), 0)]
 
     def mark(self) -> list[int]:
         """Return what tells this file from another: a number of first bytes, and their checksum."""
@@ -177,36 +179,15 @@ class Source:
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse the position {"byte", "line", "head"} of a file that is not this one any more."""
         at, (n_head, crc) = int(start["byte"]), start["head"]
-        where = f"{self.name}: expected the file that was read up to byte {at:,} but"
-        remedy = "name that file, or begin anew"
-        with self.stream() as file:
-            head, before = file.read(min(max(int(n_head), 0), _HEAD_BYTES)), b""
-            if self.is_plain:
-                file.seek(max(at - 1, 0))
-                before = file.read(2)
-        if zlib.crc32(head) != crc:
-            raise TableError(f"{where} it begins with other text; {remedy}")
-        if self.is_plain and self.path.stat().st_size < at:
-            raise TableError(f"{where} it has only {self.path.stat().st_size:,} bytes; {remedy}")
-        if at and before[:1] not in (b"", b"\n") and before[1:] not in (b"", b"\r", b"\n"):
-            raise TableError(
-                f"{where} its last line has grown since: it was read before it was complete; begin anew, or read "
-                "growing files with --follow"
-            )
-
-
-class _Stream(io.RawIOBase):
-    """The pieces of a source as a file."""
-
-    def __init__(self, pieces: Iterator[bytes | None]) -> None:
-        self._pieces, self._held = pieces, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._held = self._held or next(self._pieces, b"") or b""
-        n = min(len(buffer), len(self._held))
-        buffer[:n] = self._held[:n]
-        self._held = self._held[n:]
-        return n
+        if at < 0 or int(start["line"]) < 1 or not 0 <= n_head <= _HEAD_BYTES:
+            raise ValueError(start)
+        if zlib.crc32(next(self._read(0), b"")[:n_head]) != crc:
+            fault = "begins with other text"
+        elif self.is_plain and self.path.stat().st_size < at:
+            fault = "is shorter"
+        elif self.is_plain and at and re.match(rb"[^\n][^\r\n]", next(self._read(at - 1), b"")):
+            fault = "has a longer last line"
+        else:
+            return
+        remedy = "name that file, or begin anew (--follow reads whole lines only)"
+        raise TableError(f"{self.name}: expected the file that was read up to byte {at:,} but it {fault}; {remedy}")

@@ -1,9 +1,8 @@
 """What all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +12,8 @@ from click import ClickException
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Start = Mapping[str, Any] | None
+Learned = Sequence[str] | int
 
 # A table of more columns has rows and columns exchanged, or is none.
 MOST_COLUMNS = 2**20
@@ -44,9 +45,8 @@ def reading_errors(path: str) -> Iterator[None]:
             reason = "it claims to need more memory than there is"
         elif not reason or isinstance(error, LookupError | TypeError | AttributeError | RecursionError):
             reason = "its parts contradict each other"
-        raise TableError(
-            f"{path}: cannot be read ({reason}); check that the file is complete and has the format it claims"
-        ) from None
+        remedy = "check that the file is complete and has the format it claims"
+        raise TableError(f"{path}: cannot be read ({reason}); {remedy}") from None
 
 
 def short(text: str) -> str:
@@ -109,13 +109,6 @@ class Block:
         labels = None if self.labels is None else self.labels[part]
         return Block(self.rows[part], self.numbers[part], times, labels, self.after[part], self.done)
 
-    def joined(self, other: "Block") -> "Block":
-        """Append the rows of another block."""
-        pairs = [
-            (getattr(self, name), getattr(other, name)) for name in ("rows", "numbers", "times", "labels", "after")
-        ]
-        return Block(*(None if pair[0] is None else np.concatenate(pair) for pair in pairs), other.done)
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -133,11 +126,7 @@ class Chosen:
 
 
 class Reader(Protocol):
-    """One format.
-
-    names: all columns of the file; named: whether these come from the file; texts: positions of the columns that hold
-    no numbers; unit, total, rereadable: those of `Table`.
-    """
+    """One format; texts are the positions of the columns without numbers, and for the others see `Table`."""
 
     names: list[str]
     named: bool
@@ -149,7 +138,7 @@ class Reader(Protocol):
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position that is not one of this file."""
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Mapping[str, Any] | None) -> Iterator[Block]:
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the chosen columns, in blocks of any size, from a position on."""
 
     def position(self, after: Counts) -> dict[str, Any] | None:
@@ -186,154 +175,96 @@ class Table:
     """
 
     def __init__(
-        self,
-        path: str,
-        reader: Reader,
-        chosen: Chosen,
-        notes: list[str],
-        *,
-        skips: bool,
-        on_missing: str,
-        start: Mapping[str, Any] | None,
+        self, path: str, reader: Reader, chosen: Chosen, notes: list[str], *, skips: bool, on_missing: str, start: Start
     ) -> None:
         self.path, self._reader, self._chosen, self.notes = path, reader, chosen, notes
         self.names = tuple(reader.names[j] for j in chosen.features)
         self.named, self.unit, self.total, self.rereadable = reader.named, reader.unit, reader.total, reader.rereadable
         self.left_out = tuple(reader.names[j] for j in chosen.left_out)
         self.time_name = None if chosen.time is None else reader.names[chosen.time]
-        self.n_bad = 0
-        self.bad_examples: list[str] = []
+        self.n_bad, self.bad_examples = 0, list[str]()
         self._skips, self._on_missing, self._start = skips, on_missing, start
 
-    def batches(self, n_rows: int, *, full: bool = False) -> Iterator[Batch]:
-        """Read the rows in batches of at most `n_rows`.
-
-        Parameters
-        ----------
-        n_rows : int
-            Largest number of rows of a batch.
-        full : bool
-            Whether all batches but the last have exactly `n_rows` rows. Otherwise rows of a pipe or of a followed file
-            come as soon as they have arrived.
-
-        Yields
-        ------
-        Batch
+    def batches(self, n_rows: int) -> Iterator[Batch]:
+        """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive.
 
         Raises
         ------
         TableError
             A bad row, unless such are skipped; a damaged file; no row of numbers at all.
         """
-        self.n_bad, self.bad_examples = 0, []
-        held: Block | None = None
-        n_given = 0
+        self.n_bad, self.bad_examples, is_empty = 0, [], self._start is None
         with reading_errors(self.path):
             for block in self._reader.blocks(self._chosen, n_rows, self._start):
                 kept = self._screened(block)
-                held = kept if held is None else held.joined(kept)
-                while len(held.rows) >= (n_rows if full else 1):
-                    n_given += len(held.rows[:n_rows])
-                    yield self._batch(held[:n_rows])
-                    held = held[n_rows:]
-            if held is not None and len(held.rows):
-                n_given += len(held.rows)
-                yield self._batch(held)
-        if not n_given and self._start is None:
+                for begin in range(0, len(kept.rows), n_rows):
+                    part, is_empty = kept[begin : begin + n_rows], False
+                    numbers, position = np.ascontiguousarray(part.numbers), self._reader.position(part.after[-1])
+                    yield Batch(part.rows, numbers, part.times, part.labels, position, part.done)
+        if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
 
-    def _batch(self, block: Block) -> Batch:
-        numbers = np.ascontiguousarray(block.numbers)
-        return Batch(block.rows, numbers, block.times, block.labels, self._reader.position(block.after[-1]), block.done)
-
     def _screened(self, block: Block) -> Block:
         """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
-        gaps, infinite = np.isnan(block.numbers), np.isinf(block.numbers)
-        out = gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)
-        faulty = infinite.any(axis=1)
-        if block.labels is not None:
-            faulty |= ~np.isfinite(block.labels)
-        if block.times is not None:
-            faulty |= ~np.isfinite(block.times)
-        kept = ~(out | faulty)
-        if kept.all() and not block.bad:
-            return block
-        faults = [(row, fault, True, _SKIP) for row, fault in block.bad]
-        # All of them are counted, but few are written out.
-        for i in np.flatnonzero(~kept)[: 1 if not self._skips and self._on_missing == "raise" else None]:
-            refused = bool(faulty[i]) or self._on_missing == "raise"
-            remedy = _SKIP if faulty[i] else _FILL
-            faults.append((int(block.rows[i]), self._fault(block, i), refused, remedy))
-        for row, fault, refused, remedy in sorted(faults, key=lambda one: one[0]):
+        gaps = np.isnan(block.numbers)
+        faulty: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isinf(block.numbers), axis=1)
+        for beside in (block.times, block.labels):
+            faulty |= False if beside is None else ~np.isfinite(beside)
+        out = np.flatnonzero(faulty | (gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)))
+        kept = np.setdiff1d(np.arange(len(gaps)), out)
+        found = [(row, fault, _SKIP) for row, fault in block.bad]
+        for i in out:
+            remedy = _SKIP if faulty[i] else _FILL if self._on_missing == "raise" else ""
+            found.append((int(block.rows[i]), self._fault(block, i), remedy))
+        for row, fault, remedy in sorted(found):
             told = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}: {fault}"
-            if refused and not self._skips:
+            if remedy and not self._skips:
                 raise TableError(f"{told}; {remedy}")
             self.n_bad += 1
             self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
-        after = block.after
-        if kept.any():
-            # Rows left out at the end are passed over too.
-            after = after.copy()
-            after[np.flatnonzero(kept)[-1]] = after[-1]
-        return replace(block, after=after)[kept]
+        # Rows left out at the end are passed over too.
+        block.after[kept[-1:]] = block.after[-1:]
+        return block[kept] if len(out) else block
 
-    def _fault(self, block: Block, i: int) -> str:
+    def _fault(self, block: Block, i: Any) -> str:
         """Say what is wrong with row i of a block."""
-        row, names = block.numbers[i], self.names
-        if np.isinf(row).any():
-            return f"column {short(names[int(np.argmax(np.isinf(row)))])!r} is infinite"
-        if block.times is not None and not np.isfinite(block.times[i]):
-            return f"column {short(str(self.time_name))!r} has no time"
-        if block.labels is not None and not np.isfinite(block.labels[i]):
-            return "the column of labels has no value"
-        if self._on_missing == "marginal":
-            return "no column has a value"
-        name = short(names[int(np.argmax(np.isnan(row)))])
-        return f"column {name!r} has no value (to leave the column out: --drop {name})"
+        for name, beside in ((self.time_name, block.times), ("of labels", block.labels)):
+            if beside is not None and not np.isfinite(beside[i]):
+                return f"column {short(str(name))!r} has no value"
+        infinite, gaps = np.isinf(block.numbers[i]), np.isnan(block.numbers[i])
+        name = short(self.names[int(np.argmax(infinite if infinite.any() else gaps))])
+        what = "is infinite" if infinite.any() else "has no value"
+        return f"column {name!r} {what} (to leave the column out: --drop {name})"
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Number repeated names as pandas does: "x", "x.1", ...
+def distinct(names: Sequence[str]) -> list[str]:
+    """Append the position to a name that came before.
 
     Examples
     --------
-    >>> unique_names(["x", "y", "x", "x"])
-    ['x', 'y', 'x.1', 'x.2']
+    >>> distinct(["x", "y", "x"])
+    ['x', 'y', 'x.2']
     """
-    seen: Counter[str] = Counter()
-    taken, found = set(names), []
-    for name in names:
-        new = name
-        while seen[name] and (new := f"{name}.{seen[name]}") in taken:
-            seen[name] += 1
-        seen[name] += 1
-        taken.add(new)
-        found.append(new)
-    return found
+    first: dict[str, int] = {}
+    return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(names)]
 
 
 def check_width(path: str, n_columns: int) -> None:
     """Refuse a table of more columns than any has, before they are named."""
     if not 0 < n_columns <= MOST_COLUMNS:
-        count = f"{n_columns:,}" if n_columns < 2**64 else "more than 2^64"
-        raise TableError(
-            f"{path}: has {count} columns, but 1 to {MOST_COLUMNS:,} are read; check that rows and columns are not "
-            "exchanged"
-        )
+        raise TableError(f"{path}: expected 1 to {MOST_COLUMNS:,} columns but got {n_columns}; transpose the table")
 
 
 def choose_columns(
     path: str,
     reader: Reader,
-    *,
     columns: Sequence[str],
     drop: Sequence[str],
-    time: str | None,
-    labels: str | None,
-    learned: Sequence[str] | int,
+    beside: Sequence[str | None],
+    learned: Learned,
 ) -> Chosen:
-    """Apply the options of `open_table` to the columns of a file."""
+    """Apply the options of `open_table` to the columns of a file; `beside` names the time and the labels."""
     names = reader.names
     positions = {name: j for j, name in enumerate(names)}
 
@@ -342,38 +273,28 @@ def choose_columns(
             return positions[wanted]
         similar = get_close_matches(wanted, names[:1000], 1)
         meant = f"did you mean {similar[0]!r}? " if similar else ""
-        raise TableError(
-            f"{path}: no column {short(wanted)!r}; {meant}it has {len(names):,}: {list_names(names)}; "
-            "give one of these names"
-        )
+        known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
+        raise TableError(f"{path}: no column {short(wanted)!r}; {meant}{known}")
 
-    dropped = {find(name) for name in drop}
-    beside = [None if name is None else find(name) for name in (time, labels)]
+    time, labels = (None if name is None else find(name) for name in beside)
+    out = {find(name) for name in drop} | {time, labels}
     left_out: set[int] = set()
-    by_name = not isinstance(learned, int) and reader.named and not columns
     if columns:
         wanted = [find(name) for name in columns]
-    elif by_name and learned:
-        missing = [name for name in learned if name not in positions]  # type: ignore[union-attr]
-        if missing:
-            raise TableError(
-                f"{path}: expected the columns that were learned but there is no {short(missing[0])!r}; it has "
-                f"{len(names)}: {list_names(names)}; rename them, or name those to read with --columns"
-            )
-        wanted = [positions[name] for name in learned]  # type: ignore[union-attr]
+    elif reader.named and learned and not isinstance(learned, int):
+        wanted = [find(name) for name in learned]
     else:
         wanted = [j for j in range(len(names)) if j not in reader.texts]
-        left_out = reader.texts - dropped - set(beside)
-    features = tuple(j for j in dict.fromkeys(wanted) if j not in dropped and j not in beside)
+        left_out = reader.texts - out
+    features = tuple(j for j in dict.fromkeys(wanted) if j not in out)
+    found = list_names([names[j] for j in features])
     if not features:
+        remedy = "choose others with --columns, --drop, --time or --labels"
+        raise TableError(f"{path}: no column of numbers is left of {list_names(names)}; {remedy}")
+    n_learned = learned if isinstance(learned, int) else len(learned)
+    if n_learned not in (0, len(features)):
+        remedy = "choose the same columns with --columns or --drop"
         raise TableError(
-            f"{path}: no column of numbers is left of {list_names(names)}; choose others with --columns, --drop, "
-            "--time or --labels"
+            f"{path}: expected {n_learned} columns (as learned) but got {len(features)}: {found}; {remedy}"
         )
-    expected = learned if isinstance(learned, int) else len(learned)
-    if expected and len(features) != expected:
-        raise TableError(
-            f"{path}: expected {expected} columns (as learned) but got {len(features)}: "
-            f"{list_names([names[j] for j in features])}; choose the same columns with --columns or --drop"
-        )
-    return Chosen(features, *beside, tuple(sorted(left_out)))
+    return Chosen(features, time, labels, tuple(sorted(left_out)))

@@ -7,9 +7,10 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
-from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, TableError, check_width, short, unique_names
+from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, Start, TableError, check_width, distinct, short
 
 BOM = b"\xef\xbb\xbf"
 # How tables spell that a value is missing.
@@ -42,13 +43,8 @@ class Record(NamedTuple):
     fields: Any
 
 
-class Parsed(NamedTuple):
-    """Rows of text: numbers (n, k), times (n,), lines (n, 2) as in `Record`, and the lines that are no rows."""
-
-    numbers: Array
-    times: npt.NDArray[Any] | None
-    lines: Counts
-    bad: Sequence[tuple[int, str]]
+# Numbers (n, k), times (n,) and lines (n, 2) of rows, and the lines that are no rows with their faults.
+Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 
 
 class Times:
@@ -63,44 +59,19 @@ class Times:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._types = _TIME_TYPES
+        self._types: Sequence[Any] = _TIME_TYPES
 
     def read(self, cells: Any) -> npt.NDArray[Any]:
         """Convert text to float64 or datetime64[ns] (n,), or raise ValueError."""
         array = pyarrow.array(cells, pyarrow.string()) if isinstance(cells, list) else cells
         for kind in self._types:
-            try:
-                times: npt.NDArray[Any] = array.cast(kind).to_numpy(zero_copy_only=False)
-            except pyarrow.ArrowInvalid:
-                continue
-            if len(times):
-                self._types = _TIME_TYPES[:1] if kind == _TIME_TYPES[0] else _TIME_TYPES[1:]
-            return times
-        raise ValueError(
-            f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected: a number, or a date "
-            "as 2024-05-31 10:00:00"
-        )
-
-
-class Lines(Protocol):
-    """What CSV and JSON lines do differently; `quotes` tells whether line ends may stand between quotation marks."""
-
-    names: list[str]
-    named: bool
-    texts: set[int]
-    quotes: bool
-
-    def records(self, text: str) -> Iterator[Record]:
-        """Cut text into records, leaving out blank lines."""
-
-    def is_header(self, record: Record) -> bool:
-        """Tell whether the first record of a file holds the names; refuse other names."""
-
-    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
-        """Read the chosen numbers and the time of a record, or raise ValueError."""
-
-    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
-        """Read text with a row on every line; None where any row needs `values`."""
+            with suppress(pyarrow.ArrowException):
+                times: npt.NDArray[Any] = array.cast(kind, safe=kind != _TIME_TYPES[0]).to_numpy(zero_copy_only=False)
+                if len(times):
+                    self._types = _TIME_TYPES[:1] if kind == _TIME_TYPES[0] else _TIME_TYPES[1:]
+                return times
+        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
+        raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
 
 
 class TextReader:
@@ -108,24 +79,18 @@ class TextReader:
 
     unit = "line"
 
-    def __init__(self, source: Source, lines: Lines) -> None:
+    def __init__(self, source: Source, lines: "CsvLines | JsonLines") -> None:
         self._source, self._lines = source, lines
         self.names, self.named, self.texts = lines.names, lines.named, lines.texts
-        self.total, self.rereadable = source.size, source.rereadable
-
-    def check_start(self, start: Mapping[str, Any]) -> None:
-        """Refuse a position that is not one of this file."""
-        if int(start["byte"]) < 0 or int(start["line"]) < 1:
-            raise ValueError(start)
-        self._source.check_start(start)
+        self.total, self.rereadable, self.check_start = source.size, source.rereadable, source.check_start
+        check_width(source.name, len(self.names))
 
     def position(self, after: Counts) -> dict[str, Any] | None:
         """Make the position after a row from a byte and a line."""
-        if not self.rereadable:
-            return None
-        return {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
+        place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
+        return place if self.rereadable else None
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Mapping[str, Any] | None) -> Iterator[Block]:
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the chosen columns, in blocks of the size in which bytes arrive."""
         del n_rows
         at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
@@ -139,32 +104,27 @@ class TextReader:
                 continue
             rest += piece
             # The empty piece is the last, after which the last line is whole even without a line end.
-            end = whole_lines(rest, quotes=self._lines.quotes) if piece else len(rest)
+            end = whole_lines(rest, quotes=isinstance(self._lines, CsvLines)) if piece else len(rest)
             if end:
                 yield self._block(rest[:end], at, line, chosen, times)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
             if len(rest) > LONGEST_LINE:
-                raise TableError(
-                    f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; check that this is a table"
-                )
+                raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
     def _block(self, text: bytes, at: int, line: int, chosen: Chosen, times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
-        end, next_line = at + len(text), line + text.count(b"\n")
+        end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
         decoded = decode(text, self._source.name, line)
-        if at == 0:
-            first = next(self._lines.records(decoded), None)
-            if first is not None and self._lines.is_header(first):
-                text, line = (text + b"\n").split(b"\n", first.following)[-1][:-1], line + first.following
-            text = text.removeprefix(BOM)
+        text = text.removeprefix(BOM)
+        if at == 0 and isinstance(self._lines, CsvLines) and (n_before := self._lines.n_before(decoded)):
+            text, line = (text + b"\n").split(b"\n", n_before)[-1][:-1], line + n_before
             decoded = text.decode()
         codes = np.frombuffer(text, np.uint8)
-        ends = np.flatnonzero(codes == ord("\n")) + 1
-        if text and not text.endswith(b"\n"):
-            ends = np.append(ends, len(text))
-        parsed = None
-        if not self._lines.quotes or not (np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2).any():
-            parsed = self._lines.parse_fast(text, len(ends), chosen, times)
+        ends = np.append(np.flatnonzero(codes[:-1] == ord("\n")) + 1, len(text))
+        if isinstance(self._lines, CsvLines):
+            marks = np.flatnonzero(codes == ord('"'))
+            if not (np.searchsorted(marks, ends) % 2).any():
+                parsed = self._lines.parse_fast(text, len(ends), chosen, times)
         numbers, when, lines, bad = parsed or self._parse_slowly(decoded, chosen, times)
         after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
         after[-1:] = end, next_line
@@ -175,28 +135,19 @@ class TextReader:
 
     def _parse_slowly(self, text: str, chosen: Chosen, times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        rows: list[tuple[list[float], str, int, int]] = []
-        bad: list[tuple[int, str]] = []
+        numbers, when, lines, bad = [], [], [], []
         for record in self._lines.records(text):
             try:
-                rows.append((*self._lines.values(record, chosen), record.line, record.following))
+                row, time = self._lines.values(record, chosen)
+                when += [] if chosen.time is None else [times.read([time])]
             except ValueError as error:
                 bad.append((record.line, str(error)))
-        when = None
-        if chosen.time is not None:
-            try:
-                when = times.read([row[1] for row in rows])
-            except ValueError:
-                read = []
-                for row in list(rows):
-                    try:
-                        read.append(times.read([row[1]]))
-                    except ValueError as error:
-                        rows.remove(row)
-                        bad.append((row[2], str(error)))
-                when = np.concatenate(read) if read else np.empty(0)
-        numbers = np.array([row[0] for row in rows], dtype=np.float64).reshape(len(rows), len(chosen.numbers))
-        return Parsed(numbers, when, np.array([row[2:] for row in rows], dtype=np.int64).reshape(-1, 2), bad)
+            else:
+                numbers.append(row)
+                lines.append(record[:2])
+        shape = len(lines), len(chosen.numbers)
+        found = None if chosen.time is None else np.concatenate(when) if when else np.empty(0)
+        return np.array(numbers, float).reshape(shape), found, np.array(lines, np.int64).reshape(-1, 2), bad
 
 
 def decode(text: bytes, name: str, line: int = 1) -> str:
@@ -206,9 +157,8 @@ def decode(text: bytes, name: str, line: int = 1) -> str:
     except UnicodeDecodeError as error:
         line += text.count(b"\n", 0, error.start)
         kind = "utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        raise TableError(
-            f"{name}, line {line}: is not text in UTF-8; convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
-        ) from None
+        remedy = f"convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
+        raise TableError(f"{name}, line {line}: is not text in UTF-8; {remedy}") from None
 
 
 def whole_lines(text: bytes, *, quotes: bool) -> int:
@@ -227,76 +177,56 @@ def whole_lines(text: bytes, *, quotes: bool) -> int:
 def beginning(source: Source, n_lines: int) -> str:
     """Look at the whole lines that have arrived: at least `n_lines` that are not blank, or all text."""
 
-    def whole(head: bytes) -> bytes:
-        return head[: whole_lines(head, quotes=True)]
-
     def enough(head: bytes) -> bool:
-        return sum(1 for line in whole(head).split(b"\n", 100) if line.strip()) >= n_lines
+        lines = head[: whole_lines(head, quotes=True)].split(b"\n", 100)
+        return sum(1 for line in lines if line.strip()) >= n_lines
 
     head = source.peek(enough)
+    if not head.strip():
+        raise TableError(f"{source.name}: the file is empty; give a table with rows")
     if _CONTROLS.search(head.partition(b"\n")[0]) and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TableError(
-            f"{source.name}: is neither text nor any other known format; give CSV, JSON lines, Parquet, Arrow, npy or "
-            "npz (compressed text needs its suffix: .gz, .bz2, .xz, .zst, .lz4)"
-        )
-    return decode(whole(head) if enough(head) else head, source.name)
+        remedy = "give CSV, JSON lines, Parquet, Arrow, npy or npz, compressed ones with the suffix .gz, .bz2, ..."
+        raise TableError(f"{source.name}: is neither text nor any other known format; {remedy}")
+    return decode(head[: whole_lines(head, quotes=True)] if enough(head) else head, source.name)
 
 
 class CsvLines:
     """Rows of fields between delimiters.
 
-    `header` tells whether the first line holds names; None finds out: a first line of numbers alone is a row, and one of
-    text and numbers holds names unless the second has its text in the same columns. `delimiter` None is the one that
-    cuts the first line into most fields.
+    With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the
+    second has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
     """
-
-    quotes = True
 
     def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
         self._source, self._decimal = source, decimal
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
-            raise TableError(
-                f"{source.name}: expected a delimiter of one ASCII character but got {short(delimiter)!r}; "
-                "give one such as --delimiter ';'"
-            )
-        if decimal not in (".", ","):
-            raise TableError(f"{source.name}: expected a decimal '.' or ',' but got {decimal!r}; choose one of these")
+            what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
+            raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
         head = beginning(source, 1 if header is False else 2)
-        first = next((line for line in head.split("\n") if line.strip()), "")
-        if not first:
-            raise TableError(f"{source.name}: the file is empty; give a table with rows")
-        if "\r" in first.rstrip("\r"):
-            raise TableError(
-                f"{source.name}: its lines end in carriage returns without line feeds; convert them: tr '\\r' '\\n'"
-            )
-        known = [mark for mark in _DELIMITERS if mark != decimal]
-        self._delimiter = delimiter or max(known, key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
+        first = next(line for line in head.split("\n") if line.strip())
+        self._delimiter = delimiter or max(
+            (mark for mark in _DELIMITERS if mark != decimal),
+            key=lambda mark: len(next(csv.reader([first], delimiter=mark))),
+        )
         check_width(source.name, first.count(self._delimiter) + 1)
         sample = [record.fields for record in self.records(head[: 64 * _SAMPLE_CELLS + 2 * len(first)])]
         if isinstance(sample[0], str):
             raise TableError(f"{source.name}: its first line {sample[0]}; correct it")
-        rows = [row for row in sample if not isinstance(row, str)]
-        self._first: list[str] = rows[0]
-        self.named = self._looks_named(rows[:2]) if header is None else header
+        self._first: list[str] = sample[0]
         n = len(self._first)
-        self.names = unique_names([name.strip() for name in self._first]) if self.named else [str(j) for j in range(n)]
+        rows = [row for row in sample[: max(3, _SAMPLE_CELLS // n)] if len(row) == n and isinstance(row, list)]
+        self.named = self._looks_named(rows[:2]) if header is None else header
+        self.names = distinct([name.strip() for name in self._first]) if self.named else list(map(str, range(n)))
         columns = [
             [cell for cell in column if cell.strip().lower() not in MISSING]
-            for column in zip(
-                *(row for row in rows[self.named : max(2, _SAMPLE_CELLS // n)] if len(row) == n), strict=True
-            )
+            for column in zip(*rows[self.named :], strict=True)
         ]
         self.texts = {j for j, cells in enumerate(columns) if cells and not any(map(self._is_number, cells))}
-        self._flags = {j for j, cells in enumerate(columns) if cells and all(cell.lower() in _TRUTH for cell in cells)}
 
     def _looks_named(self, rows: Sequence[Sequence[str]]) -> bool:
-        text = [not self._is_number(field) for field in rows[0]]
-        if all(text) or not any(text) or len(rows) == 1:
-            return any(text)
-        second = rows[1]
-        return len(second) != len(text) or any(
-            t and self._is_number(field) for t, field in zip(text, second, strict=True)
-        )
+        text, *second = ([not self._is_number(cell) for cell in row] for row in rows)
+        # Text above text may be a row too, unless there is nothing else.
+        return all(text) or (any(text) and (not second or any(a and not b for a, b in zip(text, *second, strict=True))))
 
     def _is_number(self, cell: str) -> bool:
         """Tell whether a cell holds a number or nothing, or is meant to be a number."""
@@ -338,20 +268,16 @@ class CsvLines:
                 yield Record(at, at + 1, fault)
                 at += 1
 
-    def is_header(self, record: Record) -> bool:
-        """Tell whether a file's first record holds the names; refuse other names."""
-        is_same: bool = self.named and record.fields == self._first
-        if (
-            self.named
-            and not is_same
-            and isinstance(record.fields, list)
-            and not any(map(self._is_number, record.fields))
-        ):
-            raise TableError(
-                f"{self._source.name}: expected it to begin anew with {self._delimiter.join(self._first)[:80]!r} but "
-                f"got {self._delimiter.join(record.fields)[:80]!r}; read files of other columns separately"
-            )
-        return is_same
+    def n_before(self, text: str) -> int:
+        """Count the lines before the rows at the beginning of a file; refuse a file with other names."""
+        first = next(self.records(text), None)
+        if first is None or not self.named or isinstance(first.fields, str):
+            return 0
+        if first.fields != self._first and not any(map(self._is_number, first.fields)):
+            expected, got = (self._delimiter.join(fields)[:80] for fields in (self._first, first.fields))
+            what = f"expected it to begin anew with {expected!r} but got {got!r}"
+            raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
+        return first.following if first.fields == self._first else 0
 
     def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
         """Read the chosen fields of a record."""
@@ -365,15 +291,10 @@ class CsvLines:
             try:
                 numbers.append(self._number(fields[j]))
             except ValueError:
-                name, hint = short(self.names[j]), ""
+                hint = "; names in the first line need --header" if record.line == 0 and not self.named else ""
                 if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
                     hint = "; numbers with decimal commas need --decimal ,"
-                elif not self.named and record.line == 0:
-                    hint = "; names in the first line need --header"
-                raise ValueError(
-                    f"column {name!r} holds text ({fields[j][:40]!r}) but numbers are required (to leave the column "
-                    f"out: --drop {name}){hint}"
-                ) from None
+                raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
         return numbers, "" if chosen.time is None else fields[chosen.time]
 
     def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
@@ -381,131 +302,96 @@ class CsvLines:
         n = len(self.names)
         if n > _MOST_FAST_COLUMNS:
             return None
-        bad: list[tuple[int, str]] = []
+        passed: list[tuple[int, str]] = []
 
         def note(row: Any) -> str:
-            bad.append((row.number - 1, f"expected {n} fields but got {row.actual_columns}"))
+            fault = f"expected {n} fields but got {row.actual_columns}" if row.text.strip() else ""
+            passed.append((row.number - 1, fault))
             return "skip"
 
-        types = {str(j): pyarrow.bool_() if j in self._flags else pyarrow.float64() for j in chosen.numbers}
-        if chosen.time is not None:
-            types[str(chosen.time)] = pyarrow.string()
+        types = {str(j): pyarrow.float64() for j in chosen.numbers}
+        types |= {} if chosen.time is None else {str(chosen.time): pyarrow.string()}
+        names, size = list(map(str, range(n))), len(text) + 1
+        options = (
+            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
+            pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
+            pyarrow.csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=_NULLS, decimal_point=self._decimal
+            ),
+        )
         try:
-            table = pyarrow.csv.read_csv(
-                pyarrow.BufferReader(text),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=[str(j) for j in range(n)], use_threads=False, block_size=len(text) + 1
-                ),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=_NULLS,
-                    decimal_point=self._decimal,
-                ),
-            )
+            table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
             when = None if chosen.time is None else times.read(table.column(str(chosen.time)))
         except ValueError:
             # Among these is ArrowInvalid.
             return None
-        # Blank lines, and odd quotation marks, make other numbers of rows.
-        if len(table) + len(bad) != n_lines:
+        # Empty lines, and odd quotation marks, make other numbers of rows.
+        if len(table) + len(passed) != n_lines:
             return None
-        numbers = np.empty((len(table), len(chosen.numbers)))
-        for i, j in enumerate(chosen.numbers):
-            numbers[:, i] = table.column(str(j)).cast(pyarrow.float64()).to_numpy()
-        lines = np.delete(np.arange(n_lines), [line for line, _ in bad])
-        return Parsed(numbers, when, np.column_stack([lines, lines + 1]), bad)
+        columns = [table.column(str(j)).to_numpy() for j in chosen.numbers]
+        lines = np.delete(np.arange(n_lines), [line for line, _ in passed])
+        bad = [(line, fault) for line, fault in passed if fault]
+        return np.column_stack(columns), when, np.column_stack([lines, lines + 1]), bad
 
 
 class JsonLines:
     """Rows of JSON, one a line: objects, whose keys are the columns, or arrays of one length, without names.
 
-    A key that is absent or null is a gap. Keys that the first lines do not have, and `more` names neither, are not read.
+    A key that is absent or null is a gap. The columns are those of the first lines and of `more`.
     """
 
-    quotes = False
-
-    def __init__(self, source: Source, *, more: Sequence[str] = (), skips: bool = False) -> None:
-        self._source = source
-        rows: list[Any] = []
-        head = beginning(source, 1)
-        for record in islice(self.records(head), 1000):
+    def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
+        rows: list[dict[str, Any]] = []
+        fault = first = ""
+        for record in islice(self.records(beginning(source, 1)), 1000):
             try:
                 rows.append(_row(record.fields))
+                first = first or record.fields
             except ValueError as error:
-                if not (rows or skips):
-                    raise TableError(
-                        f"{source.name}, line {record.line + 1}: {error}; write one object or array of numbers a line "
-                        "(jq -c '.[]'), or give --format csv"
-                    ) from None
+                fault = fault or f"{source.name}, line {record.line + 1}: {error}"
         if not rows:
-            raise TableError(f"{source.name}: none of its first lines is a JSON object or array; give a table")
-        self.named = isinstance(rows[0], dict)
-        rows = [row for row in rows if isinstance(row, dict) is self.named]
-        if self.named:
-            self.names = list(dict.fromkeys(chain(*rows, more)))
-        else:
-            self.names = [str(j) for j in range(len(rows[0]))]
-        check_width(source.name, len(self.names))
-        rows = rows[: max(2, _SAMPLE_CELLS // len(self.names))]
-        known = [row if isinstance(row, dict) else dict(zip(self.names, row, strict=False)) for row in rows]
-        samples = [[row[name] for row in known if row.get(name) is not None] for name in self.names]
-        self.texts = {
-            j for j, cells in enumerate(samples) if cells and not any(isinstance(cell, int | float) for cell in cells)
-        }
+            raise TableError(fault)
+        self.named = isinstance(json.loads(first), dict)
+        self.names = list(dict.fromkeys(chain(*rows, more if self.named else ())))
+        samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
+        known = [{type(cell) for cell in cells if cell is not None} for cells in samples]
+        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {int, float, bool}}
 
     def records(self, text: str) -> Iterator[Record]:
         """Give every line that is not blank."""
         return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
 
-    def is_header(self, record: Record) -> bool:
-        """Return False: every line is a row."""
-        del record
-        return False
-
     def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
-        if isinstance(row, dict) is not self.named:
-            raise ValueError(f"expected {'an object' if self.named else 'an array'} (as in the first line)")
-        if isinstance(row, list):
-            if len(row) != len(self.names):
-                raise ValueError(f"expected {len(self.names)} values (as in the first line) but got {len(row)}")
-            row = dict(zip(self.names, row, strict=True))
-        time = None if chosen.time is None else row.get(self.names[chosen.time])
-        numbers = [_value(row.get(self.names[j]), self.names[j]) for j in chosen.numbers]
-        return numbers, time if isinstance(time, str) else str(time)
-
-    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
-        """Return None: json reads a million values a second, and knows the row at fault."""
-        del text, n_lines, chosen, times
-        return None
+        names = [self.names[j] for j in chosen.numbers]
+        time = "" if chosen.time is None else str(row.get(self.names[chosen.time]))
+        return [_value(row.get(name), name) for name in names], time
 
 
-def _row(line: str) -> dict[str, Any] | list[Any]:
+def _row(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from None
-    if not isinstance(row, dict | list) or not row:
+        raise ValueError(f"is not JSON ({error}); write one object or array a line (jq -c '.[]')") from None
+    if isinstance(row, list):
+        row = {str(j): value for j, value in enumerate(row)}
+    if not isinstance(row, dict) or not row:
         raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
     return row
 
 
 def _value(value: Any, name: str) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, int | float):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    what = (
-        f"text ({value[:40]!r})" if isinstance(value, str) else "an object" if isinstance(value, dict) else "an array"
-    )
-    raise ValueError(
-        f"column {short(name)!r} holds {what} but numbers are required (to leave the column out: --drop {short(name)})"
-    )
+    if not isinstance(value, int | float | None):
+        raise ValueError(_text_in(name, str(value)))
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _text_in(name: str, cell: str) -> str:
+    name, remedy = short(name), f"to leave the column out: --drop {short(name)}"
+    return f"column {name!r} holds text ({cell[:40]!r}) but numbers are required ({remedy})"

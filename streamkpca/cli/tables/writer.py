@@ -3,9 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from types import TracebackType
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import IO, Any, Final, Self
 
 import numpy as np
@@ -62,14 +61,10 @@ class Writer:
         self.path, self.is_output, self.n_rows = path, path == "-", 0
         self.format = format or ("csv" if self.is_output else os.path.splitext(path)[1].lower().removeprefix("."))
         self._is_live = live or self.is_output
-        if self.format not in WRITTEN:
-            known = ", ".join(f".{name}" for name in WRITTEN)
-            raise TableError(f"{path}: results are written as {known}; end the name in one of these, or give --format")
-        if self._is_live and self.format not in _LIVE:
-            raise TableError(
-                f"{path}: {self.format} can only be read when it is complete; choose {', '.join(_LIVE)} where rows are "
-                "read as they come"
-            )
+        known = _LIVE if self._is_live else WRITTEN
+        if self.format not in known:
+            what = f"results{' that are read as they come' if self._is_live else ''} are written as {', '.join(known)}"
+            raise TableError(f"{path}: {what}; end the name in one of these, or give --format")
         self._sink: Any = None
         self._stack = ExitStack()
 
@@ -92,37 +87,21 @@ class Writer:
         if self.format in ("csv", "jsonl"):
             arrays = {name: _spelled(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
         table = pyarrow.table(arrays)
-        with self._named():
-            if self._sink is None:
-                self._sink = _sink(self.format, self._file, table.schema)
-            self._sink.write_table(table)
-            if self._is_live:
-                self._file.flush()
+        if self._sink is None:
+            self._sink = _sink(self.format, self._file, table.schema)
+        self._sink.write_table(table)
+        if self._is_live:
+            self._file.flush()
         self.n_rows += len(table)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._named():
-            self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        """Complete the file, or leave the older one if there was an error."""
+        self._stack.__exit__(*error)
 
-    def _finish(self, kind: object, error: object, trace: object) -> None:
-        del error, trace
+    def _finish(self, kind: object, *rest: object) -> None:
         # Of a file that is thrown away the end need not be written.
         if self._sink is not None and kind is None:
             self._sink.close()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Name the file in errors where the system does not."""
-        try:
-            yield
-        except OSError as error:
-            if self.is_output and isinstance(error, BrokenPipeError):
-                # The reader of standard output has seen enough, which is no error.
-                raise
-            where = "standard output" if self.is_output else self.path
-            raise OSError(error.errno, error.strerror or str(error), where) from None
 
 
 def _spelled(times: npt.NDArray[Any]) -> Any:
@@ -179,7 +158,7 @@ class _Npy:
 
     def _write_header(self, shape: tuple[int, ...]) -> None:
         header = {"descr": "<f8", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
+        np.lib.format.write_array_header_1_0(self._file, header)
 
     def close(self) -> None:
         self._file.seek(0)
