@@ -340,8 +340,8 @@ def _filled(
     unit = float(np.abs(block.energy).max()) or 1.0
     gram = (basis.kernel.program.gram(block.rows) - block.coordinates @ block.coordinates.T) / unit
     coordinates, factor, atom_energy = np.empty((size, len(weights))), np.empty((size, size)), np.empty(size)
-    coordinates[:m], factor[:m, :m], atom_energy[:m] = block.coordinates.T, basis.factor, basis.energy
-    coordinates, factor, atom_energy = coordinates / np.sqrt(unit), factor / np.sqrt(unit), atom_energy / unit
+    coordinates[:m], factor[:m, :m] = block.coordinates.T / np.sqrt(unit), basis.factor / np.sqrt(unit)
+    atom_energy[:m] = basis.energy / unit
     residual, chosen = np.diagonal(gram).copy(), np.empty(most, dtype=np.int64)
     rows, energy = np.arange(len(weights)), block.energy / unit
     limits = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
