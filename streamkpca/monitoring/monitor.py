@@ -848,8 +848,7 @@ class Monitor:
             snapshot = stream.answering(self.model.settings("Monitor.update"))
         if snapshot is None:
             return np.zeros(len(stacked))
-        # One by one, because matrix products round differently for different numbers of rows.
-        return np.concatenate([snapshot.novelty(stacked[i : i + 1]) for i in range(len(stacked))])
+        return snapshot.novelty_by_row(stacked)
 
     def _contributions(self, row: Array, n_features: int) -> Array:
         """Return what each feature (d,) adds to the novelty of a row with its predecessors."""
