@@ -615,8 +615,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         A split-conformal level [1]_ of the scores that rows of the stream have for a model that has not seen them:
         sampled rows that the atoms were not chosen from, and rows that came after the last refit. While there are too
-        few, in streams of up to some 20,000 rows with 256 atoms, rows are learned again without an eighth of them,
-        which is then scored; that takes up to eight times as long as learning them once, and less from 512 rows on.
+        few, in streams of up to some 20,000 rows with 256 atoms, runs of rows are scored without the atoms that they
+        became.
 
         If the rows to come are exchangeable with those of the stream, a share `quantile` of them stays below, up to
         chance: of 300 rows 3 decide about .99. In streams that change with time, or whose neighbours resemble each
@@ -640,7 +640,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
         state, settings, _ = self._require_sample("novelty_threshold")
-        return upper_quantile(*calibrate(state, settings, rows_for_level(share)), share)
+        found = calibrate(state, settings, rows_for_level(share))
+        return upper_quantile(found.novelty, found.weights, share)
 
     # Fitted attributes of a stream
 
