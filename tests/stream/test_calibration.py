@@ -82,7 +82,7 @@ def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from() -> None:
     assert sorted(float(run[0]) for run in runs) == sorted(model.novelty(sample.rows[unseen]).tolist())
 
 
-@pytest.mark.parametrize("n", [300, 400, 600, 1000])
+@pytest.mark.parametrize("n", [300, 1000])
 def test_fresh_rows_exceed_the_threshold_as_often_as_they_should(n: int) -> None:
     shares = []
     for seed in range(4):
@@ -92,8 +92,10 @@ def test_fresh_rows_exceed_the_threshold_as_often_as_they_should(n: int) -> None
     assert 0.025 <= np.mean(shares) <= 0.09
 
 
-@pytest.mark.parametrize("parameters", [{}, {"max_atoms": None}, {"half_life": 100.0}, {"atoms": "rows"}], ids=str)
-@pytest.mark.parametrize("n", [1, 2, 3, 50, 65, 700, 1500])
+@pytest.mark.parametrize(
+    ("n", "parameters"),
+    [(1, {}), (3, {"max_atoms": None}), (65, {"half_life": 100.0}), (700, {"atoms": "rows"}), (1500, {})],
+)
 def test_thresholds_do_not_change_the_model_and_are_the_same_again(parameters: dict[str, Any], n: int) -> None:
     rows = normal_rows(n)
     whole, pieces = small_model(**parameters).partial_fit(rows), small_model(**parameters)
@@ -115,7 +117,7 @@ def test_thresholds_rise_with_the_quantile() -> None:
     assert levels == sorted(levels)
 
 
-@pytest.mark.parametrize("n", [64, 100, 600])
+@pytest.mark.parametrize("n", [64, 600])
 def test_rows_that_are_all_alike_have_a_threshold_of_nothing(n: int) -> None:
     model = small_model().partial_fit(np.full((n, 3), 2.0))
     assert model.novelty_threshold() == pytest.approx(0.0, abs=1e-9)
