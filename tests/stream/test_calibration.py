@@ -99,7 +99,7 @@ def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from() -> None:
     assert len(np.unique(calibrate(stream, settings, 100).runs)) == np.count_nonzero(unseen)
 
 
-@pytest.mark.parametrize("n", [300, 400, 600, 1000])
+@pytest.mark.parametrize("n", [300, 1000])
 def test_fresh_rows_exceed_the_threshold_as_often_as_they_should(n: int) -> None:
     shares = []
     for seed in range(4):
