@@ -1,4 +1,4 @@
-"""A growing file gives every row once, as soon as its line is complete, across rotation and truncation."""
+"""A growing file gives every row once, as soon as its line is complete, also when it is replaced or emptied."""
 
 import itertools
 import json
@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,99 +20,87 @@ class Stop(BaseException):
     """Raised where the reader would wait for ever."""
 
 
-class Writer:
-    """Write a file step by step; each step happens while the reader sleeps, after it has read all there is."""
+class Log:
+    """A file that is written step by step; each step happens while its reader sleeps, and has read all there is.
 
-    def __init__(self, path, steps, seen=lambda: None):
-        self.path, self._steps, self._seen = path, iter(steps), seen
-        self._writing, self._generation = None, 0
+    Steps are "move", "remove", "create", "empty", or bytes to append to the file that has the name when its writing
+    begins, and until "reopen".
+    """
 
-    def sleep(self, seconds):
+    def __init__(self, path: Path, steps, seen=lambda: None) -> None:
+        self.path, self._steps, self._seen, self._file, self._n = path, iter(steps), seen, None, 0
+        self.notes: list[str] = []
+
+    def sleep(self, seconds: float) -> None:
         assert seconds > 0
         self._seen()
         for step in next(self._steps, ["stop"]):
-            self.do(step)
+            if step == "stop":
+                raise Stop
+            if isinstance(step, bytes):
+                self._file = self._file or self.path.open("ab", buffering=0)
+                self._file.write(step)
+            elif step == "reopen":
+                self._file.close()
+                self._file = None
+            elif step == "move":
+                self._n += 1
+                self.path.rename(f"{self.path}.{self._n}")
+            else:
+                {"remove": os.unlink, "create": Path.touch, "empty": lambda path: os.truncate(path, 0)}[step](self.path)
 
-    def do(self, step):
-        what, *data = [step] if isinstance(step, str) else step
-        if what == "stop":
-            raise Stop
-        if what == "append":
-            # The writer keeps the file that it opened, even when that has lost its name.
-            self._writing = self._writing or self.path.open("ab", buffering=0)
-            self._writing.write(data[0])
-        elif what == "move":
-            self._generation += 1
-            self.path.rename(f"{self.path}.{self._generation}")
-        elif what == "remove":
-            self.path.unlink()
-        elif what == "create":
-            self.path.touch()
-        elif what == "reopen":
-            self._writing.close()
-            self._writing = None
-        elif what == "empty":
-            os.truncate(self.path, 0)
-
-    def follow(self, n_rows, **options):
+    def batches(self, n_rows: int = 10, **options):
         """Read until nothing more is written."""
         with mock.patch.object(sources, "time", SimpleNamespace(sleep=self.sleep)):
             try:
-                yield from open_table(str(self.path), follow=True, **options).chunks(n_rows)
+                table = open_table(str(self.path), follow=True, **options)
+                self.notes = table.notes
+                yield from table.batches(n_rows)
             except Stop:
                 return
             finally:
-                if self._writing is not None:
-                    self._writing.close()
+                if self._file is not None:
+                    self._file.close()
 
 
-def cut(draw, text):
-    """Cut text into pieces anywhere."""
-    ends = sorted({0, len(text), *draw(st.lists(st.integers(0, len(text)), max_size=6))})
-    return [text[a:b] for a, b in itertools.pairwise(ends)]
+def rows_of(folder: Path, steps, **options) -> list[list[float]]:
+    return [batch.numbers.ravel().tolist() for batch in Log(folder / "log", steps).batches(**options)]
 
 
 LINES = {
     "csv": ("x,y\n", lambda i: f"{i},{i}.5\n"),
-    "csv_bare": ("", lambda i: f"{i},{i}.5\n"),
-    "csv_quoted": ('"x","y"\n', lambda i: f'"{i}","{i}.5"\n'),
+    "quoted": ('"x","y"\n', lambda i: f'"{i}","{i}.5"\n'),
     "jsonl": ("", lambda i: json.dumps({"x": i, "y": i + 0.5}) + "\n"),
 }
 
 
 @st.composite
 def histories(draw):
-    """Draw a format and the steps in which its file is written."""
+    """Draw a format and the steps in which its file is written, in pieces cut anywhere."""
     kind = draw(st.sampled_from(list(LINES)))
     header, line = LINES[kind]
     numbers, steps = itertools.count(), []
     for k in range(draw(st.integers(1, 4))):
-        text = header + "".join(line(next(numbers)) for _ in range(draw(st.integers(0 if k else 1, 5))))
-        first, *pieces = [("append", piece.encode()) for piece in cut(draw, text)] or [("append", b"")]
+        text = (header + "".join(line(next(numbers)) for _ in range(draw(st.integers(1, 5))))).encode()
+        ends = sorted({0, len(text), *draw(st.lists(st.integers(1, len(text)), max_size=6))})
+        first, *pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
         how = draw(st.sampled_from(["move", "move_late", "remove", "empty"])) if k else "begin"
-        if how == "begin":
-            steps += [["create"], [first]] if draw(st.booleans()) else [[first]]
-        elif how == "empty":
-            steps.append(["empty", first])
-        elif how == "move_late":
+        if how == "move_late":
             # The new file is there, and the old one still grows.
-            rest = "".join(line(next(numbers)) for _ in range(draw(st.integers(0, 2))))
-            steps += [["move", "create"], [("append", rest.encode())], ["reopen", first]]
+            rest = "".join(line(next(numbers)) for _ in range(draw(st.integers(1, 2))))
+            steps += [["move", "create"], [rest.encode()], ["reopen", first]]
         else:
-            steps.append([how, "create", "reopen", first])
+            before = {"begin": [], "empty": ["empty"]}.get(how, [how, "create", "reopen"])
+            steps.append([*before, first])
         steps += [[piece] for piece in pieces]
     return kind, steps
 
 
-def complete_rows(kind, steps):
+def complete_rows(kind: str, steps):
     """Yield the rows whose lines are complete after each step."""
     header, rows, text = LINES[kind][0], [], ""
     for step in steps:
-        for what in step:
-            if what in {"reopen", "empty"}:
-                assert not text, "files end where a line ends"
-            if isinstance(what, tuple):
-                text += what[1].decode()
+        text += b"".join(part for part in step if isinstance(part, bytes)).decode()
         *lines, text = text.split("\n")
         for line in lines:
             if line + "\n" != header:
@@ -124,123 +111,78 @@ def complete_rows(kind, steps):
 @given(history=histories(), n_rows=st.integers(1, 4))
 def test_every_row_of_a_growing_file_is_read_once_and_without_delay(history, n_rows):
     kind, steps = history
-    got = []
-    waits = [[], *complete_rows(kind, steps)]
-    expected = iter(waits)
+    got, waits = [], [[], *complete_rows(kind, steps)]
+    # The first row of CSV tells whether the line before it holds names.
+    begun = next(i for i, rows in enumerate(waits) if rows)
+    expected = iter([[]] * begun + waits[begun:])
     with tempfile.TemporaryDirectory() as folder:
-        writer = Writer(
-            Path(folder, "log"),
-            steps,
-            lambda: pytest.fail("a complete row was held back") if got != next(expected) else None,
-        )
-        for chunk in writer.follow(n_rows):
-            assert 0 < len(chunk.rows) <= n_rows
-            np.testing.assert_array_equal(chunk.rows[:, 1], chunk.rows[:, 0] + 0.5)
-            got += chunk.rows[:, 0].tolist()
+        log = Log(Path(folder, "log"), steps, lambda: got != next(expected) and pytest.fail("a row was held back"))
+        for batch in log.batches(n_rows):
+            assert (batch.numbers[:, 1] == batch.numbers[:, 0] + 0.5).all()
+            got += batch.numbers[:, 0].tolist()
     assert got == waits[-1]
 
 
-def follow(folder, steps, *, n_rows=10, **options):
-    return list(Writer(folder / "log", steps).follow(n_rows, **options))
-
-
-def rows_of(chunks):
-    return [chunk.rows.ravel().tolist() for chunk in chunks]
-
-
-def test_a_followed_file_resumes_at_an_offset_as_others_do(tmp_path):
-    *_, chunk = follow(tmp_path, [[("append", b"x\n1\n2\n")], [("append", b"3\n")]])
+def test_following_resumes_at_whole_lines(tmp_path):
+    *_, last = Log(tmp_path / "log", [[b"x\n1\n2\n"], [b"3\n4"]]).batches()
+    assert (last.numbers.tolist(), last.rows.tolist()) == ([[3]], [4])
     with (tmp_path / "log").open("a") as file:
-        file.write("4\n5")
-    later = Writer(tmp_path / "log", [[("append", b"\n6\n")]])
-    with mock.patch.object(sources, "time", SimpleNamespace(sleep=later.sleep)):
-        table = open_table(str(tmp_path / "log"), follow=True)
-        table.seek(chunk.offset)
-        chunks = table.chunks(10)
-        assert [next(chunks).rows.ravel().tolist() for _ in range(2)] == [[4], [5, 6]]
-        with pytest.raises(Stop):
-            next(chunks)
-    later._writing.close()
+        file.write("0\n5")
+    (first, second) = Log(tmp_path / "log", [[b"\n6\n"]]).batches(start=last.position)
+    assert (first.numbers.tolist(), first.rows.tolist()) == ([[40]], [5])
+    assert (second.numbers.tolist(), second.rows.tolist()) == ([[5], [6]], [6, 7])
 
 
-def test_offsets_after_a_rotation_are_those_of_the_new_file(tmp_path):
-    *_, last = follow(
-        tmp_path, [[("append", b"x\n1\n")], ["move", "create", "reopen", ("append", b"x\n2\n3\n4\n")]], n_rows=2
-    )
-    assert last.rows.tolist() == [[4]]
+def test_positions_and_lines_after_a_replacement_are_those_of_the_new_file(tmp_path):
+    steps = [[b"x\n1\n"], ["move", "create", "reopen", b"x\n2\n3\n4\n"]]
+    *_, last = Log(tmp_path / "log", steps).batches(2)
+    assert (last.numbers.tolist(), last.rows.tolist()) == ([[4]], [4])
     (tmp_path / "log").write_text("x\n2\n3\n4\n5\n")
-    table = open_table(str(tmp_path / "log"))
-    table.seek(last.offset)
-    assert rows_of(table.chunks(9)) == [[5]]
+    assert [batch.rows.tolist() for batch in open_table(str(tmp_path / "log"), start=last.position).batches(9)] == [[5]]
+
+
+def test_a_file_that_is_another_one_now_is_read_from_its_beginning(tmp_path):
+    *_, last = Log(tmp_path / "log", [[b"x\n1\n2\n"]]).batches()
+    (tmp_path / "log").write_text("x\n7\n8\n")
+    log = Log(tmp_path / "log", [])
+    assert [batch.numbers.ravel().tolist() for batch in log.batches(start=last.position)] == [[7, 8]]
+    assert "begins with other text" in log.notes[0]
+    assert log.notes[0].endswith("reading it from its beginning")
+
+
+def test_a_line_that_was_never_completed_is_left_out_and_told(tmp_path):
+    for how in (["empty", b"x\n2\n3\n4\n5\n"], ["move", "create", "reopen", b"x\n2\n3\n4\n5\n"]):
+        log = Log(tmp_path / "log", [[b"x\n1\n77"], how])
+        assert [batch.numbers.ravel().tolist() for batch in log.batches()] == [[1], [2, 3, 4, 5]]
+        assert ["reading it from its beginning" in note for note in log.notes] == [True, False]
+        assert "its last line, 3, was never completed" in log.notes[1]
+        (tmp_path / "log").unlink()
 
 
 def test_a_new_file_may_come_without_its_header_but_not_with_another(tmp_path):
-    begin = [("append", b"x,y\n1,2\n")]
-    for again, expected in ((b"3,4\n", [[1, 2], [3, 4]]), (b"x,y\n3,4\n", [[1, 2], [3, 4]])):
-        (tmp_path / again.hex()).mkdir()
-        steps = [begin, ["move", "create", "reopen", ("append", again)]]
-        assert rows_of(follow(tmp_path / again.hex(), steps)) == expected
-    with pytest.raises(TableError, match=r"log: expected it to begin anew with 'x,y' but got 'y,x'"):
-        follow(tmp_path, [begin, ["empty", ("append", b"y,x\n3,4\n")]])
-
-
-@pytest.mark.parametrize(
-    "how", [["empty"], ["empty", ("append", b"x\n2\n")], ["empty", ("append", b"x\n2\n3\n4\n5\n")]]
-)
-def test_a_line_lost_to_truncation_is_reported(tmp_path, how):
-    steps = [[("append", b"x\n1\n77")], how, [("append", b"")]]
-    with pytest.raises(TableError, match="log, line 3: the file was emptied before the line was complete"):
-        follow(tmp_path, steps)
+    begin, anew = [b"x,y\n1,2\n"], ["move", "create", "reopen"]
+    assert rows_of(tmp_path, [begin, [*anew, b"3,4\n"]]) == [[1, 2], [3, 4]]
     (tmp_path / "log").unlink()
-    writer = Writer(tmp_path / "log", steps)
-    with mock.patch.object(sources, "time", SimpleNamespace(sleep=writer.sleep)):
-        table = open_table(str(writer.path), follow=True, on_bad_rows="skip")
-        got = []
-        with pytest.raises(Stop):
-            got.extend(chunk.rows.ravel().tolist() for chunk in table.chunks(10))
-    writer._writing.close()
-    assert table.n_skipped == 1
-    assert "line 3" in table.first_skipped
+    with pytest.raises(TableError, match=r"log: expected it to begin anew with 'x,y' but got 'y,x'"):
+        rows_of(tmp_path, [begin, ["empty", b"y,x\n3,4\n"]])
 
 
-def test_a_last_line_without_line_end_is_complete_when_its_file_has_lost_its_name(tmp_path):
-    steps = [[("append", b"x\n1\n2")], ["move", "create", "reopen", ("append", b"x\n3\n")]]
-    assert rows_of(follow(tmp_path, steps)) == [[1], [2], [3]]
-
-
-def test_a_file_may_be_absent_for_a_while_even_before_its_first_line_is_complete(tmp_path):
-    steps = [[("append", b"old")], ["move", "create", "reopen", ("append", b"x")], [("append", b"\n1\n")]]
-    steps += [["remove"], [], ["create", "reopen", ("append", b"x\n2\n")]]
-    assert rows_of(follow(tmp_path, steps)) == [[1], [2]]
-
-
-def test_column_names_are_certain_before_rows_are_read(tmp_path):
-    # Text and numbers in line one: the reader waits for the second, whose text in the same fields would decide.
-    for second, times in ((b"10:01,3,4\n", ["10:00", "10:01"]), (b"7,3,4\n", ["7"])):
-        (tmp_path / times[0]).mkdir()
-        steps = [[("append", b"10:00,1")], [("append", b",2\n")], [("append", second)]]
-        (chunk,) = follow(tmp_path / times[0], steps, time="0")
-        assert chunk.times == times
+def test_a_file_may_be_absent_at_first_and_for_a_while(tmp_path):
+    steps = [[], [b"x\n1\n"], ["remove"], [], ["create", "reopen", b"x\n2\n"]]
+    assert rows_of(tmp_path, steps) == [[1], [2]]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.npy", b"\x93NUMPY\x01\0", "only text can grow row by row; leave --follow out"),
-        ("x.parquet", b"PAR1\x15\x04\x15\x10", "only text can grow"),
-        ("x.npz", b"PK\x03\x04aaaa", "only text can grow"),
-        ("x.arrow", b"\xff\xff\xff\xff\0\0\0\0", "only text can grow"),
-        ("x.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "compressed files do not grow line by line; leave --follow out"),
+        ("x.npy", b"\x93NUMPY\x01\0" + bytes(99), "cannot be read|only CSV and JSON lines grow row by row"),
+        ("x.arrow", b"\xff\xff\xff\xff\0\0\0\0", "cannot be read|only CSV and JSON lines grow row by row"),
+        ("x.csv.gz", b"\x1f\x8b\x08", "compressed files do not grow line by line; leave --follow out"),
+        ("absent/x.csv", None, "no such file"),
     ],
 )
 def test_a_format_that_does_not_grow_line_by_line_is_refused(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content + b"\0" * 8)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(TableError, match=message):
         open_table(str(tmp_path / name), follow=True)
-
-
-def test_a_folder_and_a_file_without_a_folder_cannot_be_followed(tmp_path):
-    with pytest.raises(TableError, match="is a folder"):
-        open_table(str(tmp_path), follow=True)
-    with pytest.raises(TableError, match="neither the file nor its folder exists"):
-        open_table(str(tmp_path / "no" / "log"), follow=True)

@@ -1,341 +1,397 @@
-"""What CSV and JSON lines share: text cut into records, records found again by their bytes, and files that grow.
+"""CSV and JSON lines: blocks of whole lines are cut from the bytes as they arrive, and pyarrow, csv and json read them.
 
-pyarrow's own streaming readers would be shorter, but they read ahead in threads of their own: rows of a slow
-pipe would wait for a full megabyte, and Ctrl-C would wait for the pipe. So blocks of whole records are cut
-here, on the calling thread, and pyarrow only parses them.
+pyarrow's own streaming readers read ahead in threads, so rows of a slow pipe would wait for a full block.
 """
 
+import csv
+import json
 import math
-import zlib
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow
+import pyarrow.csv
 
-from streamkpca.cli.tables.columns import TableError
-from streamkpca.cli.tables.reader import (
-    NO_NUMBER,
-    SUMMED_BYTES,
-    Array,
-    Block,
-    Counts,
-    Flags,
-    Offsets,
-    Table,
-    Time,
-    remedy_for_row,
-)
-from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, AtEnd, Source, read_fully
+from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
+from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, Start, TableError, check_width, distinct, short
 
 BOM = b"\xef\xbb\xbf"
-
-# At most this many records are read one by one where the fast parser has refused them.
-_FEW = 32
-
-
-@dataclass(frozen=True)
-class Records:
-    """Records of a text: lines, or several lines if a quoted field holds line ends.
-
-    starts, ends (n,): first byte, and the byte after the line's end. lines, following (n,): numbers, from 1, of the
-    first line and of the line after the record.
-    """
-
-    text: bytes
-    starts: Counts
-    ends: Counts
-    lines: Counts
-    following: Counts
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, part: slice) -> "Records":
-        return Records(self.text, self.starts[part], self.ends[part], self.lines[part], self.following[part])
-
-    @property
-    def joined(self) -> bytes:
-        """The text from the first record to the last."""
-        return self.text[self.starts[0] : self.ends[-1]]
-
-    def one(self, i: int) -> str:
-        """Return the text of record i without its line's end."""
-        return decode(self.text[self.starts[i] : self.ends[i]]).rstrip("\r\n")
+# How tables spell that a value is missing.
+MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
+_NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
+_TRUTH = {"true": 1.0, "false": 0.0}
+_DELIMITERS = (",", ";", "\t", "|")
+_NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
+_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
+# Cells from which columns of text are told from columns of numbers.
+_SAMPLE_CELLS = 10_000
+# pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
+_MOST_FAST_COLUMNS = 2000
+_TIME_TYPES = (pyarrow.float64(), pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC"))
 
 
-class Parsed(NamedTuple):
-    """The rows found in n records.
+class Record(NamedTuple):
+    """One row of text: its line and the line after it, counted from 0, and its fields or what is wrong with it."""
 
-    values (good.sum(), len(columns.wanted)) and times of the good records; good (n,); `reason` tells what is wrong with
-    the first bad record.
-    """
-
-    values: Array
-    times: list[Time] | None
-    good: Flags
-    reason: str | None = None
+    line: int
+    following: int
+    fields: Any
 
 
-class BadRecord(Exception):
-    """Raised if a record is no row of numbers; tells why, and which column is at fault.
-
-    `missing` tells that it has no value, and `left_out` that the row is no error, whatever becomes of bad rows.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        column: str | None = None,
-        *,
-        text: bool = False,
-        missing: bool = False,
-        left_out: bool = False,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what)
-        self.what, self.remedy = what, remedy_for_row(column, text=text, missing=missing) + hint
-        self.left_out = left_out
+# Numbers (n, k), times (n,) and lines (n, 2) of rows, and the lines that are no rows with their faults.
+Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 
 
-class TextTable(Table):
-    """Rows of text, one a record. `skips` and `on_missing` say what becomes of bad rows and of gaps."""
-
-    _format: str
-    # The first bytes of a file that is read from an offset on.
-    _beginning = b""
-
-    def __init__(self, source: Source, *, skips: bool, on_missing: str) -> None:
-        self.source, self._source, self.skips, self.notes = source.name, source, skips, []
-        self.on_missing = on_missing
-        self.rereadable = source.rereadable
-        self.total = None if source.followed else source.size
-
-    @abstractmethod
-    def _n_header_records(self, records: Records) -> int:
-        """Count the records at a file's beginning that are no rows; refuse a file of other columns."""
-
-    @abstractmethod
-    def _parse_fast(self, records: Records) -> Parsed | None:
-        """Parse many records at once; return None if that cannot tell which are at fault."""
-
-    @abstractmethod
-    def _parse_one(self, record: str) -> tuple[list[float], Time]:
-        """Parse one record, gaps as NaN where they are taken or left out, or raise BadRecord."""
-
-    def _gap(self, what: str, j: int) -> float:
-        """Return the number that stands for a missing one in column j, or raise BadRecord, which says `what` is so."""
-        is_label = j == self.columns.labels
-        if self.on_missing == "raise" or is_label:
-            raise BadRecord(what, self.columns.option(j), missing=not is_label)
-        return math.nan
-
-    def _check_gaps(self, row: Sequence[float]) -> None:
-        """Raise BadRecord if a row is left out for its gaps."""
-        missing = [j for j, number in zip(self.columns.features, row, strict=False) if math.isnan(number)]
-        if missing and self.on_missing == "skip":
-            raise BadRecord(f"{self.columns.called(missing[0])} has no value", left_out=True)
-        if len(missing) == len(self.columns.features):
-            raise BadRecord(NO_NUMBER, left_out=True)
-
-    def _record_ends(self, text: bytes, newlines: Counts, *, final: bool) -> Counts:
-        """Find the byte after each whole record; `final` tells that no more text follows."""
-        del text, final
-        return newlines + 1
-
-    def _records(self, text: bytes, *, line: int, final: bool) -> tuple[Records, int, int]:
-        """Cut text into records, leaving out empty ones; also return the byte and the line after the last."""
-        codes = np.frombuffer(text, np.uint8)
-        newlines = np.flatnonzero(codes == ord("\n"))
-        ends = self._record_ends(text, newlines, final=final)
-        if final and len(text) > (ends[-1] if len(ends) else 0):
-            ends = np.append(ends, len(text))
-        starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-        kept = np.ones(len(ends), dtype=bool)
-        if _are_blank(codes[starts]).any():
-            kept = np.logical_or.reduceat(~_are_blank(codes[: ends[-1]]), starts)
-        lines, following = (line + np.searchsorted(newlines, edges) for edges in (starts, ends))
-        records = Records(text, starts[kept], ends[kept], lines[kept], following[kept])
-        return (records, int(ends[-1]), int(following[-1])) if len(ends) else (records, 0, line)
-
-    def _blocks(self, n_rows: int) -> Iterator[Block]:
-        del n_rows
-        # The first bytes of the file, and the last ones before `at`.
-        at, line, beginning, before = 0, 1, b"", b""
-        if self._after is not None:
-            at, line, beginning = int(self._after["byte"]), int(self._after["line"]), self._beginning
-        with self._source.opened(at) as stream:
-            rest, begun = b"", at > 0
-            while True:
-                more = stream.read(READ_BYTES)
-                following = AtEnd.MORE if more else stream.wait()
-                rest += more
-                if following is AtEnd.TRUNCATED and rest.strip():
-                    self._skip_lost_line(line)
-                elif rest:
-                    records, end, next_line = self._records(rest, line=line, final=following is not AtEnd.MORE)
-                    if len(beginning) < SUMMED_BYTES:
-                        beginning += rest[: min(end, SUMMED_BYTES - len(beginning))]
-                    if not begun and len(records):
-                        records, begun = records[self._n_header_records(records) :], True
-                    if len(records):
-                        yield self._make_block(records, at, (at + end, next_line), beginning, before)
-                    before = (before + rest[max(0, end - SUMMED_BYTES) : end])[-SUMMED_BYTES:]
-                    at, line, rest = at + end, next_line, rest[end:]
-                if following is AtEnd.END:
-                    return
-                if following is not AtEnd.MORE:
-                    at, line, rest, begun = 0, 1, b"", False
-                    beginning = before = b""
-                elif len(rest) > LONGEST_LINE:
-                    raise TableError(
-                        f"{self.source}, line {line}: longer than {LONGEST_LINE} bytes; "
-                        f"check that this is a {self._format} file"
-                    )
-
-    def _make_block(self, records: Records, at: int, after: tuple[int, int], beginning: bytes, before: bytes) -> Block:
-        """Parse records whose text begins `at` a byte of the file; `after` is the byte and the line after the last.
-
-        `beginning` holds the first bytes of the file, and `before` those before the text.
-        """
-        values, times, good, reason = self._parse(records)
-        offsets = None
-        if self.rereadable:
-            ends, lines = (records.ends + at)[good], records.following[good]
-            if len(ends):
-                ends[-1], lines[-1] = after
-            head = [len(beginning), zlib.crc32(beginning)]
-            offsets = Offsets(
-                {"format": self._format, "head": head},
-                {"byte": ends, "line": lines},
-                before + records.text,
-                at - len(before),
-            )
-        return Block(values, times, after[0], offsets, np.cumsum(good, dtype=np.int64)[~good], reason)
-
-    def _parse(self, records: Records) -> Parsed:
-        n = len(records)
-        parsed = self._parse_fast(records)
-        if parsed is None and n > _FEW:
-            # The fast parser does not tell where it stopped, so each half is tried until few records are at fault.
-            a, b = self._parse(records[: n // 2]), self._parse(records[n // 2 :])
-            times = None if a.times is None or b.times is None else a.times + b.times
-            values, good = np.concatenate([a.values, b.values]), np.concatenate([a.good, b.good])
-            return Parsed(values, times, good, a.reason or b.reason)
-        return parsed or self._parse_slowly(records)
-
-    def _parse_slowly(self, records: Records) -> Parsed:
-        """Parse record by record: finds the record at fault, and reads the numbers that only Python reads."""
-        n = len(records)
-        good, reason = np.ones(n, dtype=bool), None
-        rows: list[list[float]] = []
-        times: list[Time] = []
-        for i in range(n):
-            try:
-                row, time = self._parse_one(records.one(i))
-                self._check_gaps(row)
-            except BadRecord as bad:
-                found = f"{self.source}, line {records.lines[i]}: {bad.what}"
-                if not (self.skips or bad.left_out):
-                    raise TableError(f"{found}; {bad.remedy}") from None
-                reason, good[i] = reason or found, False
-            else:
-                rows.append(row)
-                times.append(time)
-        values = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.columns.wanted))
-        return Parsed(values, None if self.columns.time is None else times, good, reason)
-
-    def _screen_fast(self, values: Array, times: list[Time] | None, records: Records) -> Parsed | None:
-        """Leave out bad rows from what the fast parser returned; None unless it made one row of each record."""
-        if len(values) != len(records):
-            return None
-        good, bad = self._screened(values)
-        if good.all():
-            return Parsed(values, times, good)
-        if bad.any() and not self.skips:
-            # Refused, wherever rows are left out for their gaps.
-            refused = int(np.flatnonzero(bad)[0])
-            self._parse_slowly(records[refused : refused + 1])
-            return None
-        first = int(np.flatnonzero(~good)[0])
-        checked = self._parse_slowly(records[first : first + 1])
-        if checked.good[0]:
-            return None
-        times = None if times is None else list(compress(times, good))
-        return Parsed(values[good], times, good, checked.reason)
-
-    def _skip_lost_line(self, line: int) -> None:
-        what = f"{self.source}, line {line}: the file was emptied before the line was complete"
-        if not self.skips:
-            raise TableError(f"{what}; {remedy_for_row()}")
-        self.n_skipped += 1
-        self.first_skipped = self.first_skipped or what
-
-    def _check_offset(self, offset: Mapping[str, Any]) -> None:
-        head, crc = offset["head"]
-        at, line = int(offset["byte"]), int(offset["line"])
-        # Offsets of earlier releases have no tail.
-        summed, tail_crc = offset.get("tail", (0, 0))
-        if not (0 <= head <= SUMMED_BYTES and 0 <= summed <= SUMMED_BYTES and summed <= at and line >= 1):
-            raise ValueError(offset)
-        where = f"{self.source}: expected the file that was read up to byte {at} but"
-        remedy = "name that file, or begin anew"
-        if offset["format"] != self._format:
-            raise TableError(f"{where} it is {self._format}, not {offset['format']}; {remedy}")
-        size = self._source.size
-        if size is not None and size < at:
-            raise TableError(f"{where} it has only {size} bytes; {remedy}")
-        beginning = self._source.beginning(SUMMED_BYTES)
-        if zlib.crc32(beginning[:head]) != crc:
-            raise TableError(f"{where} it begins with other text; {remedy}")
-        self._beginning = beginning[: min(at, SUMMED_BYTES)]
-        begin = max(at - max(summed, 1), 0)
-        with self._source.opened(begin, wait=False) as stream:
-            found = read_fully(stream, at - begin + 1)
-        before, after = found[: at - begin], found[at - begin :]
-        if len(before) < at - begin:
-            raise TableError(f"{where} it is shorter; {remedy}")
-        if summed and zlib.crc32(before) != tail_crc:
-            raise TableError(f"{where} other text stands there; {remedy}")
-        if before[-1:] != b"\n" and after not in {b"", b"\r", b"\n"}:
-            raise TableError(
-                f"{where} the last line read, {line}, has grown since: it was read before it was complete; "
-                "begin anew, or read growing files with --follow"
-            )
-
-
-def _are_blank(codes: npt.NDArray[np.uint8]) -> Flags:
-    """Tell which bytes are blanks or of line ends, in the memory of the answer."""
-    blank: Flags = codes == ord(" ")
-    for code in b"\r\n":
-        blank |= codes == code
-    return blank
-
-
-def decode(text: bytes) -> str:
-    r"""Decode text, leaving out a byte order mark; what is not UTF-8 is taken for Windows-1252 or Latin-1.
+class Times:
+    """Converts a column of text to times: all numbers, or all dates, as the first ones are.
 
     Examples
     --------
-    >>> [decode("Temp\u00b0".encode(encoding)) for encoding in ("utf-8", "latin-1")]
-    ['Temp°', 'Temp°']
+    >>> Times("t").read(["2024-05-31 10:00", "2024-06-01"])
+    array(['2024-05-31T10:00:00.000000000', '2024-06-01T00:00:00.000000000'],
+          dtype='datetime64[ns]')
     """
-    text = text.removeprefix(BOM)
-    for encoding in ("utf-8", "cp1252"):
-        with suppress(UnicodeDecodeError):
-            return text.decode(encoding)
-    # Every byte is a letter of it, so that no two names become equal.
-    return text.decode("latin-1")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._types: Sequence[Any] = _TIME_TYPES
+
+    def read(self, cells: Any) -> npt.NDArray[Any]:
+        """Convert text to float64 or datetime64[ns] (n,), or raise ValueError."""
+        array = pyarrow.array(cells, pyarrow.string()) if isinstance(cells, list) else cells
+        for kind in self._types:
+            with suppress(pyarrow.ArrowException):
+                times: npt.NDArray[Any] = array.cast(kind, safe=kind != _TIME_TYPES[0]).to_numpy(zero_copy_only=False)
+                if len(times):
+                    self._types = _TIME_TYPES[:1] if kind == _TIME_TYPES[0] else _TIME_TYPES[1:]
+                return times
+        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
+        raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
 
 
-def is_utf8(text: bytes) -> bool:
-    """Tell whether text is UTF-8."""
+class TextReader:
+    """Rows of text, in blocks of whole lines."""
+
+    unit = "line"
+
+    def __init__(self, source: Source, lines: "CsvLines | JsonLines") -> None:
+        self._source, self._lines = source, lines
+        self.names, self.named, self.texts = lines.names, lines.named, lines.texts
+        self.total, self.rereadable, self.check_start = source.size, source.rereadable, source.check_start
+        check_width(source.name, len(self.names))
+
+    def position(self, after: Counts) -> dict[str, Any] | None:
+        """Make the position after a row from a byte and a line."""
+        place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
+        return place if self.rereadable else None
+
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the chosen columns, in blocks of the size in which bytes arrive."""
+        del n_rows
+        at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
+        times = Times("" if chosen.time is None else self.names[chosen.time])
+        for piece in chain(self._source.pieces(at), [b""]):
+            if piece is None:
+                if rest.strip():
+                    lost = f"{self._source.name}: its last line, {line}, was never completed, and is left out"
+                    self._source.notes.append(lost)
+                at, line, rest = 0, 1, b""
+                continue
+            rest += piece
+            # The empty piece is the last, after which the last line is whole even without a line end.
+            end = whole_lines(rest, quotes=isinstance(self._lines, CsvLines)) if piece else len(rest)
+            if end:
+                yield self._block(rest[:end], at, line, chosen, times)
+                at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
+            if len(rest) > LONGEST_LINE:
+                raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
+
+    def _block(self, text: bytes, at: int, line: int, chosen: Chosen, times: Times) -> Block:
+        """Read whole lines that begin at a byte and a line of the file."""
+        end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
+        decoded = decode(text, self._source.name, line)
+        text = text.removeprefix(BOM)
+        if at == 0 and isinstance(self._lines, CsvLines) and (n_before := self._lines.n_before(decoded)):
+            text, line = (text + b"\n").split(b"\n", n_before)[-1][:-1], line + n_before
+            decoded = text.decode()
+        codes = np.frombuffer(text, np.uint8)
+        ends = np.append(np.flatnonzero(codes[:-1] == ord("\n")) + 1, len(text))
+        if isinstance(self._lines, CsvLines):
+            marks = np.flatnonzero(codes == ord('"'))
+            if not (np.searchsorted(marks, ends) % 2).any():
+                parsed = self._lines.parse_fast(text, len(ends), chosen, times)
+        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, chosen, times)
+        after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
+        after[-1:] = end, next_line
+        d = len(chosen.features)
+        labels = None if chosen.labels is None else numbers[:, d]
+        refused = [(line + i, fault) for i, fault in bad]
+        return Block(line + lines[:, 0], numbers[:, :d], when, labels, after, end, refused)
+
+    def _parse_slowly(self, text: str, chosen: Chosen, times: Times) -> Parsed:
+        """Read record by record, which finds the rows at fault and reads whatever Python reads."""
+        numbers, when, lines, bad = [], [], [], []
+        for record in self._lines.records(text):
+            try:
+                row, time = self._lines.values(record, chosen)
+                when += [] if chosen.time is None else [times.read([time])]
+            except ValueError as error:
+                bad.append((record.line, str(error)))
+            else:
+                numbers.append(row)
+                lines.append(record[:2])
+        shape = len(lines), len(chosen.numbers)
+        found = None if chosen.time is None else np.concatenate(when) if when else np.empty(0)
+        return np.array(numbers, float).reshape(shape), found, np.array(lines, np.int64).reshape(-1, 2), bad
+
+
+def decode(text: bytes, name: str, line: int = 1) -> str:
+    """Decode UTF-8, and refuse other text with its line."""
     try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return text.removeprefix(BOM).decode()
+    except UnicodeDecodeError as error:
+        line += text.count(b"\n", 0, error.start)
+        kind = "utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
+        remedy = f"convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
+        raise TableError(f"{name}, line {line}: is not text in UTF-8; {remedy}") from None
+
+
+def whole_lines(text: bytes, *, quotes: bool) -> int:
+    """Return the byte after the last line that is complete, and with `quotes` does not end between quotation marks."""
+    last = text.rfind(b"\n") + 1
+    if not quotes or b'"' not in text:
+        return last
+    codes = np.frombuffer(text, np.uint8)
+    newlines = np.flatnonzero(codes == ord("\n"))
+    outside = newlines[np.searchsorted(np.flatnonzero(codes == ord('"')), newlines) % 2 == 0]
+    end = int(outside[-1]) + 1 if len(outside) else 0
+    # A mark that is not closed for as long as this never will be.
+    return end if len(text) - end < READ_BYTES else last
+
+
+def beginning(source: Source, n_lines: int) -> str:
+    """Look at the whole lines that have arrived: at least `n_lines` that are not blank, or all text."""
+
+    def enough(head: bytes) -> bool:
+        lines = head[: whole_lines(head, quotes=True)].split(b"\n", 100)
+        return sum(1 for line in lines if line.strip()) >= n_lines
+
+    head = source.peek(enough)
+    if not head.strip():
+        raise TableError(f"{source.name}: the file is empty; give a table with rows")
+    if _CONTROLS.search(head.partition(b"\n")[0]) and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        remedy = "give CSV, JSON lines, Parquet, Arrow, npy or npz, compressed ones with the suffix .gz, .bz2, ..."
+        raise TableError(f"{source.name}: is neither text nor any other known format; {remedy}")
+    return decode(head[: whole_lines(head, quotes=True)] if enough(head) else head, source.name)
+
+
+class CsvLines:
+    """Rows of fields between delimiters.
+
+    With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the
+    second has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
+    """
+
+    def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
+        self._source, self._decimal = source, decimal
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
+            what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
+            raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
+        head = beginning(source, 1 if header is False else 2)
+        first = next(line for line in head.split("\n") if line.strip())
+        self._delimiter = delimiter or max(
+            (mark for mark in _DELIMITERS if mark != decimal),
+            key=lambda mark: len(next(csv.reader([first], delimiter=mark))),
+        )
+        check_width(source.name, first.count(self._delimiter) + 1)
+        sample = [record.fields for record in self.records(head[: 64 * _SAMPLE_CELLS + 2 * len(first)])]
+        if isinstance(sample[0], str):
+            raise TableError(f"{source.name}: its first line {sample[0]}; correct it")
+        self._first: list[str] = sample[0]
+        n = len(self._first)
+        rows = [row for row in sample[: max(3, _SAMPLE_CELLS // n)] if len(row) == n and isinstance(row, list)]
+        self.named = self._looks_named(rows[:2]) if header is None else header
+        self.names = distinct([name.strip() for name in self._first]) if self.named else list(map(str, range(n)))
+        columns = [
+            [cell for cell in column if cell.strip().lower() not in MISSING]
+            for column in zip(*rows[self.named :], strict=True)
+        ]
+        self.texts = {j for j, cells in enumerate(columns) if cells and not any(map(self._is_number, cells))}
+
+    def _looks_named(self, rows: Sequence[Sequence[str]]) -> bool:
+        text, *second = ([not self._is_number(cell) for cell in row] for row in rows)
+        # Text above text may be a row too, unless there is nothing else.
+        return all(text) or (any(text) and (not second or any(a and not b for a, b in zip(text, *second, strict=True))))
+
+    def _is_number(self, cell: str) -> bool:
+        """Tell whether a cell holds a number or nothing, or is meant to be a number."""
+        try:
+            self._number(cell)
+        except ValueError:
+            return _NUMBER_WITH_COMMA.fullmatch(cell.strip()) is not None
+        return True
+
+    def _number(self, cell: str) -> float:
+        text = cell.strip().lower()
+        if text in MISSING:
+            return math.nan
+        if text in _TRUTH:
+            return _TRUTH[text]
+        if "_" in text or (self._decimal != "." and "." in text):
+            raise ValueError
+        return float(text.replace(self._decimal, "."))
+
+    def records(self, text: str) -> Iterator[Record]:
+        """Cut text into records; a quotation mark that is never closed spoils its own line alone."""
+        lines = text.removesuffix("\n").split("\n")
+        at = 0
+        while at < len(lines):
+            begin, fault = at, ""
+            reader = csv.reader((line + "\n" for line in islice(lines, begin, None)), delimiter=self._delimiter)
+            try:
+                for fields in reader:
+                    end = begin + reader.line_num
+                    if end > at + 1 and sum(line.count('"') for line in lines[at:end]) % 2:
+                        fault = "has a quotation mark that opens a field and is never closed"
+                        break
+                    if end > at + 1 or lines[at].strip():
+                        yield Record(at, end, fields)
+                    at = end
+            except csv.Error as error:
+                fault = f"is not CSV ({error})"
+            if fault:
+                yield Record(at, at + 1, fault)
+                at += 1
+
+    def n_before(self, text: str) -> int:
+        """Count the lines before the rows at the beginning of a file; refuse a file with other names."""
+        first = next(self.records(text), None)
+        if first is None or not self.named or isinstance(first.fields, str):
+            return 0
+        if first.fields != self._first and not any(map(self._is_number, first.fields)):
+            expected, got = (self._delimiter.join(fields)[:80] for fields in (self._first, first.fields))
+            what = f"expected it to begin anew with {expected!r} but got {got!r}"
+            raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
+        return first.following if first.fields == self._first else 0
+
+    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
+        """Read the chosen fields of a record."""
+        fields = record.fields
+        if isinstance(fields, str):
+            raise ValueError(fields)
+        if len(fields) != len(self.names):
+            raise ValueError(f"expected {len(self.names)} fields but got {len(fields)}")
+        numbers = []
+        for j in chosen.numbers:
+            try:
+                numbers.append(self._number(fields[j]))
+            except ValueError:
+                hint = "; names in the first line need --header" if record.line == 0 and not self.named else ""
+                if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
+                    hint = "; numbers with decimal commas need --decimal ,"
+                raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
+        return numbers, "" if chosen.time is None else fields[chosen.time]
+
+    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
+        """Read text with a row on every line by pyarrow; None where any row needs `values`."""
+        n = len(self.names)
+        if n > _MOST_FAST_COLUMNS:
+            return None
+        passed: list[tuple[int, str]] = []
+
+        def note(row: Any) -> str:
+            fault = f"expected {n} fields but got {row.actual_columns}" if row.text.strip() else ""
+            passed.append((row.number - 1, fault))
+            return "skip"
+
+        types = {str(j): pyarrow.float64() for j in chosen.numbers}
+        types |= {} if chosen.time is None else {str(chosen.time): pyarrow.string()}
+        names, size = list(map(str, range(n))), len(text) + 1
+        options = (
+            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
+            pyarrow.csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=note),
+            pyarrow.csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=_NULLS, decimal_point=self._decimal
+            ),
+        )
+        try:
+            table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
+            when = None if chosen.time is None else times.read(table.column(str(chosen.time)))
+        except ValueError:
+            # Among these is ArrowInvalid.
+            return None
+        # Empty lines, and odd quotation marks, make other numbers of rows.
+        if len(table) + len(passed) != n_lines:
+            return None
+        columns = [table.column(str(j)).to_numpy() for j in chosen.numbers]
+        lines = np.delete(np.arange(n_lines), [line for line, _ in passed])
+        bad = [(line, fault) for line, fault in passed if fault]
+        return np.column_stack(columns), when, np.column_stack([lines, lines + 1]), bad
+
+
+class JsonLines:
+    """Rows of JSON, one a line: objects, whose keys are the columns, or arrays of one length, without names.
+
+    A key that is absent or null is a gap. The columns are those of the first lines and of `more`.
+    """
+
+    def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
+        rows: list[dict[str, Any]] = []
+        fault = first = ""
+        for record in islice(self.records(beginning(source, 1)), 1000):
+            try:
+                rows.append(_row(record.fields))
+                first = first or record.fields
+            except ValueError as error:
+                fault = fault or f"{source.name}, line {record.line + 1}: {error}"
+        if not rows:
+            raise TableError(fault)
+        self.named = isinstance(json.loads(first), dict)
+        self.names = list(dict.fromkeys(chain(*rows, more if self.named else ())))
+        samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
+        known = [{type(cell) for cell in cells if cell is not None} for cells in samples]
+        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {int, float, bool}}
+
+    def records(self, text: str) -> Iterator[Record]:
+        """Give every line that is not blank."""
+        return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
+
+    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
+        """Read the chosen values of a line."""
+        row = _row(record.fields)
+        names = [self.names[j] for j in chosen.numbers]
+        time = "" if chosen.time is None else str(row.get(self.names[chosen.time]))
+        return [_value(row.get(name), name) for name in names], time
+
+
+def _row(line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error}); write one object or array a line (jq -c '.[]')") from None
+    if isinstance(row, list):
+        row = {str(j): value for j, value in enumerate(row)}
+    if not isinstance(row, dict) or not row:
+        raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
+    return row
+
+
+def _value(value: Any, name: str) -> float:
+    if not isinstance(value, int | float | None):
+        raise ValueError(_text_in(name, str(value)))
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _text_in(name: str, cell: str) -> str:
+    name, remedy = short(name), f"to leave the column out: --drop {short(name)}"
+    return f"column {name!r} holds text ({cell[:40]!r}) but numbers are required ({remedy})"

@@ -1,0 +1,153 @@
+"""Tables whose rows are counted: npy and npz of numpy, Parquet and Arrow."""
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow
+from pyarrow import ipc, parquet
+
+from streamkpca.cli.tables.source import Source
+from streamkpca.cli.tables.table import Block, Chosen, Counts, Start, TableError, check_width, distinct, list_names
+from streamkpca.cli.tables.text import Times
+
+# Numbers of a block, and bytes of an array in an npz file, which is read whole.
+_MOST_NUMBERS = 2**22
+_LARGEST_WHOLE = 2**31
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class _RowReader:
+    """What tables have in common whose positions are numbers of rows."""
+
+    unit = "row"
+
+    def __init__(self, source: Source, names: Sequence[str], *, named: bool, total: int | None) -> None:
+        self._source, self.names, self.named, self.total = source, list(names), named, total
+        self.rereadable = source.rereadable
+        self.texts: set[int] = set()
+
+    def check_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse a position beyond the rows of this file."""
+        row, total = int(start["row"]), self.total
+        if row < 0 or (total is not None and row > total):
+            what = f"expected at least the {row} rows that were read before but it has {total}"
+            raise TableError(f"{self._source.name}: {what}; name that file, or begin anew")
+
+    def position(self, after: Counts) -> dict[str, Any] | None:
+        """Make the position after a row."""
+        return {"row": int(after[0])} if self.rereadable else None
+
+
+def _block(first: int, numbers: npt.NDArray[Any], times: Any, labels: Any) -> Block:
+    rows = np.arange(first, first + len(numbers))
+    # Numbers beyond float64 become infinite, and are refused with their place.
+    with np.errstate(over="ignore"):
+        numbers = numbers.astype(np.float64)
+        labels = None if labels is None else labels.astype(np.float64)
+    return Block(rows, numbers, times, labels, rows[:, None] + 1, first + len(rows))
+
+
+class ArrayReader(_RowReader):
+    """Rows of an array in two dimensions: an npy file, which is mapped, or an array of an npz file."""
+
+    def __init__(self, source: Source, *, is_zip: bool, array: str | None) -> None:
+        path = source.on_disk()
+        if is_zip:
+            name = _array_named(source.name, path, array)
+            with np.load(path, allow_pickle=False) as archive:
+                self._rows = archive[name]
+        else:
+            self._rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        shape, kind = self._rows.shape, self._rows.dtype
+        if kind.kind not in "fiub":
+            raise TableError(f"{source.name}: holds {kind} but real numbers are required; save it as float64")
+        if len(shape) != 2:
+            what = f"expected an array of rows and columns but its shape is {shape}"
+            raise TableError(f"{source.name}: {what}; save it with two dimensions")
+        check_width(source.name, shape[1])
+        super().__init__(source, list(map(str, range(shape[1]))), named=False, total=shape[0])
+
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the chosen columns in blocks of at most `n_rows` rows."""
+        n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
+        for first in range(0 if start is None else int(start["row"]), len(self._rows), n_rows):
+            rows = self._rows[first : first + n_rows]
+            when = None if chosen.time is None else rows[:, chosen.time].astype(np.float64)
+            labels = None if chosen.labels is None else rows[:, chosen.labels]
+            yield _block(first, rows[:, list(chosen.features)], when, labels)
+
+
+def _array_named(name: str, path: str, array: str | None) -> str:
+    """Choose the array of an archive; refuse one that is too large to be read whole."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = {info.filename[:-4]: info.file_size for info in archive.infolist() if info.filename.endswith(".npy")}
+        if not sizes:
+            raise TableError(f"{name}: is a ZIP archive without arrays of numpy; save a spreadsheet as CSV")
+        found = [array] if array in sizes else []
+        if array is None:
+            for one in sizes:
+                with archive.open(f"{one}.npy") as file:
+                    found += [one] if len(_HEADERS[np.lib.format.read_magic(file)](file)[0]) == 2 else []
+    if len(found) != 1:
+        what = f"expected one array of rows but got {len(found)}" if array is None else f"no array {array!r} in it"
+        raise TableError(f"{name}: {what}; choose one with --array: {list_names(list(sizes))}")
+    if sizes[found[0]] > _LARGEST_WHOLE:
+        raise TableError(f"{name}: array {found[0]!r} is too large to be read whole; save it by numpy.save")
+    return found[0]
+
+
+class ArrowReader(_RowReader):
+    """Columns of numbers in a Parquet file, or in Arrow's file or stream."""
+
+    def __init__(self, source: Source, *, is_parquet: bool, is_file: bool) -> None:
+        self._path, self._is_parquet, self._is_file = source.on_disk(), is_parquet, is_file
+        opened = self._opened()
+        schema = opened.schema_arrow if is_parquet else opened.schema
+        check_width(source.name, len(schema.names))
+        if distinct(schema.names) != schema.names:
+            raise TableError(f"{source.name}: has two columns of one name; rename one")
+        super().__init__(source, schema.names, named=True, total=opened.metadata.num_rows if is_parquet else None)
+        self._types = schema.types
+        self.texts = {j for j, kind in enumerate(schema.types) if not is_number(kind)}
+
+    def _opened(self) -> Any:
+        if self._is_parquet:
+            return parquet.ParquetFile(self._path)
+        return (ipc.open_file if self._is_file else ipc.open_stream)(pyarrow.OSFile(self._path))
+
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the chosen columns in blocks of at most `n_rows` rows."""
+        for j in self.texts & set(chosen.numbers):
+            what = f"column {self.names[j]!r} holds {self._types[j]} but numbers are required"
+            raise TableError(f"{self._source.name}: {what}; leave it out (--drop {self.names[j]})")
+        first, passed, d = 0, 0 if start is None else int(start["row"]), len(chosen.features)
+        times = Times("" if chosen.time is None else self.names[chosen.time])
+        wanted = [*chosen.numbers, *([] if chosen.time is None else [chosen.time])]
+        n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
+        for batch in self._batches(n_rows, [self.names[j] for j in wanted]):
+            part, first = batch.slice(max(passed - first, 0)), first + len(batch)
+            if len(part):
+                part.validate(full=True)
+                columns = [part.column(i).cast(pyarrow.float64(), safe=False) for i in range(len(chosen.numbers))]
+                numbers = np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
+                when = None if chosen.time is None else times.read(part.column(len(columns)))
+                yield _block(first - len(part), numbers[:, :d], when, None if chosen.labels is None else numbers[:, d])
+
+    def _batches(self, n_rows: int, names: list[str]) -> Iterator[Any]:
+        opened = self._opened()
+        if self._is_parquet:
+            yield from (batch.select(names) for batch in opened.iter_batches(n_rows, columns=names, use_threads=False))
+            return
+        for batch in map(opened.get_batch, range(opened.num_record_batches)) if self._is_file else opened:
+            for begin in range(0, len(batch), n_rows):
+                yield batch.select(names).slice(begin, n_rows)
+
+
+def is_number(kind: Any) -> bool:
+    """Tell whether a type of Arrow holds numbers, truth values or nothing."""
+    types = pyarrow.types
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(test(kind) for test in tests)

@@ -1,0 +1,300 @@
+"""What all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from click import ClickException
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Start = Mapping[str, Any] | None
+Learned = Sequence[str] | int
+
+# A table of more columns has rows and columns exchanged, or is none.
+MOST_COLUMNS = 2**20
+_SHOWN_NAMES = 8
+_SHOWN_LETTERS = 60
+_SHOWN_BAD_ROWS = 5
+_SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
+_FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
+
+
+class TableError(ValueError):
+    """Raised when a file cannot be read as a table; the message is one line, even where names hold line ends."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.encode("utf-8", "replace").decode().split()))
+
+
+@contextmanager
+def reading_errors(path: str) -> Iterator[None]:
+    """Turn whatever a library raises over damaged bytes into a TableError that names the file."""
+    try:
+        yield
+    except (TableError, ClickException):
+        # The handler of a signal may raise the second while rows are awaited.
+        raise
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")[:200]
+        if isinstance(error, MemoryError):
+            reason = "it claims to need more memory than there is"
+        elif not reason or isinstance(error, LookupError | TypeError | AttributeError | RecursionError):
+            reason = "its parts contradict each other"
+        remedy = "check that the file is complete and has the format it claims"
+        raise TableError(f"{path}: cannot be read ({reason}); {remedy}") from None
+
+
+def short(text: str) -> str:
+    """Cut text from a file to a length that an error can quote."""
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+
+
+def list_names(names: Sequence[str]) -> str:
+    """List the first of some names."""
+    return ", ".join([*map(short, names[:_SHOWN_NAMES]), *["..."][: len(names) > _SHOWN_NAMES]])
+
+
+class Batch(NamedTuple):
+    """Consecutive rows that were kept.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,), int64
+        Their numbers in the file: lines of text counted from 1, the header included; rows of other formats counted from
+        0. `Table.unit` tells which.
+    numbers : ndarray of shape (n, d)
+        C-contiguous float64, finite but for NaN in gaps.
+    times : ndarray of shape (n,), or None
+        The time column as datetime64[ns] (UTC where the file names a zone) or float64, if one was asked for.
+    labels : ndarray of shape (n,), or None
+        The label column, if one was asked for.
+    position : dict or None
+        Where to go on after the last of these rows: what `open_table` takes as `start`, and JSON can hold. None for
+        streams.
+    done : int
+        How much was read so far, in the unit of `Table.total`.
+    """
+
+    rows: Counts
+    numbers: Array
+    times: npt.NDArray[Any] | None
+    labels: Array | None
+    position: dict[str, Any] | None
+    done: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows as a format reads them.
+
+    `after` (n, k) holds, for each row, what `Reader.position` needs to go on after it; `bad` holds the numbers and
+    faults of rows that are left out already, and `done` is that of `Batch`. For the others see `Batch`.
+    """
+
+    rows: Counts
+    numbers: Array
+    times: npt.NDArray[Any] | None
+    labels: Array | None
+    after: Counts
+    done: int
+    bad: Sequence[tuple[int, str]] = ()
+
+    def __getitem__(self, part: Any) -> "Block":
+        times = None if self.times is None else self.times[part]
+        labels = None if self.labels is None else self.labels[part]
+        return Block(self.rows[part], self.numbers[part], times, labels, self.after[part], self.done)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Positions of the columns to read: features in order, times, labels; and of texts that nobody asked for."""
+
+    features: tuple[int, ...]
+    time: int | None
+    labels: int | None
+    left_out: tuple[int, ...] = ()
+
+    @property
+    def numbers(self) -> list[int]:
+        """Positions of all columns to read as numbers: features, then labels."""
+        return [*self.features, *([] if self.labels is None else [self.labels])]
+
+
+class Reader(Protocol):
+    """One format; texts are the positions of the columns without numbers, and for the others see `Table`."""
+
+    names: list[str]
+    named: bool
+    texts: set[int]
+    unit: str
+    total: int | None
+    rereadable: bool
+
+    def check_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse a position that is not one of this file."""
+
+    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the chosen columns, in blocks of any size, from a position on."""
+
+    def position(self, after: Counts) -> dict[str, Any] | None:
+        """Make the position after a row."""
+
+
+class Table:
+    """A file or a stream whose rows are read in batches; `open_table` makes it.
+
+    Attributes
+    ----------
+    path : str
+        The file as it was named, "standard input" for "-".
+    names : tuple of str
+        The columns of `Batch.numbers`: "0", "1", ... if not `named`.
+    named : bool
+        Whether the names come from the file.
+    left_out : tuple of str
+        Columns without numbers that nobody asked for.
+    time_name : str or None
+        The time column.
+    unit : "line" or "row"
+        What `Batch.rows` counts.
+    total : int or None
+        Size in the unit of `Batch.done`; None if it is unknown before the end.
+    rereadable : bool
+        Whether `batches` can be called again.
+    notes : list of str
+        Warnings for the user; a followed file adds to them.
+    n_bad : int
+        How many rows the last call of `batches` has left out so far.
+    bad_examples : list of str
+        The first of them: file, place and fault.
+    """
+
+    def __init__(
+        self, path: str, reader: Reader, chosen: Chosen, notes: list[str], *, skips: bool, on_missing: str, start: Start
+    ) -> None:
+        self.path, self._reader, self._chosen, self.notes = path, reader, chosen, notes
+        self.names = tuple(reader.names[j] for j in chosen.features)
+        self.named, self.unit, self.total, self.rereadable = reader.named, reader.unit, reader.total, reader.rereadable
+        self.left_out = tuple(reader.names[j] for j in chosen.left_out)
+        self.time_name = None if chosen.time is None else reader.names[chosen.time]
+        self.n_bad, self.bad_examples = 0, list[str]()
+        self._skips, self._on_missing, self._start = skips, on_missing, start
+
+    def batches(self, n_rows: int) -> Iterator[Batch]:
+        """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive.
+
+        Raises
+        ------
+        TableError
+            A bad row, unless such are skipped; a damaged file; no row of numbers at all.
+        """
+        self.n_bad, self.bad_examples, is_empty = 0, [], self._start is None
+        with reading_errors(self.path):
+            for block in self._reader.blocks(self._chosen, n_rows, self._start):
+                kept = self._screened(block)
+                for begin in range(0, len(kept.rows), n_rows):
+                    part, is_empty = kept[begin : begin + n_rows], False
+                    numbers, position = np.ascontiguousarray(part.numbers), self._reader.position(part.after[-1])
+                    yield Batch(part.rows, numbers, part.times, part.labels, position, part.done)
+        if is_empty:
+            skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
+            raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
+
+    def _screened(self, block: Block) -> Block:
+        """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
+        gaps = np.isnan(block.numbers)
+        faulty: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isinf(block.numbers), axis=1)
+        for beside in (block.times, block.labels):
+            faulty |= False if beside is None else ~np.isfinite(beside)
+        out = np.flatnonzero(faulty | (gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)))
+        kept = np.setdiff1d(np.arange(len(gaps)), out)
+        found = [(row, fault, _SKIP) for row, fault in block.bad]
+        for i in out:
+            remedy = _SKIP if faulty[i] else _FILL if self._on_missing == "raise" else ""
+            found.append((int(block.rows[i]), self._fault(block, i), remedy))
+        for row, fault, remedy in sorted(found):
+            told = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}: {fault}"
+            if remedy and not self._skips:
+                raise TableError(f"{told}; {remedy}")
+            self.n_bad += 1
+            self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
+        # Rows left out at the end are passed over too.
+        block.after[kept[-1:]] = block.after[-1:]
+        return block[kept] if len(out) else block
+
+    def _fault(self, block: Block, i: Any) -> str:
+        """Say what is wrong with row i of a block."""
+        for name, beside in ((self.time_name, block.times), ("of labels", block.labels)):
+            if beside is not None and not np.isfinite(beside[i]):
+                return f"column {short(str(name))!r} has no value"
+        infinite, gaps = np.isinf(block.numbers[i]), np.isnan(block.numbers[i])
+        name = short(self.names[int(np.argmax(infinite if infinite.any() else gaps))])
+        what = "is infinite" if infinite.any() else "has no value"
+        return f"column {name!r} {what} (to leave the column out: --drop {name})"
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Append the position to a name that came before.
+
+    Examples
+    --------
+    >>> distinct(["x", "y", "x"])
+    ['x', 'y', 'x.2']
+    """
+    first: dict[str, int] = {}
+    return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(names)]
+
+
+def check_width(path: str, n_columns: int) -> None:
+    """Refuse a table of more columns than any has, before they are named."""
+    if not 0 < n_columns <= MOST_COLUMNS:
+        raise TableError(f"{path}: expected 1 to {MOST_COLUMNS:,} columns but got {n_columns}; transpose the table")
+
+
+def choose_columns(
+    path: str,
+    reader: Reader,
+    columns: Sequence[str],
+    drop: Sequence[str],
+    beside: Sequence[str | None],
+    learned: Learned,
+) -> Chosen:
+    """Apply the options of `open_table` to the columns of a file; `beside` names the time and the labels."""
+    names = reader.names
+    positions = {name: j for j, name in enumerate(names)}
+
+    def find(wanted: str) -> int:
+        if wanted in positions:
+            return positions[wanted]
+        similar = get_close_matches(wanted, names[:1000], 1)
+        meant = f"did you mean {similar[0]!r}? " if similar else ""
+        known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
+        raise TableError(f"{path}: no column {short(wanted)!r}; {meant}{known}")
+
+    time, labels = (None if name is None else find(name) for name in beside)
+    out = {find(name) for name in drop} | {time, labels}
+    left_out: set[int] = set()
+    if columns:
+        wanted = [find(name) for name in columns]
+    elif reader.named and learned and not isinstance(learned, int):
+        wanted = [find(name) for name in learned]
+    else:
+        wanted = [j for j in range(len(names)) if j not in reader.texts]
+        left_out = reader.texts - out
+    features = tuple(j for j in dict.fromkeys(wanted) if j not in out)
+    found = list_names([names[j] for j in features])
+    if not features:
+        remedy = "choose others with --columns, --drop, --time or --labels"
+        raise TableError(f"{path}: no column of numbers is left of {list_names(names)}; {remedy}")
+    n_learned = learned if isinstance(learned, int) else len(learned)
+    if n_learned not in (0, len(features)):
+        remedy = "choose the same columns with --columns or --drop"
+        raise TableError(
+            f"{path}: expected {n_learned} columns (as learned) but got {len(features)}: {found}; {remedy}"
+        )
+    return Chosen(features, time, labels, tuple(sorted(left_out)))

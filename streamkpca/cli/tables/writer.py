@@ -1,0 +1,165 @@
+"""Tables of results, written as rows come: to a file or to standard output."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import IO, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow
+from pyarrow import compute, csv, ipc, parquet
+
+from streamkpca._core.files import SHARED, Replacement
+from streamkpca.cli.tables.arrays import is_number
+from streamkpca.cli.tables.table import TableError
+
+WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows", "npy")
+# These can be read before they are complete, so they may grow for ever.
+_LIVE = ("csv", "jsonl", "arrows")
+
+
+class Writer:
+    """Write rows of results: to a file that is whole or as it was, or so that rows can be read as they come.
+
+    Parameters
+    ----------
+    path : str
+        The file; "-" is standard output.
+    format : str, optional
+        One of `WRITTEN` ("arrows" is Arrow's stream); by default the path's ending, and CSV on standard output.
+    live : bool
+        Whether to write into the file itself and to flush every call, as on standard output.
+
+    Attributes
+    ----------
+    is_output : bool
+        Whether it writes to standard output.
+    n_rows : int
+        How many rows were written.
+
+    Raises
+    ------
+    TableError
+        Another ending, or a live format that can be read only when it is complete.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.csv")
+    >>> with Writer(str(path)) as writer:
+    ...     writer.write({"row": np.arange(2), "novelty": np.array([0.5, 0.25])})
+    >>> print(path.read_text())
+    "row","novelty"
+    0,0.5
+    1,0.25
+    """
+
+    def __init__(self, path: str, *, format: str | None = None, live: bool = False) -> None:
+        self.path, self.is_output, self.n_rows = path, path == "-", 0
+        self.format = format or ("csv" if self.is_output else os.path.splitext(path)[1].lower().removeprefix("."))
+        self._is_live = live or self.is_output
+        known = _LIVE if self._is_live else WRITTEN
+        if self.format not in known:
+            what = f"results{' that are read as they come' if self._is_live else ''} are written as {', '.join(known)}"
+            raise TableError(f"{path}: {what}; end the name in one of these, or give --format")
+        self._sink: Any = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        # Before anything is learned, so that a folder without write access does not cost an hour first.
+        if self.is_output:
+            if sys.stdout is None:
+                raise TableError("-: standard output is closed; name a file")
+            self._file: IO[bytes] = sys.stdout.buffer
+        elif self._is_live:
+            self._file = self._stack.enter_context(open(self.path, "wb"))
+        else:
+            self._file = self._stack.enter_context(Replacement(self.path, mode=SHARED))
+        self._stack.push(self._finish)
+        return self
+
+    def write(self, columns: Mapping[str, npt.ArrayLike]) -> None:
+        """Append rows: names and arrays (n,) of numbers, truth values, dates or text; the same names in every call."""
+        arrays = {name: np.asarray(column) for name, column in columns.items()}
+        if self.format in ("csv", "jsonl"):
+            arrays = {name: _spelled(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
+        table = pyarrow.table(arrays)
+        if self._sink is None:
+            self._sink = _sink(self.format, self._file, table.schema)
+        self._sink.write_table(table)
+        if self._is_live:
+            self._file.flush()
+        self.n_rows += len(table)
+
+    def __exit__(self, *error: Any) -> None:
+        """Complete the file, or leave the older one if there was an error."""
+        self._stack.__exit__(*error)
+
+    def _finish(self, kind: object, *rest: object) -> None:
+        # Of a file that is thrown away the end need not be written.
+        if self._sink is not None and kind is None:
+            self._sink.close()
+
+
+def _spelled(times: npt.NDArray[Any]) -> Any:
+    """Write times as ISO 8601, without the zeros of a fraction of a second."""
+    return compute.utf8_rtrim(compute.utf8_rtrim(np.datetime_as_string(times, unit="ns").astype(object), "0"), ".")
+
+
+def _sink(form: str, file: IO[bytes], schema: Any) -> Any:
+    """Make the writer of a format: it has write_table and close."""
+    if form == "csv":
+        return csv.CSVWriter(file, schema)
+    if form == "parquet":
+        return parquet.ParquetWriter(file, schema)
+    if form in ("arrow", "arrows"):
+        return (ipc.new_file if form == "arrow" else ipc.new_stream)(file, schema)
+    return _JsonLines(file) if form == "jsonl" else _Npy(file)
+
+
+class _JsonLines:
+    """Writes an object a row; numbers that JSON lacks become null."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write_table(self, table: Any) -> None:
+        for row in table.to_pylist():
+            known = {
+                name: None if isinstance(value, float) and not np.isfinite(value) else value
+                for name, value in row.items()
+            }
+            self._file.write(json.dumps(known, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        pass
+
+
+class _Npy:
+    """Writes a float64 array, whose header has room for the number of rows that is known at the end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._shape = file, (0, 0)
+
+    def write_table(self, table: Any) -> None:
+        texts = [field.name for field in table.schema if not is_number(field.type)]
+        if texts:
+            raise TableError(
+                f"npy holds numbers only, but column {texts[0]!r} does not; write Parquet, or leave it out"
+            )
+        rows = np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])
+        if not self._shape[0]:
+            self._write_header(rows.shape)
+        self._shape = self._shape[0] + len(rows), rows.shape[1]
+        self._file.write(np.ascontiguousarray(rows).tobytes())
+
+    def _write_header(self, shape: tuple[int, ...]) -> None:
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._write_header(self._shape)
