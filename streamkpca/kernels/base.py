@@ -29,6 +29,8 @@ from streamkpca.rows.validation import as_rows, as_sample_weight
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
+# JSON of a kernel has at most so many parts: every pair of rows is evaluated in every part.
+MOST_PARTS = 1000
 
 # How tightly an expression binds when it is printed.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
@@ -192,6 +194,8 @@ class Kernel(ABC):
         ------
         TypeError
             The kernel calls a function of the caller, which is code and not stored.
+        ValueError
+            The kernel has more than 1,000 parts.
 
         Examples
         --------
@@ -199,6 +203,8 @@ class Kernel(ABC):
         >>> (2.0 * Linear()).to_json()
         '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
         """
+        if self._n_parts > MOST_PARTS:
+            raise ValueError(f"to_json: {shown(self)} has more than {MOST_PARTS} parts, and could not be read again")
         return json.dumps(self._record())
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
@@ -647,6 +653,11 @@ class Kernel(ABC):
     def _depth(self) -> int:
         """Number of levels of parts."""
         return 1 + max((part._depth for part in self._parts()), default=-1)
+
+    @cached_property
+    def _n_parts(self) -> int:
+        """Number of kernels in this one, itself included."""
+        return 1 + sum(part._n_parts for part in self._parts())
 
     def _set(self, name: str, value: Any) -> None:
         """Set a checked parameter while the frozen value is made."""

@@ -26,7 +26,7 @@ from streamkpca.cli.models import Autosave
 from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.signals import SignalGuard
 from streamkpca.kernels import RBF
-from streamkpca.kernels.registry import KERNELS, parse_kernel
+from streamkpca.kernels.registry import KERNELS, kernel_from
 from streamkpca.monitoring import Monitor
 
 pytestmark = pytest.mark.slow
@@ -489,7 +489,7 @@ def test_shells_complete_commands_options_and_values():
 
 
 def test_kernels_that_are_completed_are_known():
-    assert {name: type(parse_kernel(name)) for name in KERNELS} == KERNELS
+    assert {name: type(kernel_from(name, where="--kernel")) for name in KERNELS} == KERNELS
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

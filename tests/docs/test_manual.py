@@ -159,8 +159,8 @@ def test_lines_of_shell_run_in_their_order(tmp_path: Path, monkeypatch: pytest.M
         pytest.importorskip(library, reason="the lines are for the command; needs the extras cli and onnx")
     monkeypatch.chdir(tmp_path)
     write_tables()
-    assert run("fit", "readings.csv", "--kernel", "RBF(0.3)", "--model", "east.npz").exit_code == 0
-    assert run("fit", "today.csv", "--kernel", "RBF(0.3)", "--drop", "when,fault", "--model", "west.npz").exit_code == 0
+    assert run("fit", "readings.csv", "--kernel", '{"type": "RBF", "gamma": 0.3}', "--model", "east.npz").exit_code == 0
+    assert run("fit", "today.csv", "--kernel", '{"type": "RBF", "gamma": 0.3}', "--drop", "when,fault", "--model", "west.npz").exit_code == 0
     lines = command_lines()
     assert len(lines) > 15
     for page, line in lines:
