@@ -142,15 +142,6 @@ def test_without_contrast_the_width_is_that_of_spread(X):
     assert np.isfinite(scores).all()
 
 
-def test_rows_of_weight_zero_do_not_count_and_equal_weights_are_none():
-    X = correlated(n=400)
-    with_others = np.insert(X, np.arange(0, 400, 3), 100.0, axis=0)
-    weights = (with_others != 100.0).all(axis=1).astype(float)
-    for some in (weights, 7.0 * weights):
-        np.testing.assert_array_equal(RBF().width_scores(with_others, some)["gamma"], RBF().width_scores(X)["gamma"])
-    np.testing.assert_array_equal(RBF().width_scores(X, 2.5)["gamma"], RBF().width_scores(X)["gamma"])
-
-
 def test_heavy_rows_decide():
     """Sensors that agree, and then sensors that do not: the width is that of the part that counts."""
     loose = np.random.default_rng(0).normal(size=(12, 20))[np.random.default_rng(1).integers(12, size=512)]

@@ -15,7 +15,6 @@ from sklearn.base import clone
 from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.aggregate import Aggregate
 from streamkpca.components import preimages
 from streamkpca.kernels import (
     RBF,
@@ -251,12 +250,6 @@ def test_temperatures_and_shares_and_offsets_change_nothing_but_rounding():
     np.testing.assert_allclose(found, kernel.matrix(fresh, X), atol=1e-8)
 
 
-def test_without_correlations_whitening_is_the_deviation():
-    X = np.stack(np.meshgrid([1.0, 2.0, 5.0], [-1e5, 1e5], [0.0, 1e-3, 2e-3]), axis=-1).reshape(-1, 3)
-    W = np.asarray(Linear().in_units("whitened").settled(np.repeat(X, 20, axis=0)).units)
-    np.testing.assert_allclose(W * X.std(axis=0), np.eye(3), atol=1e-12)
-
-
 def test_breaking_a_relation_counts_no_more_than_the_ridge_lets_it():
     X = rows_of(0)
     X[:, 1] = -2.0 * X[:, 0]
@@ -374,20 +367,6 @@ def test_models_are_those_of_rows_in_units(kernel, units):
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * scale if is_matrix else 0)
 
 
-@pytest.mark.parametrize("kernel", [RBF("spread"), Matern(2.5, length_scale="median")], ids=repr)
-def test_atoms_move_as_they_do_among_rows_divided_by_units(kernel):
-    """Up to rounding: gradients are divided by units, and second derivatives by their squares."""
-    X, fresh = rows_of(0), rows_of(1, 25)
-    # A stream draws samples by the bytes of rows, and so moves by other rows.
-    model, plain = (ApproximateKernelPCA(2, kernel=kernel.in_units(unit), max_atoms=3) for unit in (UNITS, ONES))
-    model.fit(X), plain.fit(X / UNITS)
-    assert model.atom_origins_.tolist() == plain.atom_origins_.tolist()
-    assert set(model.atom_rows_) == set(plain.atom_rows_) == {-1}
-    np.testing.assert_allclose(model.atoms_ / UNITS, plain.atoms_, atol=1e-6)
-    errors = plain.reconstruction_error(fresh / UNITS)
-    np.testing.assert_allclose(model.reconstruction_error(fresh), errors, atol=1e-7)
-
-
 @pytest.mark.parametrize("kernel", [RBF("spread"), Laplacian("spread")], ids=repr)
 def test_atoms_of_whitened_rows_move_and_leave_less(kernel):
     """They move in other steps than among whitened rows, as curvatures are those of features."""
@@ -424,14 +403,6 @@ def test_rows_kept_in_single_precision_are_divided_as_they_are_kept():
     np.testing.assert_array_equal(model.transform(X), plain.transform(X / units))
 
 
-def test_partitions_share_the_units_of_the_first_rows():
-    X = rows_of(0)
-    for rule in ("range", "whitened"):
-        kernel = RBF("median").in_units(rule)
-        empty = Aggregate(StreamingKernelPCA(kernel=kernel).partial_fit(X[:64]))
-        assert empty.zero().add(X[64:]).kernel_ == kernel.settled(X[:64])
-
-
 @pytest.mark.parametrize(("rule", "shown"), [("range", "in_units"), ("whitened", "<matrix of 5 x 5 numbers>")])
 def test_only_models_of_the_same_units_merge(rule, shown):
     X, Y = rows_of(0, 60), 2.0 * rows_of(1, 60)
@@ -442,16 +413,6 @@ def test_only_models_of_the_same_units_merge(rule, shown):
         first.merge(second)
     shared = StreamingKernelPCA(2, kernel=first.kernel_, block_size=30).partial_fit(Y)
     assert first.merge(shared).n_samples_seen_ == 120
-
-
-def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_all_rows():
-    X = rows_of(0, 100)
-    first, second, whole = (
-        StreamingKernelPCA(2, kernel=RBF().in_units("range"), block_size=100, random_state=0) for _ in range(3)
-    )
-    first.partial_fit(X[:40]).merge(second.partial_fit(X[40:]))
-    assert first.kernel_ == whole.partial_fit(X).kernel_ == RBF().in_units("range").settled(X)
-    np.testing.assert_array_equal(first.transform(X), whole.transform(X))
 
 
 def test_the_fixed_point_of_views_in_different_units():
@@ -585,9 +546,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(units, seen):
 def test_invalid_units_are_refused(units, error, message):
     with pytest.raises(error, match=message):
         RBF().in_units(units)
-
-
-def test_very_different_units_are_no_singular_matrix():
+    # Very different units make no singular matrix.
     scale = np.array([1e-100, 1.0, 1e100, 1e5, 1e-3])
     assert RBF().in_units(MIXING * scale).has_units
     assert RBF().in_units((MIXING.T * scale).T).has_units
