@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from streamkpca.adapters.runs import rows_of_records
 
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.adapters.for_river import KernelPCADetector
-from streamkpca.adapters.runs import rows_of_records
 from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 

@@ -90,8 +90,11 @@ _SAMPLE_KEYS = {"selection_sample": "jury", "reservoir": "reservoir"}
 
 
 def kernel_record(kernel: Kernel) -> str | None:
-    """Return a kernel as JSON; None if it has functions of the caller, which are code."""
-    return kernel.to_json() if kernel.is_compiled else None
+    """Return a kernel as JSON; None if it has functions of the caller, which are code, or too many parts."""
+    try:
+        return kernel.to_json()
+    except (TypeError, ValueError):
+        return None
 
 
 class StoredKernels:
