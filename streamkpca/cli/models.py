@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from streamkpca._core.files import SHARED, check_target, remove_leftovers, write_durably
+from streamkpca._core.files import SHARED, check_target, write_durably
 from streamkpca._core.locks import try_lock
+from streamkpca.checkpoint.archive import HEADER
 from streamkpca.cli.console import BadInput, one_line, print_warning
 from streamkpca.cli.options import SaveInterval, given_options, shown
 from streamkpca.cli.results import STANDARD_OUTPUT, is_among
@@ -20,7 +21,6 @@ from streamkpca.cli.tables.columns import list_names
 from streamkpca.cli.tables.signatures import contents_of, contents_of_zip
 from streamkpca.kernels.equality import category_columns
 from streamkpca.models.streaming import StreamingKernelPCA, merge
-from streamkpca.stream.checkpoint.archive import HEADER
 
 _HEAD_BYTES = 512
 _CONTROLS = set(range(32)) - set(b"\t\n\r\f")
@@ -329,8 +329,6 @@ class Autosave:
         self._extra: dict[str, Any] = dict(before or {})
         self._notes: dict[str, Any] = dict(own_notes(before))
         self._saved_rows, self._saved_at = 0, time.monotonic()
-        if path is not None:
-            remove_leftovers(path)
 
     def note(self, table: Table, chunk: Chunk) -> None:
         """Note the columns, and up to where the table was learned."""

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -12,7 +12,7 @@ from typing import IO, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import SHARED, Replacement, open_stream, remove_leftovers
+from streamkpca._core.files import SHARED, replacing
 
 Array = npt.NDArray[np.float64]
 
@@ -89,7 +89,7 @@ class ResultWriter:
         self._time_name = time_name
         # A Path forgets the slash at the end of what can only be a folder.
         self._name = path
-        self._replacement: Replacement | None = None
+        self._replacement: AbstractContextManager[IO[bytes]] | None = None
         self._file: IO[bytes] | None = None
         self._writer: Any = None
         self._time_type: type | None = None
@@ -100,13 +100,10 @@ class ResultWriter:
             if sys.stdout is None:
                 raise ValueError("-: standard output is closed; give --save a file")
             self._file = sys.stdout.buffer
-        elif (stream := open_stream(self._name)) is not None:
-            self._file, self._is_live = stream, True
         elif self._is_live:
             self._file = open(self._name, "wb")
         else:
-            remove_leftovers(self._name)
-            self._replacement = Replacement(self._name, mode=SHARED)
+            self._replacement = replacing(self._name, mode=SHARED)
             self._file = self._replacement.__enter__()
         return self
 
@@ -172,7 +169,9 @@ class ResultWriter:
             raise
         finally:
             if self._replacement is not None:
-                self._replacement.is_wanted = writer is not None
+                if writer is None and error is None:
+                    # Nothing was written, so the older file stays.
+                    kind, error = ValueError, ValueError()
                 self._replacement.__exit__(kind, error, trace)
             elif not self.is_output:
                 with self._named():

@@ -5,16 +5,16 @@ import io
 import operator
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import FileName, write_durably
-from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
+from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
@@ -33,7 +33,6 @@ from streamkpca.rows.validation import (
     without_bad_rows,
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
@@ -806,7 +805,15 @@ class StreamingKernelPCA(SnapshotEstimator):
         ...     load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
-        self._save(path, extra)
+        contents = self._checkpoint("save", extra)
+        try:
+            self._restored(contents, self.kernel_to_load_with)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
+                "was saved; please report this"
+            ) from None
+        write_durably(path, contents.write)
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write, without its check that they can be loaded.
@@ -832,7 +839,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> StreamingKernelPCA.from_bytes(data).n_samples_seen_
         2
         """
-        return checkpoint_bytes(self._writer("to_bytes", extra))
+        return self._checkpoint("to_bytes", extra).to_bytes()
 
     @classmethod
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
@@ -915,11 +922,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 
-    def _writer(self, method: str, extra: Any) -> Callable[[IO[bytes]], None]:
+    def _checkpoint(self, method: str, extra: Any) -> Checkpoint:
         where = f"{type(self).__name__}.{method}"
         self.settings(where)
-        parameters, state = self.get_params(deep=False), self._cell.state
-        return lambda file: write_checkpoint(file, parameters, state, extra, where)
+        return checkpoint_of(self.get_params(deep=False), self._cell.state, extra, where)
 
     def without_rows(self) -> Self:
         """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
@@ -950,35 +956,17 @@ class StreamingKernelPCA(SnapshotEstimator):
             return state.settled_kernel
         return kernel if isinstance(kernel, Kernel) else None
 
-    def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
-        """Replace a file by one that was loaded again, and whose model passes a further `check`."""
-        write = self._writer("save", extra)
-        known = self.kernel_to_load_with
-
-        def write_and_verify(file: IO[bytes]) -> None:
-            write(file)
-            try:
-                check(self._restored(file, known))
-            except CheckpointError as error:
-                reason: BaseException | None = error
-                while reason is not None:
-                    # Readers of untrusted files blame the file when memory runs out; this one is our own.
-                    if isinstance(reason, MemoryError):
-                        raise reason from None
-                    reason = reason.__context__
-                raise CheckpointError(
-                    f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
-                    "was saved; please report this"
-                ) from None
-
-        write_durably(path, write_and_verify)
-
     @classmethod
-    def _restored(cls, file: IO[bytes], kernel: Kernel | None) -> Self:
+    def _restored(cls, file: IO[bytes] | Checkpoint, kernel: Kernel | None) -> Self:
         """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
-        parameters, state, extra = read_checkpoint(file, lambda given: cls(**given).settings(cls.__name__), kernel)
-        model = cls(**parameters)
-        model.state_, model.extra_ = state, extra
+        model = cls()
+
+        def settings_of(parameters: dict[str, Any]) -> StreamSettings:
+            # Not set_params, which passes deep names on to the kernel.
+            cls.__init__(model, **parameters)
+            return model.settings(cls.__name__)
+
+        model._cell.state, model.extra_ = read_checkpoint(file, settings_of, kernel)
         return model
 
     @classmethod
@@ -986,14 +974,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         if kernel is not None and not (isinstance(kernel, Kernel) and kernel.is_settled):
             raise TypeError(f"{where}: expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
         try:
-            model = cls._restored(file, kernel)
+            return cls._restored(file, kernel)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {plainly(str(error))}") from None
-        state = model._cell.state
-        if state is not None and state.published is not None:
-            with one_blas_thread(), np.errstate(all="ignore"):
-                state.published.ready()
-        return model
 
     # The state and its settings
 

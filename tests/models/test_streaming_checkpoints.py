@@ -19,7 +19,6 @@ from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_c
 
 from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels, load
 from streamkpca.monitoring import Monitor
-from streamkpca.stream.checkpoint.codec import VERSION
 
 Array = npt.NDArray[np.float64]
 ROWS = np.random.default_rng(0).normal(size=(400, 3))
