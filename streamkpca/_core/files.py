@@ -1,4 +1,4 @@
-"""Write files: a regular one is replaced as a whole or not at all, and anything else, a device or a pipe, is written."""
+"""Write files: a regular one is replaced as a whole or not at all; a device or a pipe is written into."""
 
 import errno
 import os

@@ -1,7 +1,7 @@
 """The file: an uncompressed npz archive of a JSON header and of arrays, which can be written in one way only.
 
-`docs/checkpoint-format.md` describes the bytes. A reader searches for nothing: every byte of the archive follows from the
-header and the arrays, so it makes the same bytes and compares. `numpy.load` and any zip program open the file too.
+`docs/checkpoint-format.md` describes the bytes. A reader searches for nothing: every byte of the archive follows from
+the header and the arrays, so it makes the same bytes and compares. `numpy.load` and any zip program open the file too.
 """
 
 import json
@@ -145,7 +145,7 @@ def _header_text(file: IO[bytes], layout: _Layout) -> bytes:
     found = file.read(_HEADER_PREFIX)
     if length < _HEADER_PREFIX:
         raise CheckpointError(f"this is not a checkpoint: it has only {length} bytes")
-    if not found.startswith(b"PK\x03\x04") or found[_MEMBER.size :][: len(HEADER)] != HEADER.encode():
+    if not found.startswith(b"PK\x03\x04") or found[26:41] != struct.pack("<2H", len(HEADER), 20) + HEADER.encode():
         raise CheckpointError(f"this is not a checkpoint: it does not begin with {HEADER!r}")
     (size,) = struct.unpack("<Q", found[-8:])
     if size > min(length - _HEADER_PREFIX, _LARGEST_HEADER):

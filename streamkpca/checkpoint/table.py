@@ -81,8 +81,8 @@ _SNAPSHOT = """
     total_weight unexplained_energy_ratio / real / / >= 0
 """
 
-# A part stands in front of those that it holds. Lengths: d columns, n pending rows, s rows that settle the scale, j and v
-# rows of the samples, m atoms, k active ones, q axes, r rows for pre-images; P and E are d, d, of wide rows d and 0, 0.
+# A part stands in front of those that it holds. Lengths: d columns, n pending rows, s rows that settle the scale, j and
+# v rows of samples, m atoms, k active ones, q axes, r rows for pre-images; P and E are d, d, of wide rows d and 0, 0.
 STATE: tuple[Part, ...] = (
     part(
         "",

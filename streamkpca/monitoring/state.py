@@ -153,7 +153,7 @@ _EVENT = (
         """,
     ),
 )
-# Lengths: d columns, D those of a row with its predecessors, L predecessors, s scores, w rows that wait, o those left out.
+# Lengths: d columns, D those of a row with its L predecessors, s scores, w rows that wait, o rows left out.
 _STATE = (
     part(
         "",
