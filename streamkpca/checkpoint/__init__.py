@@ -20,8 +20,7 @@ from streamkpca.checkpoint.table import STATE
 from streamkpca.dictionary.basis import Basis
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.registry import parse_kernel
-from streamkpca.kernels.views import UnitMatrix
+from streamkpca.kernels.registry import kernel_from_json
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 from streamkpca.stream.state import State
 
@@ -75,7 +74,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
         arrays |= {key: value for key, value in values.items() if isinstance(value, np.ndarray) and key != "names"}
         values = {key: plain(value) for key, value in values.items() if key not in arrays}
     header = {"parameters": {name: plain(value) for name, value in parameters.items()}, "state": values}
-    header["kernels"] = [kernel_record(kernel, arrays) for kernel in kernels]
+    header["kernels"] = [_text_of(kernel) for kernel in kernels]
     given: Arrays = {}
     try:
         header["extra"] = _encoded(extra, given, 0)
@@ -100,12 +99,18 @@ def read_checkpoint(
         header, arrays = parsed_header(file.text), dict(file.arrays)
     else:
         header, arrays = read_archive(file)
-    kernels = kernels_in(_entry(header, "kernels", list), arrays)
+    try:
+        kernels = [
+            known_kernel if text is None else kernel_from_json(text, where="its kernel")
+            for text in _entry(header, "kernels", list)
+        ]
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(str(error)) from None
 
     def kernel_at(place: Any) -> Kernel:
         if type(place) is not int or not 0 <= place < len(kernels):
             raise CheckpointError(f"its kernel {shown(place)} is not one of the {len(kernels)} that it lists")
-        kernel = known_kernel if kernels[place] is None else kernels[place]
+        kernel = kernels[place]
         if kernel is None:
             raise CheckpointError(
                 "its kernel has functions of the caller, which are code and never stored; "
@@ -218,22 +223,9 @@ def _decoded(value: Any, arrays: Arrays) -> Any:
     return {key: _decoded(inner, arrays) for key, inner in value.items()}
 
 
-def kernel_record(kernel: Kernel, arrays: Arrays) -> str | None:
-    """Return the text of a kernel; None if it has functions of the caller, which are code."""
+def _text_of(kernel: Kernel) -> str | None:
     try:
-        if parse_kernel(repr(kernel), kernel.matrices()) != kernel:
-            return None
-    except ValueError:
+        return kernel.to_json()
+    except TypeError:
+        # It has functions of the caller, which are code.
         return None
-    arrays |= {f"kernel.matrix.{name}": matrix.entries for name, matrix in kernel.matrices().items()}
-    return repr(kernel)
-
-
-def kernels_in(texts: list[Any], arrays: Arrays) -> list[Kernel | None]:
-    """Make the kernels of a file of their texts; None stands for one with functions of the caller."""
-    names = [name for name in arrays if name.startswith("kernel.matrix.")]
-    matrices = {name.removeprefix("kernel.matrix."): UnitMatrix(arrays.pop(name)) for name in names}
-    try:
-        return [None if text is None else parse_kernel(text, matrices) for text in texts]
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"its kernel is not known: {error}") from None

@@ -23,8 +23,8 @@ FORMAT: Final = "streamkpca"
 VERSION: Final = 1
 TYPES: Final = ("<f8", "<f4", "<i8", "|b1")
 
-# Nested lists take 20 times the memory of their text.
-_LARGEST_HEADER = 2**26
+# Room for the units of a kernel as a matrix of 2,048 columns.
+_LARGEST_HEADER = 2**27
 _LONGEST_AXIS = 2**40
 # Stands for every length and offset in the places of 4 bytes; the numbers themselves are in a field of 8 bytes.
 _ELSEWHERE = 0xFFFFFFFF
@@ -158,11 +158,11 @@ def _header_text(file: IO[bytes], layout: _Layout) -> bytes:
 
 def _listed(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:
     """Return the type and shape of an array in the header's list."""
-    dtype, shape = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
-    is_shape = isinstance(shape, list) and all(type(n) is int and 0 <= n <= _LONGEST_AXIS for n in shape)
-    if not name.isascii() or dtype not in TYPES or not is_shape or len(shape) > 2:
-        raise CheckpointError(f"its header lists no plain array as {name!r} but {entry!r}")
-    return dtype, tuple(shape)
+    if isinstance(entry, list) and len(entry) == 2 and entry[0] in TYPES and isinstance(entry[1], list):
+        dtype, shape = entry
+        if len(shape) <= 2 and name.isascii() and all(type(n) is int and 0 <= n <= _LONGEST_AXIS for n in shape):
+            return dtype, tuple(shape)
+    raise CheckpointError(f"its header lists no plain array as {name!r} but {entry!r}")
 
 
 def _preamble(dtype: str, shape: tuple[int, ...]) -> bytes:

@@ -39,6 +39,7 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "symmetric": lambda values: _are_finite(values) and (values == values.T).all(),
     "diagonal > 0": lambda values: _are_finite(values) and (values.diagonal() > 0).all(),
 }
+_ARRAYS = ("<f8", "<i8", "|b1", "rows")
 _SCALARS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "integer": (
         f"an integer of at most {_LARGEST_INTEGER}",
@@ -73,7 +74,7 @@ class Field(NamedTuple):
     @property
     def is_array(self) -> bool:
         """Whether the field is one of the arrays."""
-        return self.kind == "rows" or self.kind[0] in "<|"
+        return self.kind in _ARRAYS
 
 
 class Part(NamedTuple):
