@@ -134,7 +134,7 @@ def read_checkpoint(
         return None, extra
     values = _entry(header, "state", dict) | arrays
     d, dtype, has_gaps = (values.get(name) for name in ("n_features", "dtype", "has_gaps"))
-    if type(d) is not int or dtype not in _ROW_TYPES:
+    if type(d) is not int or not isinstance(dtype, str) or dtype not in _ROW_TYPES:
         raise CheckpointError(f"its rows have {shown(d)} columns of type {shown(dtype)}")
     pairs, square = ((d, d), (d, d)) if d <= WIDEST_TOGETHER else ((d,), (0, 0))
     context = Context(_ROW_TYPES[dtype], bool(has_gaps), {"d": (d,), "P": pairs, "E": square}, kernel_at)
