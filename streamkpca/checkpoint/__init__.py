@@ -152,28 +152,27 @@ def _entry(header: dict[str, Any], name: str, kind: type) -> Any:
 
 def _check(state: State, known_kernel: Kernel | None) -> None:
     """Refuse parts that do not fit together: they would fail later, or read other columns than there are."""
-    summary, d = state.summary, state.n_features
-    distributions = [snapshot.distribution for _, snapshot in state.snapshots()]
-    kernels = [snapshot.kernel for _, snapshot in state.snapshots()]
+    summary, snapshots = state.summary, [snapshot for snapshot in (state.scheduled, state.published) if snapshot]
+    distributions: list[Any] = [snapshot.distribution for snapshot in snapshots]
+    kernels = [snapshot.kernel for snapshot in snapshots]
     if summary is not None:
-        distributions.append(summary.basis.distribution if summary.total_weight else summary.column_sums)
+        # Before any row of positive weight, nothing is known of gaps.
+        distributions += [
+            summary.column_sums,
+            summary.basis.distribution if summary.total_weight else state.has_gaps or None,
+        ]
         kernels.append(summary.basis.kernel)
-        if (summary.column_sums is not None) != state.has_gaps:
-            raise CheckpointError("summary.column_sums: they are there where rows may have gaps, and only there")
     if any((distribution is not None) != state.has_gaps for distribution in distributions):
-        raise CheckpointError(
-            "a distribution of what gaps could hold is there where rows may have gaps, and only there"
-        )
+        raise CheckpointError("column_sums and distributions are there where rows may have gaps, and only there")
     if state.pending.n_rows >= state.block_size:
         raise CheckpointError(f"{state.pending.n_rows} rows are pending for a block of {state.block_size}")
     if state.scheduled is not None and (state.published is None or not state.n_rows_at_refit):
         raise CheckpointError("n_rows_at_refit, scheduled and published contradict each other")
-    for kernel in kernels:
-        if not kernel.is_settled:
-            raise CheckpointError(f"the scale of its kernel {kernel!r} is not settled")
+    if unsettled := [kernel for kernel in kernels if not kernel.is_settled]:
+        raise CheckpointError(f"the scale of its kernel {unsettled[0]!r} is not settled")
     try:
         for kernel in (state.kernel, *kernels):
-            kernel.check_width(d, "the kernel")
+            kernel.check_width(state.n_features, "the kernel")
     except ValueError as error:
         raise CheckpointError(str(error)) from None
     if summary is not None and summary.basis.kernel is known_kernel:

@@ -61,8 +61,9 @@ class Field(NamedTuple):
     """An array or a scalar of a part, called `name` there.
 
     The kind of arrays is `<f8`, `<i8`, `|b1`, or `rows`: in the precision of the stream. The letters of `shape` are
-    lengths of axes, the same letter the same length wherever keys begin with the same word. The kind of scalars is one
-    of `_SCALARS`, `kernel`, or `real or null`, where null is infinity. The rule is one of `RULES`, or a least number.
+    lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of scalars
+    is one of `_SCALARS`, `kernel`, or `real or null`, where null is infinity. The rule is one of `RULES`, or the least
+    value of a scalar.
     """
 
     name: str
@@ -196,7 +197,6 @@ def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyA
     dtype = context.row_type if entry.kind == "rows" else entry.kind
     if value.dtype.newbyteorder("<").str != dtype:
         raise CheckpointError(f"{key} holds numbers of type {value.dtype.str} but should hold {dtype}")
-    scope = key.partition(".")[0]
     expected: tuple[int, ...] = ()
     for letter in entry.shape:
         if letter.isdigit():
@@ -204,8 +204,9 @@ def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyA
         elif letter in context.lengths:
             expected += context.lengths[letter]
         else:
+            scope = key.rpartition(".")[0] if letter == "n" else key.partition(".")[0]
             length = value.shape[len(expected)] if len(expected) < value.ndim else -1
-            expected += context.lengths.setdefault(f"{scope}.{letter}", (length,))
+            expected += context.lengths.setdefault(f"{scope} {letter}", (length,))
     if value.shape != expected:
         raise CheckpointError(f"{key} has shape {value.shape} but should have {expected}")
     rule = "" if entry.rule == "or NaN" and not context.has_gaps else entry.rule

@@ -51,12 +51,15 @@ _SUMS = """
     first / <f8 / m
     second / <f8 / mm / symmetric
 """
-_RESERVOIR = """
+_BUFFER = """
+    kept_rows / rows / nd / or NaN
+    weights / <f8 / n / >= 0
+"""
+_RESERVOIR = f"""
     size / integer / / >= 0
-    kept_rows / rows / {0}d / or NaN
-    positions / <i8 / {0} / >= 0
-    weights / <f8 / {0} / >= 0
-    keys / <f8 / {0} / ascending
+    {_BUFFER}
+    positions / <i8 / n / >= 0
+    keys / <f8 / n / ascending
 """
 _DISTRIBUTION = """
     mean / <f8 / d
@@ -68,7 +71,7 @@ _SNAPSHOT = """
     atoms / <f8 / md
     atom_rows / <i8 / m
     weights / <f8 / m / >= 0
-    sample / rows / rd
+    sample / rows / nd
     factor / <f8 / kk / diagonal > 0
     span_factor / <f8 / mm / diagonal > 0
     axes projection / <f8 / kq
@@ -81,8 +84,8 @@ _SNAPSHOT = """
     total_weight unexplained_energy_ratio / real / / >= 0
 """
 
-# A part stands in front of those that it holds. Lengths: d columns, n pending rows, s rows that settle the scale, j and
-# v rows of samples, m atoms, k active ones, q axes, r rows for pre-images; P and E are d, d, of wide rows d and 0, 0.
+# A part stands in front of those that it holds. Lengths: d columns, m atoms, k active ones, q axes, n rows of the part;
+# P and E are d, d, or where rows are wide d and 0, 0.
 STATE: tuple[Part, ...] = (
     part(
         "",
@@ -98,8 +101,8 @@ STATE: tuple[Part, ...] = (
         has_gaps / flag
         """,
     ),
-    part("pending", _made_buffer, "kept_rows / rows / nd / or NaN \n weights / <f8 / n / >= 0"),
-    part("settling", _made_buffer, "kept_rows / rows / sd / or NaN \n weights / <f8 / s / >= 0", optional=True),
+    part("pending", _made_buffer, _BUFFER),
+    part("settling", _made_buffer, _BUFFER, optional=True),
     part(
         "summary",
         Summary,
@@ -124,8 +127,8 @@ STATE: tuple[Part, ...] = (
     ),
     part("summary.record.recent", RowSums, _SUMS, optional=True),
     part("summary.atom_stats", AtomStats, "positions / <i8 / m \n weights weight_since_admission / <f8 / m / >= 0"),
-    part("summary.selection_sample", _made_reservoir, _RESERVOIR.format("j")),
-    part("summary.reservoir", _made_reservoir, _RESERVOIR.format("v")),
+    part("summary.selection_sample", _made_reservoir, _RESERVOIR),
+    part("summary.reservoir", _made_reservoir, _RESERVOIR),
     part(
         "summary.schedule",
         SearchSchedule,

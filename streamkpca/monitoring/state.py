@@ -153,7 +153,7 @@ _EVENT = (
         """,
     ),
 )
-# Lengths: d columns, D those of a row with its L predecessors, s scores, w rows that wait, o rows left out.
+# Lengths: d columns, D those of a row with its L predecessors, p parts, n rows of the part.
 _STATE = (
     part(
         "",
@@ -163,7 +163,7 @@ _STATE = (
         names / texts?
         last_smoothed / real? / / >= 0
         context / <f8? / Ld / or NaN
-        left_out_rows / <f8? / oD / or NaN
+        left_out_rows / <f8? / nD / or NaN
         left_out_sizes / <i8 / p / >= 0
         """,
     ),
@@ -172,7 +172,7 @@ _STATE = (
         RecentScores,
         """
         quantile / real / / >= 0
-        raw smoothed / <f8 / s / >= 0
+        raw smoothed / <f8 / n / >= 0
         raw_threshold threshold / real or null / / >= 0
         n_new / integer / / >= 0
         """,
@@ -202,9 +202,9 @@ _STATE = (
         "waiting_rows",
         ScoredRows,
         """
-        stacked / <f8 / wD / or NaN
-        novelty smoothed / <f8 / w / >= 0
-        is_alarm usual / |b1 / w
+        stacked / <f8 / nD / or NaN
+        novelty smoothed / <f8 / n / >= 0
+        is_alarm usual / |b1 / n
         """,
         optional=True,
     ),
