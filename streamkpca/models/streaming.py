@@ -764,36 +764,30 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk. It keeps its rights;
-            a new one can be read by its owner only, because it holds rows of the data. What links point to is
-            replaced. Character devices and FIFOs are written into.
+            An existing file is replaced in one step, once the new one is complete and on the disk, and keeps its mode; a
+            new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
+            replaced. A device or a FIFO is written into.
         extra : object, optional
-            JSON data, which `load` returns as `extra_`: for example the offset in the source from which a consumer
-            continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries are
-            nested at most 64 deep.
+            JSON data and arrays, which `load` returns as `extra_`: for example the offset in the source from which a
+            consumer continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries
+            are nested at most 64 deep.
 
         Raises
         ------
         OSError
-            The disk is full, the folder or the file is read-only, no process reads the FIFO, `path` is a folder, a
-            socket or a block device, ...; the file is then the old one or the complete new one.
+            The disk is full, the folder or the file is read-only, `path` is a folder or a socket, ...; the file is then
+            the old one or the complete new one.
         TypeError, ValueError
             JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
         CheckpointError
-            What was written could not be loaded again; the file is then the old one.
+            The contents could not be loaded again; nothing is written then.
 
         Notes
         -----
-        Before the new file replaces the old one, it is read and checked as `load` does. That takes O(m^3) time, and as
-        much memory as the file is long.
-
         The file is an uncompressed npz archive, numpy's own format, with parameters and counters in a JSON member. A
         loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
         Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
         `load` again.
-
-        An existing file also keeps its owner, group, access control list and extended attributes, as far as the system
-        allows. Its other hard links keep the old contents.
 
         Examples
         --------
@@ -860,16 +854,15 @@ class StreamingKernelPCA(SnapshotEstimator):
         Raises
         ------
         CheckpointError
-            The file is damaged, no checkpoint, of a later format, or contradicts itself.
+            The file is damaged, no checkpoint, of another format, or contradicts itself.
         OSError
             The file cannot be read.
 
         Notes
         -----
-        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, at most twice the file's
-        length plus 32 MB of memory is taken, and the parts are checked against each other: the factor against the
-        atoms' kernel matrix, the moments for being those of some rows, and so on. `docs/checkpoint-format.md` describes
-        the format, and `SECURITY.md` says what is promised of files from strangers.
+        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, and no more memory is taken
+        than the file is long. Sizes, types, shapes and ranges are checked. `docs/checkpoint-format.md` describes the
+        format, and `SECURITY.md` says what is promised of files from strangers.
 
         Examples
         --------
