@@ -152,31 +152,20 @@ def _entry(header: dict[str, Any], name: str, kind: type) -> Any:
 
 def _check(state: State, known_kernel: Kernel | None) -> None:
     """Refuse parts that do not fit together: they would fail later, or read other columns than there are."""
-    summary, snapshots = state.summary, [snapshot for snapshot in (state.scheduled, state.published) if snapshot]
-    distributions: list[Any] = [snapshot.distribution for snapshot in snapshots]
-    kernels = [snapshot.kernel for snapshot in snapshots]
-    if summary is not None:
-        # Before any row of positive weight, nothing is known of gaps.
-        distributions += [
-            summary.column_sums,
-            summary.basis.distribution if summary.total_weight else state.has_gaps or None,
-        ]
-        kernels.append(summary.basis.kernel)
-    if any((distribution is not None) != state.has_gaps for distribution in distributions):
-        raise CheckpointError("column_sums and distributions are there where rows may have gaps, and only there")
-    if state.pending.n_rows >= state.block_size:
-        raise CheckpointError(f"{state.pending.n_rows} rows are pending for a block of {state.block_size}")
-    if state.scheduled is not None and (state.published is None or not state.n_rows_at_refit):
-        raise CheckpointError("n_rows_at_refit, scheduled and published contradict each other")
-    if unsettled := [kernel for kernel in kernels if not kernel.is_settled]:
-        raise CheckpointError(f"the scale of its kernel {unsettled[0]!r} is not settled")
+    settled = [part for part in (state.scheduled, state.published, state.summary and state.summary.basis) if part]
     try:
-        for kernel in (state.kernel, *kernels):
+        for kernel in (state.kernel, *(part.kernel for part in settled)):
             kernel.check_width(state.n_features, "the kernel")
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-    if summary is not None and summary.basis.kernel is known_kernel:
-        _check_passed(summary.basis)
+    if not all(part.kernel.is_settled for part in settled):
+        raise CheckpointError("the scale of its kernel is not settled")
+    if any((part.distribution is None) == state.has_gaps for part in settled if len(part.atoms)):
+        raise CheckpointError("a distribution is there where rows may have gaps, and only there")
+    if state.pending.n_rows >= state.block_size:
+        raise CheckpointError(f"{state.pending.n_rows} rows are pending for a block of {state.block_size}")
+    if state.summary is not None and state.summary.basis.kernel is known_kernel:
+        _check_passed(state.summary.basis)
 
 
 def _check_passed(basis: Basis) -> None:

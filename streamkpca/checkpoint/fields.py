@@ -5,6 +5,7 @@ value, such as `summary.record.settled.second`.
 """
 
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -17,7 +18,8 @@ from streamkpca.errors import CheckpointError
 
 AnyArray = npt.NDArray[Any]
 
-_LARGEST_INTEGER = 2**60
+# Counts can be added without overflow.
+_LARGEST = {"integer": 2**60, "real": sys.float_info.max}
 
 
 def _are_finite(values: AnyArray) -> bool:
@@ -40,21 +42,7 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "diagonal > 0": lambda values: _are_finite(values) and (values.diagonal() > 0).all(),
 }
 _ARRAYS = ("<f8", "<i8", "|b1", "rows")
-_SCALARS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "integer": (
-        f"an integer of at most {_LARGEST_INTEGER}",
-        lambda value: type(value) is int and abs(value) <= _LARGEST_INTEGER,
-    ),
-    "large integer": ("an integer", lambda value: type(value) is int),
-    "real": ("a finite number", lambda value: type(value) in (int, float) and abs(value) < 2**1023),
-    "flag": ("true or false", lambda value: type(value) is bool),
-    "text": ("a string", lambda value: isinstance(value, str)),
-    "texts": (
-        "a list of strings",
-        lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
-    ),
-    "data": ("JSON data", lambda value: True),
-}
+_SCALARS = {"integer": int, "large integer": int, "real": float, "flag": bool, "text": str, "texts": list}
 
 
 class Field(NamedTuple):
@@ -62,8 +50,8 @@ class Field(NamedTuple):
 
     The kind of arrays is `<f8`, `<i8`, `|b1`, or `rows`: in the precision of the stream. The letters of `shape` are
     lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of scalars
-    is one of `_SCALARS`, `kernel`, or `real or null`, where null is infinity. The rule is one of `RULES`, or the least
-    value of a scalar.
+    is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself checks. The
+    rule is one of `RULES`, or the least value of a scalar.
     """
 
     name: str
@@ -83,18 +71,34 @@ class Part(NamedTuple):
 
     path: str
     make: Callable[..., Any]
-    fields: Sequence[Field]
-    is_optional: bool = False
-    twin: str = ""
+    fields: list[Field]
+    is_optional: bool
+    twin: str
 
 
-def part(path: str, make: Callable[..., Any], table: str, *, optional: bool = False, twin: str = "") -> Part:
-    """Make a part of the table of its fields: lines of names, kind (with a ? if it may be None), shape and rule."""
-    fields = []
+def parts_of(table: str, makers: Sequence[Callable[..., Any]]) -> tuple[Part, ...]:
+    """Read a table: lines that name a maker and the path of a part, then the fields of these parts.
+
+    A part stands in front of those that it holds. `PATH?` may be None, `PATH? = TWIN` another part before it. The line
+    of fields has their names, kind (`KIND?` may be None), shape and rule, between slashes; `-` stands for no fields.
+    """
+    known = {make.__name__: make for make in makers}
+    parts: list[Part] = []
+    first, is_listed = 0, False
     for line in filter(None, map(str.strip, table.splitlines())):
-        names, kind, shape, rule = (*(cell.strip() for cell in line.split("/")), "", "")[:4]
-        fields += [Field(name, kind.rstrip("?"), shape, rule, kind.endswith("?")) for name in names.split()]
-    return Part(path, make, tuple(fields), optional, twin)
+        make, is_part, path = line.partition(":")
+        if is_part:
+            first = len(parts) if is_listed else first
+            path, _, twin = path.strip().partition(" = ")
+            parts.append(Part(path.rstrip("?"), known[make], [], path.endswith("?"), twin))
+        elif line != "-":
+            names, kind, shape, rule = (*(cell.strip() for cell in line.split("/")), "", "")[:4]
+            for part in parts[first:]:
+                part.fields.extend(
+                    Field(name, kind.rstrip("?"), shape, rule, kind.endswith("?")) for name in names.split()
+                )
+        is_listed = not is_part
+    return tuple(parts)
 
 
 @dataclass
@@ -178,17 +182,23 @@ def _key(part: Part, entry: Field) -> str:
 
 def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
     """Return the value of a field, if it is of the kind, the shape and the range that the table says."""
-    if entry.kind == "kernel":
-        return context.kernel(value)
+    if entry.kind in ("kernel", "data"):
+        return context.kernel(value) if entry.kind == "kernel" else value
     if value is None and (entry.is_optional or entry.kind == "real or null"):
         return None if entry.is_optional else math.inf
     if entry.is_array:
         return _checked_array(key, entry, value, context)
     kind = entry.kind.partition(" or ")[0]
-    text, is_right = _SCALARS[kind]
-    if not is_right(value) or (entry.rule and value < int(entry.rule.removeprefix(">= "))):
-        raise CheckpointError(f"{key} is {shown(value)} but should be {text}{' ' * bool(entry.rule)}{entry.rule}")
-    return float(value) if kind == "real" else value
+    is_right = type(value) is _SCALARS[kind]
+    if is_right and kind == "texts":
+        is_right = all(isinstance(text, str) for text in value)
+    elif is_right and entry.rule:
+        is_right = value >= int(entry.rule.removeprefix(">= "))
+    if not is_right or (kind in ("integer", "real") and abs(value) > _LARGEST[kind]):
+        raise CheckpointError(
+            f"{key} is {shown(value)} but should be of the kind {' '.join((kind, entry.rule)).rstrip()}"
+        )
+    return value
 
 
 def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyArray:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.checkpoint.fields import Context, part, recorded, restored
+from streamkpca.checkpoint.fields import Context, parts_of, recorded, restored
 from streamkpca.errors import CheckpointError
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
@@ -141,71 +141,47 @@ def _score(value: Any) -> float:
     return check_real("score", value, least=0.0, where="state")
 
 
-_EVENT = (
-    part(
-        "",
-        _made_event,
-        """
+_EVENT = parts_of(
+    """
+    _made_event:
         start end n_alarms peak_row / integer / / >= 0
         peak / real / / >= 0
         features / data
         is_open / flag
-        """,
-    ),
+    """,
+    (_made_event,),
 )
 # Lengths: d columns, D those of a row with its L predecessors, p parts, n rows of the part.
-_STATE = (
-    part(
-        "",
-        _made_state,
-        """
+_STATE = parts_of(
+    """
+    _made_state:
         n_features n_rows n_learned n_young n_made_up / integer / / >= 0
         names / texts?
         last_smoothed / real? / / >= 0
         context / <f8? / Ld / or NaN
         left_out_rows / <f8? / nD / or NaN
         left_out_sizes / <i8 / p / >= 0
-        """,
-    ),
-    part(
-        "scores",
-        RecentScores,
-        """
+    RecentScores: scores
         quantile / real / / >= 0
         raw smoothed / <f8 / n / >= 0
         raw_threshold threshold / real or null / / >= 0
         n_new / integer / / >= 0
-        """,
-    ),
-    part(
-        "run",
-        AlarmRun,
-        """
+    AlarmRun: run
         start n_alarms / integer / / >= 0
         excess / real / / >= 0
         contributions / <f8 / d / >= 0
-        """,
-    ),
-    part("log", _made_log, "n_closed / integer / / >= 0 \n closed current pending released / data"),
-    part(
-        "change",
-        _made_change,
-        """
+    _made_log: log
+        n_closed / integer / / >= 0
+        closed current pending released / data
+    _made_change: change?
         start detected / integer / / >= 0
         share / real / / >= 0
         features / data
         is_accepted / flag
-        """,
-        optional=True,
-    ),
-    part(
-        "waiting_rows",
-        ScoredRows,
-        """
+    ScoredRows: waiting_rows?
         stacked / <f8 / nD / or NaN
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
-        """,
-        optional=True,
-    ),
+    """,
+    (_made_state, RecentScores, AlarmRun, _made_log, _made_change, ScoredRows),
 )
