@@ -16,10 +16,10 @@ import numpy.typing as npt
 from streamkpca._core.files import TEMPORARY
 from streamkpca._core.locks import lock_folder
 from streamkpca._core.parameters import check_integer
+from streamkpca.checkpoint.archive import read_header
 from streamkpca.errors import CheckpointError
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.rows.validation import as_sample_weight, checked_rows
-from streamkpca.stream.checkpoint import checkpoint_header
 
 __all__ = ["ModelBank"]
 
@@ -501,7 +501,7 @@ def _checked_key(key: Any, where: str) -> Key:
 def _key_of(path: Path) -> Key:
     """Read the key from the head of a model's file."""
     with open(path, "rb") as file:
-        extra = checkpoint_header(file).get("extra")
+        extra = read_header(file).get("extra")
     key = extra.get("key") if isinstance(extra, dict) else None
     if not isinstance(key, str | int):
         raise CheckpointError(f"ModelBank: {path} is not the model of a key; remove it from the folder")

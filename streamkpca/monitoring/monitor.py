@@ -453,8 +453,10 @@ class Monitor:
         1000
         """
         with self.model.write_lock:
-            extra = {"monitor": self._record(), "extra": extra}
-            self.model._save(path, extra, lambda model: self._restored(model, "monitor"))
+            found = {"monitor": self._record(), "extra": extra}
+            # Refuse what could not be loaded again.
+            self._restored(self.model, found, f"{type(self).__name__}.save")
+            self.model.save(path, found)
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write.
@@ -522,7 +524,8 @@ class Monitor:
         >>> loaded.smoothing, loaded.extra_
         (0.3, {'offset': 1})
         """
-        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fsdecode(path)}")
+        model = StreamingKernelPCA.load(path, kernel=kernel)
+        return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
@@ -551,10 +554,11 @@ class Monitor:
         >>> Monitor.from_bytes(monitor.to_bytes()).n_rows_
         1
         """
-        return cls._restored(StreamingKernelPCA.from_bytes(data, kernel=kernel), "from_bytes")
+        model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
+        return cls._restored(model, model.extra_, "from_bytes")
 
     def _record(self) -> dict[str, Any]:
-        """Return JSON data that, with the model, determine the future of the monitor."""
+        """Return JSON data and arrays that, with the model, determine the future of the monitor."""
         return {
             "parameters": {name: getattr(self, name) for name in _PARAMETERS},
             "last_time": self._last_time,
@@ -562,9 +566,9 @@ class Monitor:
         }
 
     @classmethod
-    def _restored(cls, model: StreamingKernelPCA, where: str) -> Self:
-        found = model.extra_ if isinstance(model.extra_, dict) else {}
-        if "monitor" not in found:
+    def _restored(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
+        """Make the monitor of a model and of what was saved beside it."""
+        if not isinstance(found, dict) or "monitor" not in found:
             raise CheckpointError(f"{where}: it holds a model without a monitor; read it with StreamingKernelPCA.load")
         try:
             record = found["monitor"]
@@ -575,7 +579,7 @@ class Monitor:
                 monitor._state = state = state_from_record(record["state"], monitor.lags, monitor.quantile)
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(repr(error))}") from None
+            raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
         monitor.extra_ = found.get("extra")
         return monitor
 
