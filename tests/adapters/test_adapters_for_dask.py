@@ -19,7 +19,7 @@ import distributed
 import pandas as pd
 
 from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA, kernels
-from streamkpca.adapters import for_dask, parts
+from streamkpca.adapters import for_dask, partition
 from streamkpca.aggregate import Aggregate
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_bytes_do_not_depend_on_scheduler_or_workers_or_their_deaths(two_process
 
 def test_no_more_partitions_are_loaded_than_threads_learn(monkeypatch):
     """A collection may be larger than memory."""
-    lock, loaded, states, most = threading.Lock(), 0, 0, 0
+    lock, learn, loaded, states, most = threading.Lock(), partition.learned, 0, 0, 0
 
     def load(block):
         nonlocal loaded, most
@@ -121,13 +121,13 @@ def test_no_more_partitions_are_loaded_than_threads_learn(monkeypatch):
 
     def learned(*arguments):
         nonlocal states
-        state = parts.learned(*arguments)
+        state = learn(*arguments)
         with lock:
             states += 1
         return state
 
     template = StreamingKernelPCA(**SMALL).partial_fit(X)
-    monkeypatch.setattr(for_dask, "learned", learned)
+    monkeypatch.setattr(partition, "learned", learned)
     rows = da.from_array(X, chunks=(20, 3)).map_blocks(load, meta=np.empty((0, 0)))
     with dask.config.set(scheduler="threads", num_workers=3):
         assert for_dask.fit(template, rows).n_samples_seen_ == 1000
