@@ -153,23 +153,6 @@ def test_a_fit_is_that_of_the_same_partitions_in_process(spark):
 
 
 @pytest.mark.slow
-def test_tasks_that_are_tried_again_change_nothing(spark, tmp_path, monkeypatch):
-    flag, learn = tmp_path / "failed", for_spark._learn_partition
-
-    def fails_once(given, **options):
-        found = list(learn(given, **options))
-        if found and not flag.exists():
-            flag.touch()
-            raise OSError("a disk that failed")
-        return iter(found)
-
-    monkeypatch.setattr(for_spark, "_learn_partition", fails_once)
-    parts = np.split(LONG[:3000], [1500, 2000])
-    same(for_spark.fit(StreamingKernelPCA(**SMALL), framed(spark, parts)), in_process(parts))
-    assert flag.exists()
-
-
-@pytest.mark.slow
 def test_weights_and_bad_rows_are_as_in_memory(spark):
     rows, weights = LONG[:2000].copy(), np.ones(2000)
     rows[[0, 700, 1500], [0, 1, 2]] = np.nan, np.inf, np.nan
