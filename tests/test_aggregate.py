@@ -219,11 +219,11 @@ def test_invalid_arguments_are_refused():
     assert state.to_bytes() == known
 
 
-def test_bytes_that_are_no_state_are_refused(monkeypatch):
+def test_bytes_that_are_no_state_are_refused():
     known = Aggregate(StreamingKernelPCA(**SMALL)).add(LONG[:100]).to_bytes()
     model = StreamingKernelPCA(**SMALL).partial_fit(LONG[:100])
     for data, message in (
-        (known[:100], "this is not a checkpoint"),
+        (known[:100], "it is not whole"),
         (b"", "this is not a checkpoint"),
         (model.to_bytes(), "they are a model's; read them with StreamingKernelPCA.from_bytes"),
         (model.to_bytes({"aggregate": {"n_components": 5}}), "their parameters contradict each other"),
@@ -232,12 +232,6 @@ def test_bytes_that_are_no_state_are_refused(monkeypatch):
     ):
         with pytest.raises(CheckpointError, match=rf"Aggregate\.from_bytes: the bytes are not .*: .*{message}"):
             Aggregate.from_bytes(data)
-    state = Aggregate.from_bytes(known)
-    with monkeypatch.context() as later:
-        later.setattr("streamkpca.stream.checkpoint.VERSION", 99)
-        newer = state.to_bytes()
-    with pytest.raises(CheckpointError, match=r"has version 99, and this release reads up to \d+; install a later"):
-        Aggregate.from_bytes(newer)
     # Every model can read a state: it is a checkpoint of few axes.
     assert StreamingKernelPCA.from_bytes(known).n_samples_seen_ == 100
 

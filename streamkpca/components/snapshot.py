@@ -11,10 +11,7 @@ import numpy.typing as npt
 from streamkpca._core._loops import all_finite
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import (
-    LARGEST_AMPLIFICATION,
-    inverse_factor,
     one_blas_thread,
-    rounding_amplification,
     solve_factor,
     solve_transposed,
     squared_norms,
@@ -165,8 +162,8 @@ class Snapshot(ReadOnlyArrays):
         """
         to_span = n_components is None and not active_only
         if to_span and self._is_quick(rows) and self._span is not None:
-            targets, inverse = self._span
-            few = targets.measure(rows, inverse)
+            targets, factor = self._span
+            few = targets.measure(rows, factor)
             if few is not None:
                 return few[0]
         axes = self.axes[:, :n_components]
@@ -197,6 +194,18 @@ class Snapshot(ReadOnlyArrays):
                 return in_chunks(self._novelty_with_gaps, rows, np.empty(len(rows)), 2 * len(self.span_atoms))
         return self._novelty_without_gaps(rows)
 
+    def novelty_by_row(self, rows: Array) -> Array:
+        """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it.
+
+        Matrix products round differently for different numbers of rows.
+        """
+        if self._span is not None and (self.distribution is None or all_finite(rows)):
+            targets, factor = self._span
+            measured = targets.measure(rows, factor)
+            if measured is not None:
+                return self._novelty_score.of_few(rows, *measured)
+        return np.concatenate([self.novelty(rows[i : i + 1]) for i in range(len(rows))])
+
     def _novelty_with_gaps(self, rows: Array) -> Array:
         """Score rows (n, d); one with gaps as its less novel completion, so that nothing unseen makes it novel."""
         missing = gaps_in(rows)
@@ -211,8 +220,8 @@ class Snapshot(ReadOnlyArrays):
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
         if self._is_quick(rows) and self._span is not None:
-            targets, inverse = self._span
-            few = targets.measure(rows, inverse)
+            targets, factor = self._span
+            few = targets.measure(rows, factor)
             if few is not None:
                 return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
@@ -327,11 +336,10 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def _span(self) -> tuple[PreparedKernel, Array] | None:
-        """The span atoms and their inverse factor; None where only solving with the factor is accurate enough."""
-        inverse = inverse_factor(self.span_factor)
-        if not self._is_prepared or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
+        """The span atoms and their factor, for single rows, as `_targets`."""
+        if not self._is_prepared:
             return None
-        return PreparedKernel(self.kernel.program, self.span_atoms), inverse
+        return PreparedKernel(self.kernel.program, self.span_atoms), self.span_factor.copy()
 
     @cached_property
     def _novelty_score(self) -> NoveltyScore:

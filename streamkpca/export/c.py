@@ -285,10 +285,9 @@ def _comment_safe(names: list[str]) -> str:
 
 
 def _check_name(name: Any) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"to_c: name must be a C identifier such as 'pump', got {name!r}")
-    if not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
-        raise ValueError(
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
+        kind = ValueError if isinstance(name, str) else TypeError
+        raise kind(
             f"to_c: name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
             "underscores, a letter first and no underscore last: the others are reserved"
         )

@@ -407,16 +407,17 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 
 
 @jit
-def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, out: Any) -> Any:
+def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out: Any) -> Any:
     """Measure squared distances of rows to the span of the targets; return whether all are finite.
 
-    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative. What is subtracted is the explained energy.
+    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative. What is subtracted is the explained energy. Rows are
+    measured one by one, so that no bit depends on the rows beside.
 
-    Notation: plan, constants, parts and X as in `project_rows`; inverse (m, m), L^-1, lower triangular; out (2, n)
-    takes the distances and the explained energies.
+    Notation: plan, constants, parts and X as in `project_rows`; factor (m, m), L, lower triangular; out (2, n) takes
+    the distances and the explained energies.
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
-    m = len(inverse)
+    m = len(factor)
     values = np.empty((1, m))
     own = np.empty((1, 1))
     others = np.empty((max(kinds.size - 1, 1), 1, max(m, 1)))
@@ -427,13 +428,14 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, ou
         _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
         run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
         explained = 0.0
-        kernel_row = values[0]
+        coordinates = values[0]
         for j in range(m):
-            coordinate = 0.0
-            weights = inverse[j, : j + 1]
-            for k in range(j + 1):
-                coordinate += weights[k] * kernel_row[k]
-            explained += coordinate * coordinate
+            before = factor[j, :j]
+            known = 0.0
+            for k in range(j):
+                known += before[k] * coordinates[k]
+            coordinates[j] = (coordinates[j] - known) / factor[j, j]
+            explained += coordinates[j] * coordinates[j]
         distance = own[0, 0] - explained
         # Written so that NaN stays NaN.
         out[0, i] = 0.0 if distance < 0.0 else distance

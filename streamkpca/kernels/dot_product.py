@@ -40,11 +40,6 @@ class Polynomial(WidthKernel):
     coef0 : float
         At least 0.
 
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
-
     Examples
     --------
     >>> Polynomial(2, gamma=1.0).matrix([[1.0, 2.0]], [[3.0, 4.0]])
@@ -94,11 +89,6 @@ class Sigmoid(WidthKernel):
     gamma : float or "scale"
         Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
     coef0 : float
-
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
 
     Examples
     --------

@@ -15,23 +15,17 @@ class Equal(Kernel):
 
     Notes
     -----
-    This is the inner product of rows in which each category has a column of its own (one-hot), without these columns:
-    ``Equal()`` is the linear kernel of these. Their squared distance is 2 (c - k) where k of c features are equal, so
-    ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel, times exp(2 gamma c), which is the value of equal rows.
-    Choose the columns that hold categories with ``.on(columns)``, and multiply with a kernel of the others.
+    This is the linear kernel of one-hot columns. Their squared distance is 2 (c - k) where k of c features are equal,
+    so ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel times exp(2 gamma c). Choose the columns that hold
+    categories with ``.on(columns)``, and multiply with a kernel of the others.
 
-    Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. A category that no row had before
-    is equal to none. Atoms that move keep their categories, and pre-images have those
-    of the row that was projected nearest.
+    Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. A category that no row had before is
+    equal to none. Atoms that move keep their categories, and pre-images take those of the nearest row.
 
     Examples
     --------
-    >>> Equal().matrix([[1.0, 7.0]], [[1.0, 7.0], [1.0, 3.0], [2.0, 3.0]])
-    array([[2., 1., 0.]])
-
     A load is normal or not depending on the state of the machine, in the second column:
 
-    >>> import numpy as np
     >>> from streamkpca.kernels import RBF
     >>> kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
     >>> kernel.matrix([[3.0, 1.0]], [[3.0, 1.0], [3.0, 2.0]]).round(1)

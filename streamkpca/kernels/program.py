@@ -461,13 +461,13 @@ class PreparedKernel:
         finite = loops.project_rows(*self._prepared, self._seen(X), axes, offset, out)
         return out if finite else None
 
-    def measure(self, X: Array, inverse: Array) -> tuple[Array, Array] | None:
+    def measure(self, X: Array, factor: Array) -> tuple[Array, Array] | None:
         """Measure squared distances (n,) of rows (n, d) to the span of the right rows, and explained energies (n,).
 
-        None where a distance is not finite. `inverse` (m, m) is the lower triangular L^-1 with L L^T = k(Z, Z).
+        None where a distance is not finite. `factor` (m, m) is the lower triangular L with L L^T = k(Z, Z).
         """
         out = np.empty((2, len(X)))
-        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), inverse, out) else None
+        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
 
     def _seen(self, X: Array) -> Array:
         if not self._is_laid_out:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 from streamkpca.kernels.base import (
     DEEPEST,
+    MOST_PARTS,
     Exponential,
     InUnits,
     Kernel,
@@ -30,8 +31,6 @@ _KINDS: dict[str, type[Kernel]] = {
 
 # Text with room for a matrix of units of 2,048 features, the largest that is measured.
 _LONGEST = 2**27
-# Every pair of rows is evaluated in every part, and a hostile text of a megabyte has room for 20,000 parts.
-_MOST_PARTS = 1000
 _LONGEST_REASON = 500
 _EXAMPLE = '{"type": "RBF", "gamma": 0.5}'
 
@@ -135,8 +134,8 @@ def _kernel_of(record: Any, number: Iterator[int]) -> Kernel:
     kind = _KINDS.get(str(record.get("type"))) if isinstance(record, dict) else None
     if kind is None:
         raise ValueError(f"expected an object with the type {', '.join(sorted(_KINDS))} but got {shown(record)}")
-    if next(number) > _MOST_PARTS:
-        raise ValueError(f"it has more than {_MOST_PARTS} parts; join fewer kernels")
+    if next(number) > MOST_PARTS:
+        raise ValueError(f"it has more than {MOST_PARTS} parts; join fewer kernels")
     known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in record.items() if name != "type"}
     if unknown := sorted(given.keys() - known.keys()):

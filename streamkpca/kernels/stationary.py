@@ -29,32 +29,20 @@ _SMALLEST, _LARGEST = 1e-300, 1e300
 
 
 def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:
-    """Measure how far apart rows (n, d) typically are, in squared or L1 distances.
+    """Measure how far apart rows (n, d) typically are, in squared or L1 distances: positive and finite, 1 if all agree.
 
-    The result is positive and finite; it is 1 where all entries ("scale") or rows are equal. Weights (n,) are more than
-    0, and a whole number counts as that many copies of the row.
+    Weights (n,) are more than 0, and a whole number counts as that many copies of the row.
 
     Notes
     -----
     "spread": the sum over features of their variances, or standard deviations: half the mean squared distance of two
-    rows, wherever the features' origins are. "scale": d var, or d std, with the variance over all entries of X;
-    ``1 / (d var)`` is scikit-learn's ``gamma="scale"``. It is never smaller than "spread", and the same where all
-    features have one mean; features around different values make it larger than distances are. "median": over pairs
-    of at most 512 rows, evenly spaced, equal pairs left out. O(n d) for the first two and O(512^2 d) for the last.
+    rows. "scale": d var, or d std, over all entries, as in scikit-learn's ``gamma="scale"``; features around different
+    values make it larger than distances are. "median": over pairs of at most 512 rows, evenly spaced, equal pairs left
+    out [1]_. O(n d) for the first two and O(512^2 d) for the last.
 
     References
     ----------
-    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". There the median
-    is over all pairs, here over those of some rows.
-
-    Examples
-    --------
-    >>> typical_distance(np.array([[0.0, 9.0], [4.0, 9.0]]), "spread", squared=True)
-    4.0
-    >>> typical_distance(np.array([[0.0], [4.0]]), "scale", squared=True)
-    4.0
-    >>> typical_distance(np.array([[0.0], [4.0]]), "median", squared=True)
-    16.0
+    .. [1] Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic"; there over all pairs.
     """
     with np.errstate(all="ignore"):
         distance = _MEASURES[rule](X, squared, weights)
@@ -183,11 +171,6 @@ class RBF(WidthKernel):
         variances) with smaller values, see Notes; "spread" is that number; "scale" is 1 / (d var) with the variance of
         all entries; "median" is 1 / median of the squared distances.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `gamma` is neither a positive number nor a rule.
-
     Notes
     -----
     "contrast" needs no labels. Half of the rows are held out, and copied with one number of each replaced by that of
@@ -226,14 +209,7 @@ class Laplacian(WidthKernel):
     Parameters
     ----------
     gamma : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares 1 / (the sum of the features' standard
-        deviations) with smaller values, as `RBF` describes; "spread" is that number; "scale" is 1 / (d std) with that
-        of all entries; "median" is 1 / median of the L1 distances.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `gamma` is neither a positive number nor a rule.
+        Greater than 0, or a rule as in `RBF`, with standard deviations and L1 distances for variances and squares.
 
     Examples
     --------
@@ -262,14 +238,7 @@ class Matern(WidthKernel):
     nu : {0.5, 1.5, 2.5}
         Smoothness.
     length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares the root of the sum of the features'
-        variances with larger values, as `RBF` describes; "spread" is that number; "scale" is the root of d var with the
-        variance of all entries; "median" is that of the median squared distance.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
+        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
 
     Notes
     -----
@@ -327,14 +296,7 @@ class RationalQuadratic(WidthKernel):
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
     length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares the root of the sum of the features'
-        variances with larger values, as `RBF` describes; "spread" is that number; "scale" is the root of d var with the
-        variance of all entries; "median" is that of the median squared distance.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
+        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
 
     References
     ----------

@@ -243,7 +243,7 @@ def checked_units(given: Any) -> str | Units:
     if not listed:
         raise ValueError(f"{where}: expected at least one unit but got none; leave .in_units() out to divide nothing")
     if getattr(given, "ndim", 1) > 1 or any(np.iterable(item) and not isinstance(item, str) for item in listed):
-        return _matrix_of(given)
+        return _checked_matrix(given)
     return _checked_numbers(listed)
 
 
@@ -267,30 +267,25 @@ def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
         spread = most - least
         varies = spread > _ROUNDING * np.maximum(np.abs(least), np.abs(most))
         units = np.where(varies, spread, 1.0)
-        if rule == "std":
-            # Squares of shares of the range are finite whatever the range is.
-            shares = (X - least) / units
-            mean = np.average(shares, axis=0, weights=weights)
-            units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
+        # Squares of shares of the range are finite whatever the range is.
+        shares = (X - least) / units
+        mean = np.average(shares, axis=0, weights=weights)
+        deviations = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
+    if rule == "std":
+        units = deviations
     usable = varies & (units >= _SMALLEST)
-    if rule == "auto" and not _few_count(X, units, usable, weights):
+    if rule == "auto" and not _few_count(deviations[usable]):
         units[:] = 1.0
     return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
 
 
-def _few_count(X: Array, ranges: Array, varies: npt.NDArray[np.bool_], weights: Array | None) -> bool:
+def _few_count(deviations: Array) -> bool:
     """Tell whether a few features make up nearly all distances: whether (sum v)^2 / sum v^2 of variances v is small."""
-    d = int(np.count_nonzero(varies))
-    if d < 2:
+    if len(deviations) < 2:
         return False
-    shares = X[:, varies] / ranges[varies]
-    mean = np.average(shares, axis=0, weights=weights)
-    deviations = np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights)) * (
-        ranges[varies] / ranges[varies].max()
-    )
-    variances = deviations**2
-    effective = variances.sum() ** 2 / np.maximum((variances**2).sum(), np.finfo(float).tiny)
-    return bool(effective - 1.0 < _FEW_COUNT * (d - 1))
+    variances = (deviations / deviations.max()) ** 2
+    effective = variances.sum() ** 2 / (variances**2).sum()
+    return bool(effective - 1.0 < _FEW_COUNT * (len(variances) - 1))
 
 
 def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
@@ -349,8 +344,8 @@ def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:
     )
 
 
-def _matrix_of(given: Any) -> UnitMatrix:
-    """Make a checked matrix of nested lists or an array."""
+def _checked_matrix(given: Any) -> UnitMatrix:
+    """Make a matrix of nested lists, an array or another matrix, if it is square and can be inverted."""
     try:
         entries = np.asarray(given)
     except ValueError:
@@ -365,10 +360,7 @@ def _matrix_of(given: Any) -> UnitMatrix:
             "in_units: expected a square matrix, with a row and a column for each feature, but got the shape "
             f"{entries.shape}; rows x become W x. To leave directions out, give the model the rows X @ W.T instead"
         )
-    return _checked_matrix(UnitMatrix(entries))
-
-
-def _checked_matrix(matrix: UnitMatrix) -> UnitMatrix:
+    matrix = given if isinstance(given, UnitMatrix) else UnitMatrix(entries)
     _checked_entries(matrix.entries)
     if not matrix.is_invertible:
         raise ValueError(

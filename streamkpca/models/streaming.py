@@ -5,16 +5,16 @@ import io
 import operator
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import FileName, write_durably
-from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
+from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
@@ -33,7 +33,6 @@ from streamkpca.rows.validation import (
     without_bad_rows,
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
@@ -615,8 +614,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         A split-conformal level [1]_ of the scores that rows of the stream have for a model that has not seen them:
         sampled rows that the atoms were not chosen from, and rows that came after the last refit. While there are too
-        few, in streams of up to some 20,000 rows with 256 atoms, rows are learned again without an eighth of them,
-        which is then scored; that takes up to eight times as long as learning them once, and less from 512 rows on.
+        few, in streams of up to some 20,000 rows with 256 atoms, runs of rows are scored without the atoms that they
+        became.
 
         If the rows to come are exchangeable with those of the stream, a share `quantile` of them stays below, up to
         chance: of 300 rows 3 decide about .99. In streams that change with time, or whose neighbours resemble each
@@ -640,7 +639,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
         state, settings, _ = self._require_sample("novelty_threshold")
-        return upper_quantile(*calibrate(state, settings, rows_for_level(share)), share)
+        found = calibrate(state, settings, rows_for_level(share))
+        return upper_quantile(found.novelty, found.weights, share)
 
     # Fitted attributes of a stream
 
@@ -765,36 +765,30 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk. It keeps its rights;
-            a new one can be read by its owner only, because it holds rows of the data. What links point to is
-            replaced. Character devices and FIFOs are written into.
+            An existing file is replaced in one step, once the new one is complete and on the disk; it keeps its mode. A
+            new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
+            replaced. A device or a FIFO is written into.
         extra : object, optional
-            JSON data, which `load` returns as `extra_`: for example the offset in the source from which a consumer
-            continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries are
-            nested at most 64 deep.
+            JSON data and arrays, which `load` returns as `extra_`: for example the offset in the source from which a
+            consumer continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries
+            are nested at most 64 deep.
 
         Raises
         ------
         OSError
-            The disk is full, the folder or the file is read-only, no process reads the FIFO, `path` is a folder, a
-            socket or a block device, ...; the file is then the old one or the complete new one.
+            The disk is full, the folder or the file is read-only, `path` is a folder or a socket, ...; the file is then
+            the old one or the complete new one.
         TypeError, ValueError
             JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
         CheckpointError
-            What was written could not be loaded again; the file is then the old one.
+            The contents could not be loaded again; nothing is written then.
 
         Notes
         -----
-        Before the new file replaces the old one, it is read and checked as `load` does. That takes O(m^3) time, and as
-        much memory as the file is long.
-
         The file is an uncompressed npz archive, numpy's own format, with parameters and counters in a JSON member. A
         loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
         Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
         `load` again.
-
-        An existing file also keeps its owner, group, access control list and extended attributes, as far as the system
-        allows. Its other hard links keep the old contents.
 
         Examples
         --------
@@ -806,7 +800,15 @@ class StreamingKernelPCA(SnapshotEstimator):
         ...     load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
-        self._save(path, extra)
+        contents = self._checkpoint("save", extra)
+        try:
+            self._restored(contents, self.kernel_to_load_with)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
+                "was saved; please report this"
+            ) from None
+        write_durably(path, contents.write)
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write, without its check that they can be loaded.
@@ -832,7 +834,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> StreamingKernelPCA.from_bytes(data).n_samples_seen_
         2
         """
-        return checkpoint_bytes(self._writer("to_bytes", extra))
+        return self._checkpoint("to_bytes", extra).to_bytes()
 
     @classmethod
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
@@ -853,16 +855,15 @@ class StreamingKernelPCA(SnapshotEstimator):
         Raises
         ------
         CheckpointError
-            The file is damaged, no checkpoint, of a later format, or contradicts itself.
+            The file is damaged, no checkpoint, of another format, or contradicts itself.
         OSError
             The file cannot be read.
 
         Notes
         -----
-        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, at most twice the file's
-        length plus 32 MB of memory is taken, and the parts are checked against each other: the factor against the
-        atoms' kernel matrix, the moments for being those of some rows, and so on. `docs/checkpoint-format.md` describes
-        the format, and `SECURITY.md` says what is promised of files from strangers.
+        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, and no more memory is taken
+        than the file is long. Sizes, types, shapes and ranges are checked. `docs/checkpoint-format.md` describes the
+        format, and `SECURITY.md` says what is promised of files from strangers.
 
         Examples
         --------
@@ -915,11 +916,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 
-    def _writer(self, method: str, extra: Any) -> Callable[[IO[bytes]], None]:
+    def _checkpoint(self, method: str, extra: Any) -> Checkpoint:
         where = f"{type(self).__name__}.{method}"
         self.settings(where)
-        parameters, state = self.get_params(deep=False), self._cell.state
-        return lambda file: write_checkpoint(file, parameters, state, extra, where)
+        return checkpoint_of(self.get_params(deep=False), self._cell.state, extra, where)
 
     def without_rows(self) -> Self:
         """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
@@ -949,35 +949,17 @@ class StreamingKernelPCA(SnapshotEstimator):
         kernel = self.kernel if state is None else state.settled_kernel
         return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
 
-    def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
-        """Replace a file by one that was loaded again, and whose model passes a further `check`."""
-        write = self._writer("save", extra)
-        known = self.kernel_to_load_with
-
-        def write_and_verify(file: IO[bytes]) -> None:
-            write(file)
-            try:
-                check(self._restored(file, known))
-            except CheckpointError as error:
-                reason: BaseException | None = error
-                while reason is not None:
-                    # Readers of untrusted files blame the file when memory runs out; this one is our own.
-                    if isinstance(reason, MemoryError):
-                        raise reason from None
-                    reason = reason.__context__
-                raise CheckpointError(
-                    f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
-                    "was saved; please report this"
-                ) from None
-
-        write_durably(path, write_and_verify)
-
     @classmethod
-    def _restored(cls, file: IO[bytes], kernel: Kernel | None) -> Self:
+    def _restored(cls, file: IO[bytes] | Checkpoint, kernel: Kernel | None) -> Self:
         """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
-        parameters, state, extra = read_checkpoint(file, lambda given: cls(**given).settings(cls.__name__), kernel)
-        model = cls(**parameters)
-        model.state_, model.extra_ = state, extra
+        model = cls()
+
+        def settings_of(parameters: dict[str, Any]) -> StreamSettings:
+            # Not set_params, which passes deep names on to the kernel.
+            cls.__init__(model, **parameters)
+            return model.settings(cls.__name__)
+
+        model._cell.state, model.extra_ = read_checkpoint(file, settings_of, kernel)
         return model
 
     @classmethod
@@ -985,14 +967,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         if kernel is not None and not (isinstance(kernel, Kernel) and kernel.is_settled):
             raise TypeError(f"{where}: expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
         try:
-            model = cls._restored(file, kernel)
+            return cls._restored(file, kernel)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {plainly(str(error))}") from None
-        state = model._cell.state
-        if state is not None and state.published is not None:
-            with one_blas_thread(), np.errstate(all="ignore"):
-                state.published.ready()
-        return model
 
     # The state and its settings
 

@@ -179,7 +179,7 @@ def checked_rows(
         plain: Array = X
         return plain
     if is_sparse(X):
-        return _dense_parts(X, where, n_features)[:]
+        X = _dense_parts(X, where, n_features)[:]
     X = _by_names(X, where, names)
     return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
 

@@ -254,14 +254,6 @@ def merge(
         return None if union is None else published_now(union, settings)
 
 
-def learned_anew(state: State, rows: Array, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
-    """Return the summary of a stream of these rows alone, which decay no further."""
-    settings = replace(settings, kernel=kernel, half_life=None, random_state=state.seed)
-    summary = _taken_whole(State.begin(settings, state.n_features), rows, weights, settings, kernel).summary
-    assert summary is not None
-    return summary
-
-
 def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> Kernel:
     """Return the kernel with the scale that a stream of rows (n, d), weights (n,), settles."""
     state = State.begin(settings, rows.shape[1])

@@ -185,7 +185,7 @@ def test_the_bound_on_rounding_is_its_formula(seed, m):
 
 
 @pytest.mark.parametrize("kernel", [Linear(), Polynomial(2, gamma=1.0), Polynomial(3, gamma=1 / 3)], ids=repr)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0])
 def test_the_stated_rounding_bounds_what_rounding_does(kernel, seed):
     rows = rows_of(seed, 400)
     basis = Basis.empty(kernel, 3)

@@ -58,8 +58,7 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 def stream_of(model: Any) -> Summary:
     stream = model.state_
-    completed: Summary = completed(stream, model.settings("stream_of"))
-    return completed
+    return completed(stream, model.settings("stream_of"))
 
 
 def assert_sound(model: Any, X: Array) -> None:

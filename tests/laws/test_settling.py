@@ -92,14 +92,16 @@ def test_a_young_stream_is_what_its_kernel_would_have_made_of_it(
     assert whole.to_bytes() == model.to_bytes()
 
 
-@pytest.mark.parametrize("cut", [1, 7, 16, 33, 400])
+@pytest.mark.parametrize("cut", [1, 7, 16, 33])
 def test_cuts_do_not_matter_before_or_after_the_kernel_is_final(cut: int, early: int) -> None:
-    X = growing_rows(5, 400)
+    X = growing_rows(5, 250)
     model, whole = made(kernels.RBF()), made(kernels.RBF()).partial_fit(X)
-    for start in range(0, 400, cut):
+    for start in range(0, 250, cut):
         model.partial_fit(X[start : start + cut])
-        known = made(model.kernel_).partial_fit(X[: start + cut])
-        assert_same(model, known)
+        # The first rows, those around the last change, and one cut in each block.
+        if start < 20 or start % 16 < cut or abs(start - early) < 3:
+            known = made(model.kernel_).partial_fit(X[: start + cut])
+            assert_same(model, known)
     assert model.to_bytes() == whole.to_bytes()
     # Only whole blocks count, and the first that makes enough rows is the last.
     assert model.kernel_.is_near(kernels.RBF().settled(X[:early]))
@@ -183,12 +185,19 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     return StreamingKernelPCA.from_bytes(model.to_bytes())
 
 
-@pytest.mark.parametrize("copied", [revived, copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model))])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("copied", "dtype"),
+    [
+        (revived, "float64"),
+        (revived, "float32"),
+        (copy.deepcopy, "float32"),
+        (lambda model: pickle.loads(pickle.dumps(model)), "float64"),
+    ],
+)
 def test_a_young_stream_may_be_stored_at_any_time(copied: Any, dtype: str, early: int) -> None:
     X = growing_rows(5, 200)
     whole = made(kernels.RBF(), dtype=dtype).partial_fit(X)
-    model, stops = made(kernels.RBF(), dtype=dtype), [9, 16, 20, 32, 60, 64, 111, 112, 130, 200]
+    model, stops = made(kernels.RBF(), dtype=dtype), [9, 16, 60, 64, 111, 112, 200]
     for start, stop in zip([0, *stops], stops, strict=False):
         left = model.partial_fit(X[start:stop])
         model = copied(left)

@@ -96,33 +96,20 @@ def test_positions_count_on():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [RBF, kernels.RBF("spread")], ids=["settled", "not settled"])
-def test_a_thousand_shards_of_one_row(kernel):
+def test_many_shards_of_one_row(kernel):
     # The merged stream settles on its first block, and the other stays near that scale.
-    data = np.random.default_rng(1).normal(size=(1000, 2))
+    data = np.random.default_rng(1).normal(size=(300, 2))
     whole = merge(*(learned(row, kernel=kernel, max_atoms=10, block_size=64) for row in data[:, None]))
-    assert whole.n_samples_seen_ == whole.total_weight_ == 1000
+    assert whole.n_samples_seen_ == whole.total_weight_ == 300
     together = learned(data, kernel=kernel, max_atoms=10, block_size=64)
     assert whole.kernel_ == together.kernel_
     assert whole.reconstruction_error(data).mean() < 1.5 * together.reconstruction_error(data).mean() + 0.01
 
 
-def test_disjoint_shards_keep_what_each_has_found():
-    shards = [X[:100] + shift for shift in (0.0, 50.0, 100.0)]
-    whole = merge(*(learned(part, max_atoms=30) for part in shards))
-    for part in shards:
-        assert whole.reconstruction_error(part).mean() < 0.2
-
-
-def test_a_merged_model_continues_to_learn():
-    whole = merge(learned(X[:100]), learned(X[100:200])).partial_fit(X[200:]).refit()
-    assert whole.n_samples_seen_ == 300
-    assert whole.n_atoms_ <= 20
-
-
 def test_empty_models_add_nothing():
     fitted, empty = learned(X[:50]), StreamingKernelPCA(3, kernel=RBF, noise_variance=None, block_size=16, max_atoms=20)
     before = state(fitted)
-    assert not hasattr(empty.merge(StreamingKernelPCA(3, kernel=RBF)), "state_")
+    assert not empty.merge(StreamingKernelPCA(3, kernel=RBF)).__sklearn_is_fitted__()
     np.testing.assert_allclose(merge(fitted, empty).eigenvalues_, merge(fitted).eigenvalues_, rtol=1e-12)
     np.testing.assert_allclose(empty.merge(fitted).eigenvalues_, fitted.refit().eigenvalues_, rtol=1e-9)
     assert bits(empty.state_.summary.moments.energy) == bits(50.0)
@@ -179,4 +166,4 @@ def test_the_function_wants_models_once_each():
         merge([fitted, learned(X[40:80])])
     with pytest.raises(ValueError, match=r"merge: a model is given twice: .* give each model once"):
         merge(fitted, fitted)
-    assert merge(StreamingKernelPCA(2)).__dict__.get("_stream") is None
+    assert not merge(StreamingKernelPCA(2)).__sklearn_is_fitted__()

@@ -4,8 +4,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from streamkpca.adapters.runs import rows_of_records
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca import KernelPCA, StreamingKernelPCA
+from streamkpca.adapters.for_river import KernelPCADetector
+from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -30,7 +33,6 @@ TABLES = {
     "pandas nullable": NULLABLE,
     "pandas of Arrow": with_gaps({"i": "int64[pyarrow]", "x": "double[pyarrow]", "on": "bool[pyarrow]"}),
     "pandas, small types": with_gaps({"i": "UInt8", "x": "Float32", "on": "boolean"}),
-    "pandas, one nullable column": with_gaps({"i": "Int64", "x": "float64", "on": "float64"}).astype({"x": "float64"}),
     "pandas objects": with_gaps({"i": "object", "x": "object", "on": "object"}),
     "pandas objects of None": NULLABLE.astype(object).where(NULLABLE.notna(), None),
     "polars": POLARS,
@@ -40,7 +42,6 @@ PLAIN = {
     name: WHOLE.astype(float).mask(NULLABLE.isna()).astype("float32" if "small" in name else "float64").astype(float)
     for name in TABLES
 }
-ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 NAN = r"X contains NaN \(first at row 3, column 0; 5 of 200 rows are not finite\)"
 
 
@@ -60,7 +61,7 @@ def test_streams_skip_missing_cells_as_they_skip_nan(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_missing_cells_are_refused_as_nan_is(name):
     table = TABLES[name]
-    for kind in ESTIMATORS:
+    for kind in (StreamingKernelPCA, KernelPCA):
         model = kind(2, kernel="linear")
         with pytest.raises(ValueError, match=NAN):
             model.fit(table)
@@ -103,7 +104,23 @@ def test_missing_sample_weights_are_refused_as_nan_is():
 
 def test_text_beside_missing_cells_is_still_refused():
     table = NULLABLE.assign(name="pump")
-    with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
+    with pytest.raises((TypeError, ValueError), match=r"numbers are required"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
     with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
+
+
+def test_river_skips_missing_numbers_of_single_rows():
+    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
+    for record, plain in zip(NULLABLE.to_dict("records"), PLAIN["polars"].to_dict("records"), strict=True):
+        found.learn_one({name: pd.NA if value is None else value for name, value in record.items()})
+        expected.learn_one({name: np.nan if value is None else value for name, value in plain.items()})
+    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
+    with pytest.raises(ValueError, match="NaN"):
+        found.score_one({"i": pd.NA, "x": 0.0, "on": True})
+
+
+def test_records_with_nulls_are_skipped():
+    records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
+    state = Aggregate(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip")).add(rows_of_records(records))
+    assert state.finish().n_rows_rejected_ == 3

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.components.refit import RefitSettings
-from streamkpca.kernels import RBF, Linear
+from streamkpca.kernels import RBF
 from streamkpca.stream.advance import advanced, recorded
 from streamkpca.stream.search import searched, shrunk
 from streamkpca.stream.settings import StreamSettings
@@ -113,21 +113,6 @@ def test_a_summary_shrinks_to_a_lowered_budget():
     assert summary.moments.losses.by_removal > 0.0
 
 
-def test_a_summary_is_a_value():
-    blocks = blocks_of(0, 6, 10)
-    summary, twin = summary_of(blocks[:3], max_atoms=4), summary_of(blocks[:3], max_atoms=4)
-    branch = summary
-    for block in blocks[3:]:
-        branch = advanced(branch, *block, settings_of(4, 0.0))
-    assert summary.n_rows == 30
-    np.testing.assert_array_equal(summary.moments.second, twin.moments.second)
-    np.testing.assert_array_equal(summary.basis.factor, twin.basis.factor)
-    for block in blocks[3:]:
-        summary = advanced(summary, *block, settings_of(4, 0.0))
-    np.testing.assert_array_equal(summary.moments.second, branch.moments.second)
-    np.testing.assert_array_equal(summary.atom_stats.positions, branch.atom_stats.positions)
-
-
 @pytest.mark.parametrize("max_atoms", [None, 3])
 def test_rows_of_weight_zero_leave_no_trace(max_atoms):
     rows, _ = blocks_of(0, 1, 9)[0]
@@ -138,13 +123,6 @@ def test_rows_of_weight_zero_leave_no_trace(max_atoms):
     weights = np.r_[np.ones(4), np.zeros(5)]
     summary = advanced(summary, rows, weights, settings_of(max_atoms, 0.0))
     assert set(summary.atom_stats.positions) <= set(range(9, 13))
-
-
-def test_rows_without_energy_need_no_atoms():
-    summary = summary_of([(np.zeros((6, 3)), np.ones(6))], kernel=Linear(), tolerance=0.0)
-    assert summary.basis.size == 0
-    assert summary.moments.energy == summary.moments.losses.total == 0.0
-    assert summary.moments.total_weight == 6.0
 
 
 @pytest.mark.parametrize("moves_atoms", [False, True])
