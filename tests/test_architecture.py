@@ -31,7 +31,7 @@ OPTIONAL = {
 # Modules that are only imported by those who want these libraries.
 LOADED_AT_ONCE = {
     "__main__": {"click"},
-    "cli": {"click"},
+    "cli": {"click", "pyarrow"},
     "adapters.for_dask": {"dask"},
     "adapters.for_river": {"river"},
 }
