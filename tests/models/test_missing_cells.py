@@ -4,11 +4,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from streamkpca.adapters.runs import rows_of_records
 
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.adapters.for_river import KernelPCADetector
-from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -118,9 +116,3 @@ def test_river_skips_missing_numbers_of_single_rows():
     assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
     with pytest.raises(ValueError, match="NaN"):
         found.score_one({"i": pd.NA, "x": 0.0, "on": True})
-
-
-def test_records_with_nulls_are_skipped():
-    records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
-    state = Aggregate(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip")).add(rows_of_records(records))
-    assert state.finish().n_rows_rejected_ == 3
