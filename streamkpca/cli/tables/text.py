@@ -24,7 +24,7 @@ BOM = b"\xef\xbb\xbf"
 # How tables spell that a value is missing.
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
-_TRUTH = {"true": 1.0, "false": 0.0}
+_WORDS = {**dict.fromkeys(MISSING, math.nan), "true": 1.0, "false": 0.0}
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
@@ -72,6 +72,17 @@ class Times:
                 return times
         what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
         raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
+
+    def read_each(self, cells: list[str]) -> tuple[npt.NDArray[Any], dict[int, str]]:
+        """Convert what can be converted; of the rest, return what is wrong with it by its position."""
+        try:
+            return self.read(cells), {}
+        except ValueError as error:
+            if len(cells) == 1:
+                return np.empty(0), {0: str(error)}
+        half = len(cells) // 2
+        (a, wrong), (b, more) = self.read_each(cells[:half]), self.read_each(cells[half:])
+        return np.concatenate([one for one in (a, b) if len(one)] or [a]), wrong | {half + i: more[i] for i in more}
 
 
 class TextReader:
@@ -135,19 +146,21 @@ class TextReader:
 
     def _parse_slowly(self, text: str, chosen: Chosen, times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        numbers, when, lines, bad = [], [], [], []
+        numbers, cells, lines, bad = [], [], [], []
         for record in self._lines.records(text):
             try:
                 row, time = self._lines.values(record, chosen)
-                when += [] if chosen.time is None else [times.read([time])]
             except ValueError as error:
                 bad.append((record.line, str(error)))
             else:
                 numbers.append(row)
+                cells.append(time)
                 lines.append(record[:2])
+        when, faults = (None, {}) if chosen.time is None else times.read_each(cells)
+        bad += [(lines[i][0], fault) for i, fault in faults.items()]
+        kept = np.delete(np.arange(len(lines)), list(faults))
         shape = len(lines), len(chosen.numbers)
-        found = None if chosen.time is None else np.concatenate(when) if when else np.empty(0)
-        return np.array(numbers, float).reshape(shape), found, np.array(lines, np.int64).reshape(-1, 2), bad
+        return np.array(numbers, float).reshape(shape)[kept], when, np.array(lines, int).reshape(-1, 2)[kept], bad
 
 
 def decode(text: bytes, name: str, line: int = 1) -> str:
@@ -194,7 +207,7 @@ class CsvLines:
     """Rows of fields between delimiters.
 
     With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the
-    second has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
+    second has its text in the same columns. With `delimiter` None, the one that cuts the first line into most fields.
     """
 
     def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
@@ -237,14 +250,13 @@ class CsvLines:
         return True
 
     def _number(self, cell: str) -> float:
-        text = cell.strip().lower()
-        if text in MISSING:
-            return math.nan
-        if text in _TRUTH:
-            return _TRUTH[text]
-        if "_" in text or (self._decimal != "." and "." in text):
-            raise ValueError
-        return float(text.replace(self._decimal, "."))
+        text = cell if self._decimal == "." else cell.replace(".", "_").replace(",", ".")
+        try:
+            return float(text if "_" not in text else "")
+        except ValueError:
+            if (word := cell.strip().lower()) in _WORDS:
+                return _WORDS[word]
+            raise
 
     def records(self, text: str) -> Iterator[Record]:
         """Cut text into records; a quotation mark that is never closed spoils its own line alone."""
