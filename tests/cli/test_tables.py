@@ -348,7 +348,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
     assert "line 3: column 't' holds 'noon' but a time is expected: a number, or a date" in table.bad_examples[0]
     table = opened("x,y\n1,0\n2,\n3,1\n", labels="y", on_bad_rows="skip")
     assert [column.tolist() for column in read(table)[::3]] == [[2, 4], [0, 1]]
-    assert table.bad_examples == [f"{table.path}, line 3: column 'of labels' has no value"]
+    assert table.bad_examples == [f"{table.path}, line 3: column 'y' has no value (to leave the column out: --drop y)"]
 
 
 # Errors

@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
-from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, Start, TableError, check_width, distinct, short
+from streamkpca.cli.tables.table import Array, Block, Counts, Start, TableError, check_width, distinct, short
 
 BOM = b"\xef\xbb\xbf"
 # How tables spell that a value is missing.
@@ -101,11 +101,11 @@ class TextReader:
         place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
         return place if self.rereadable else None
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
-        """Yield the chosen columns, in blocks of the size in which bytes arrive."""
+    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the columns at these positions, in blocks of the size in which bytes arrive."""
         del n_rows
         at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
-        times = Times("" if chosen.time is None else self.names[chosen.time])
+        times = Times("" if time is None else self.names[time])
         for piece in chain(self._source.pieces(at), [b""]):
             if piece is None:
                 if rest.strip():
@@ -117,12 +117,12 @@ class TextReader:
             # The empty piece is the last, after which the last line is whole even without a line end.
             end = whole_lines(rest, quotes=isinstance(self._lines, CsvLines)) if piece else len(rest)
             if end:
-                yield self._block(rest[:end], at, line, chosen, times)
+                yield self._block(rest[:end], at, line, wanted, time, times)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
             if len(rest) > LONGEST_LINE:
                 raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
-    def _block(self, text: bytes, at: int, line: int, chosen: Chosen, times: Times) -> Block:
+    def _block(self, text: bytes, at: int, line: int, wanted: list[int], time: int | None, times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
         end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
         decoded = decode(text, self._source.name, line)
@@ -135,31 +135,28 @@ class TextReader:
         if isinstance(self._lines, CsvLines):
             marks = np.flatnonzero(codes == ord('"'))
             if not (np.searchsorted(marks, ends) % 2).any():
-                parsed = self._lines.parse_fast(text, len(ends), chosen, times)
-        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, chosen, times)
+                parsed = self._lines.parse_fast(text, len(ends), wanted, time, times)
+        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, wanted, time, times)
         after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
         after[-1:] = end, next_line
-        d = len(chosen.features)
-        labels = None if chosen.labels is None else numbers[:, d]
-        refused = [(line + i, fault) for i, fault in bad]
-        return Block(line + lines[:, 0], numbers[:, :d], when, labels, after, end, refused)
+        return Block(line + lines[:, 0], numbers, when, after, end, [(line + i, fault) for i, fault in bad])
 
-    def _parse_slowly(self, text: str, chosen: Chosen, times: Times) -> Parsed:
+    def _parse_slowly(self, text: str, wanted: list[int], time: int | None, times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
         numbers, cells, lines, bad = [], [], [], []
         for record in self._lines.records(text):
             try:
-                row, time = self._lines.values(record, chosen)
+                row, cell = self._lines.values(record, wanted, time)
             except ValueError as error:
                 bad.append((record.line, str(error)))
             else:
                 numbers.append(row)
-                cells.append(time)
+                cells.append(cell)
                 lines.append(record[:2])
-        when, faults = (None, {}) if chosen.time is None else times.read_each(cells)
+        when, faults = (None, {}) if time is None else times.read_each(cells)
         bad += [(lines[i][0], fault) for i, fault in faults.items()]
         kept = np.delete(np.arange(len(lines)), list(faults))
-        shape = len(lines), len(chosen.numbers)
+        shape = len(lines), len(wanted)
         return np.array(numbers, float).reshape(shape)[kept], when, np.array(lines, int).reshape(-1, 2)[kept], bad
 
 
@@ -291,7 +288,7 @@ class CsvLines:
             raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
         return first.following if first.fields == self._first else 0
 
-    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], time: int | None) -> tuple[list[float], str]:
         """Read the chosen fields of a record."""
         fields = record.fields
         if isinstance(fields, str):
@@ -299,7 +296,7 @@ class CsvLines:
         if len(fields) != len(self.names):
             raise ValueError(f"expected {len(self.names)} fields but got {len(fields)}")
         numbers = []
-        for j in chosen.numbers:
+        for j in wanted:
             try:
                 numbers.append(self._number(fields[j]))
             except ValueError:
@@ -307,9 +304,9 @@ class CsvLines:
                 if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
                     hint = "; numbers with decimal commas need --decimal ,"
                 raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
-        return numbers, "" if chosen.time is None else fields[chosen.time]
+        return numbers, "" if time is None else fields[time]
 
-    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
+    def parse_fast(self, text: bytes, n_lines: int, wanted: list[int], time: int | None, times: Times) -> Parsed | None:
         """Read text with a row on every line by pyarrow; None where any row needs `values`."""
         n = len(self.names)
         if n > _MOST_FAST_COLUMNS:
@@ -321,8 +318,8 @@ class CsvLines:
             passed.append((row.number - 1, fault))
             return "skip"
 
-        types = {str(j): pyarrow.float64() for j in chosen.numbers}
-        types |= {} if chosen.time is None else {str(chosen.time): pyarrow.string()}
+        types = {str(j): pyarrow.float64() for j in wanted}
+        types |= {} if time is None else {str(time): pyarrow.string()}
         names, size = list(map(str, range(n))), len(text) + 1
         options = (
             pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
@@ -333,14 +330,14 @@ class CsvLines:
         )
         try:
             table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
-            when = None if chosen.time is None else times.read(table.column(str(chosen.time)))
+            when = None if time is None else times.read(table.column(str(time)))
         except ValueError:
             # Among these is ArrowInvalid.
             return None
         # Empty lines, and odd quotation marks, make other numbers of rows.
         if len(table) + len(passed) != n_lines:
             return None
-        columns = [table.column(str(j)).to_numpy() for j in chosen.numbers]
+        columns = [table.column(str(j)).to_numpy() for j in wanted]
         lines = np.delete(np.arange(n_lines), [line for line, _ in passed])
         bad = [(line, fault) for line, fault in passed if fault]
         return np.column_stack(columns), when, np.column_stack([lines, lines + 1]), bad
@@ -354,36 +351,35 @@ class JsonLines:
 
     def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
         rows: list[dict[str, Any]] = []
-        fault = first = ""
+        faults = []
         for record in islice(self.records(beginning(source, 1)), 1000):
             try:
                 rows.append(_row(record.fields))
-                first = first or record.fields
             except ValueError as error:
-                fault = fault or f"{source.name}, line {record.line + 1}: {error}"
+                faults.append(f"{source.name}, line {record.line + 1}: {error}")
         if not rows:
-            raise TableError(fault)
-        self.named = isinstance(json.loads(first), dict)
+            raise TableError(faults[0])
+        self.named = list(rows[0]) != [str(j) for j in range(len(rows[0]))]
         self.names = list(dict.fromkeys(chain(*rows, more if self.named else ())))
         samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
         known = [{type(cell) for cell in cells if cell is not None} for cells in samples]
-        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {int, float, bool}}
+        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {float, bool}}
 
     def records(self, text: str) -> Iterator[Record]:
         """Give every line that is not blank."""
         return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
 
-    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], time: int | None) -> tuple[list[float], str]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
-        names = [self.names[j] for j in chosen.numbers]
-        time = "" if chosen.time is None else str(row.get(self.names[chosen.time]))
-        return [_value(row.get(name), name) for name in names], time
+        numbers = [_value(row.get(self.names[j]), self.names[j]) for j in wanted]
+        return numbers, "" if time is None else str(row.get(self.names[time]))
 
 
 def _row(line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        # A float of any number of digits is known, if need be as infinity.
+        row = json.loads(line, parse_int=float)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
@@ -396,12 +392,9 @@ def _row(line: str) -> dict[str, Any]:
 
 
 def _value(value: Any, name: str) -> float:
-    if not isinstance(value, int | float | None):
+    if not isinstance(value, float | bool | None):
         raise ValueError(_text_in(name, str(value)))
-    try:
-        return math.nan if value is None else float(value)
-    except OverflowError:
-        return math.inf
+    return math.nan if value is None else float(value)
 
 
 def _text_in(name: str, cell: str) -> str:
