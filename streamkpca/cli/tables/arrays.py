@@ -120,7 +120,7 @@ class ArrowReader(_RowReader):
             what = f"column {self.names[j]!r} holds {self._types[j]} but numbers are required"
             raise TableError(f"{self._source.name}: {what}; leave it out (--drop {self.names[j]})")
         first, passed = 0, 0 if start is None else int(start["row"])
-        times = Times("" if time is None else self.names[time])
+        times = Times(self.names, time)
         names = [self.names[j] for j in (*wanted, *([] if time is None else [time]))]
         for batch in self._batches(max(1, min(n_rows, _MOST_NUMBERS // len(self.names))), names):
             part, first = batch.slice(max(passed - first, 0)), first + len(batch)

@@ -48,17 +48,17 @@ Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 
 
 class Times:
-    """Converts a column of text to times: all numbers, or all dates, as the first ones are.
+    """Converts a column of a table, if it has one of times: to numbers, or to dates, as the first ones are.
 
     Examples
     --------
-    >>> Times("t").read(["2024-05-31 10:00", "2024-06-01"])
+    >>> Times(["t", "x"], 0).read(["2024-05-31 10:00", "2024-06-01"])
     array(['2024-05-31T10:00:00.000000000', '2024-06-01T00:00:00.000000000'],
           dtype='datetime64[ns]')
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, names: Sequence[str], column: int | None) -> None:
+        self.column, self._name = column, "" if column is None else names[column]
         self._types: Sequence[Any] = _TIME_TYPES
 
     def read(self, cells: Any) -> npt.NDArray[Any]:
@@ -105,7 +105,7 @@ class TextReader:
         """Yield the columns at these positions, in blocks of the size in which bytes arrive."""
         del n_rows
         at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
-        times = Times("" if time is None else self.names[time])
+        times = Times(self.names, time)
         for piece in chain(self._source.pieces(at), [b""]):
             if piece is None:
                 if rest.strip():
@@ -117,12 +117,12 @@ class TextReader:
             # The empty piece is the last, after which the last line is whole even without a line end.
             end = whole_lines(rest, quotes=isinstance(self._lines, CsvLines)) if piece else len(rest)
             if end:
-                yield self._block(rest[:end], at, line, wanted, time, times)
+                yield self._block(rest[:end], at, line, wanted, times)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
             if len(rest) > LONGEST_LINE:
                 raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
-    def _block(self, text: bytes, at: int, line: int, wanted: list[int], time: int | None, times: Times) -> Block:
+    def _block(self, text: bytes, at: int, line: int, wanted: list[int], times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
         end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
         decoded = decode(text, self._source.name, line)
@@ -135,25 +135,25 @@ class TextReader:
         if isinstance(self._lines, CsvLines):
             marks = np.flatnonzero(codes == ord('"'))
             if not (np.searchsorted(marks, ends) % 2).any():
-                parsed = self._lines.parse_fast(text, len(ends), wanted, time, times)
-        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, wanted, time, times)
+                parsed = self._lines.parse_fast(text, len(ends), wanted, times)
+        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, wanted, times)
         after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
         after[-1:] = end, next_line
         return Block(line + lines[:, 0], numbers, when, after, end, [(line + i, fault) for i, fault in bad])
 
-    def _parse_slowly(self, text: str, wanted: list[int], time: int | None, times: Times) -> Parsed:
+    def _parse_slowly(self, text: str, wanted: list[int], times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
         numbers, cells, lines, bad = [], [], [], []
         for record in self._lines.records(text):
             try:
-                row, cell = self._lines.values(record, wanted, time)
+                row, cell = self._lines.values(record, wanted, times)
             except ValueError as error:
                 bad.append((record.line, str(error)))
             else:
                 numbers.append(row)
                 cells.append(cell)
                 lines.append(record[:2])
-        when, faults = (None, {}) if time is None else times.read_each(cells)
+        when, faults = (None, {}) if times.column is None else times.read_each(cells)
         bad += [(lines[i][0], fault) for i, fault in faults.items()]
         kept = np.delete(np.arange(len(lines)), list(faults))
         shape = len(lines), len(wanted)
@@ -288,7 +288,7 @@ class CsvLines:
             raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
         return first.following if first.fields == self._first else 0
 
-    def values(self, record: Record, wanted: list[int], time: int | None) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], str]:
         """Read the chosen fields of a record."""
         fields = record.fields
         if isinstance(fields, str):
@@ -304,9 +304,9 @@ class CsvLines:
                 if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
                     hint = "; numbers with decimal commas need --decimal ,"
                 raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
-        return numbers, "" if time is None else fields[time]
+        return numbers, "" if times.column is None else fields[times.column]
 
-    def parse_fast(self, text: bytes, n_lines: int, wanted: list[int], time: int | None, times: Times) -> Parsed | None:
+    def parse_fast(self, text: bytes, n_lines: int, wanted: list[int], times: Times) -> Parsed | None:
         """Read text with a row on every line by pyarrow; None where any row needs `values`."""
         n = len(self.names)
         if n > _MOST_FAST_COLUMNS:
@@ -319,7 +319,7 @@ class CsvLines:
             return "skip"
 
         types = {str(j): pyarrow.float64() for j in wanted}
-        types |= {} if time is None else {str(time): pyarrow.string()}
+        types |= {} if times.column is None else {str(times.column): pyarrow.string()}
         names, size = list(map(str, range(n))), len(text) + 1
         options = (
             pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
@@ -330,7 +330,7 @@ class CsvLines:
         )
         try:
             table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
-            when = None if time is None else times.read(table.column(str(time)))
+            when = None if times.column is None else times.read(table.column(str(times.column)))
         except ValueError:
             # Among these is ArrowInvalid.
             return None
@@ -369,11 +369,11 @@ class JsonLines:
         """Give every line that is not blank."""
         return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
 
-    def values(self, record: Record, wanted: list[int], time: int | None) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], str]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
         numbers = [_value(row.get(self.names[j]), self.names[j]) for j in wanted]
-        return numbers, "" if time is None else str(row.get(self.names[time]))
+        return numbers, "" if times.column is None else str(row.get(self.names[times.column]))
 
 
 def _row(line: str) -> dict[str, Any]:
