@@ -36,6 +36,7 @@ from common import MEBIBYTE, resident_bytes, surroundings, write_figures
 
 from streamkpca import ApproximateKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF
+from streamkpca.stream.advance import recorded
 
 Array = npt.NDArray[np.float64]
 BLOCK = 512
@@ -83,13 +84,12 @@ class Regimes:
 
 def recomputed(model: StreamingKernelPCA, regimes: Regimes, done: int, half_life: float) -> tuple[float, float]:
     """Compare moments and energy with those of the last rows, recorded anew in the same basis."""
-    summary = model._stream.summary
+    summary = model.state_.summary
     second, energy = summary.moments.second, summary.moments.energy
-    fresh = summary.copy()
-    fresh.recount()
+    fresh = summary.recounted()
     first = max(0, done - int(N_HALF_LIVES * half_life) // BLOCK * BLOCK)
     for start in range(first, done, BLOCK):
-        fresh.record(regimes.block(start), np.ones(BLOCK), half_life=half_life)
+        fresh = recorded(fresh, regimes.block(start), np.ones(BLOCK), half_life)
     difference = np.linalg.norm(fresh.moments.second - second) / np.linalg.norm(fresh.moments.second)
     return float(difference), abs(energy / fresh.moments.energy - 1.0)
 
@@ -116,7 +116,7 @@ def lines(arguments: argparse.Namespace) -> Iterator[dict[str, float]]:
             continue
 
         regime = start // arguments.regime
-        summary = forgetting.refit()._stream.summary
+        summary = forgetting.refit().state_.summary
         gram, factor = kernel.matrix(summary.basis.atoms, summary.basis.atoms), summary.basis.factor
         moments = summary.moments
         account = float(np.trace(moments.second)) + moments.losses.total

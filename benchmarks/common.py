@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ def resident_bytes() -> int:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else 1024 * peak
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def n_atoms(model: Any) -> int:
+    """Return the number of atoms of the recorded rows; 0 before the first block."""
+    state = getattr(model, "state_", None)
+    return 0 if state is None or state.summary is None else int(state.summary.basis.size)
+
+
+def set_schedule(model: Any, **changes: float) -> None:
+    """Change when a model searches for atoms next."""
+    state = model.state_
+    summary = replace(state.summary, schedule=replace(state.summary.schedule, **changes))
+    model.state_ = replace(state, summary=summary)
 
 
 def state_bytes(root: object) -> int:

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from common import MEBIBYTE, Sheet, state_bytes, surroundings, write_figures
+from common import MEBIBYTE, Sheet, n_atoms, set_schedule, state_bytes, surroundings, write_figures
 
 from streamkpca import StreamingKernelPCA, merge
 
@@ -91,17 +91,16 @@ def settled(m: int, d: int, q: int, n_searches: int) -> tuple[StreamingKernelPCA
     """Fill a model's budget, search some blocks, and set the schedules of an old stream; also time one search."""
     sheet = Sheet(d)
     model = StreamingKernelPCA(q, max_atoms=m, noise_variance=None, tolerance=0.0, refit_every=10**12)
-    while model._stream is None or model._stream.summary.basis.size < m:
+    while not n_atoms(model) >= m:
         model.partial_fit(sheet.draw(BLOCK))
     searches = []
     for _ in range(n_searches):
         rows = sheet.draw(BLOCK)
-        model._stream.summary.schedule = replace(model._stream.summary.schedule, countdown=0)
+        set_schedule(model, countdown=0)
         searches.append(seconds_of(lambda rows=rows: model.partial_fit(rows)))
-    search, stream = float(np.median(searches)), model._stream
-    stream.summary.schedule = replace(stream.summary.schedule, countdown=RAREST - 1, usual_residual=np.inf)
-    stream.n_rows_at_refit = 10**12
-    return model, sheet, search
+    set_schedule(model, countdown=RAREST - 1, usual_residual=np.inf)
+    model.state_ = replace(model.state_, n_rows_at_refit=10**12)
+    return model, sheet, float(np.median(searches))
 
 
 def sweep(sizes: list[tuple[int, int, int]], *, n_rounds: int, n_blocks: int, n_searches: int) -> list[Line]:
@@ -133,7 +132,7 @@ def sweep(sizes: list[tuple[int, int, int]], *, n_rounds: int, n_blocks: int, n_
             "q": q,
             "active": model.n_active_,
             **dict(zip(("record", "transform", "refit"), map(float, found), strict=True)),
-            "state": state_bytes(model._stream) / MEBIBYTE,
+            "state": state_bytes(model.state_) / MEBIBYTE,
             "search": 1e3 * search,
         }
         for (m, d, q), (model, _, search), found in zip(sizes, models, medians, strict=True)
@@ -161,7 +160,7 @@ def long_stream(model: StreamingKernelPCA, sheet: Sheet, marks: list[int], n_rou
                 "record": seconds / (mark - began) * 1e6,
                 "transform": float(transform) / len(rows) * 1e6,
                 "refit": float(np.median([seconds_of(twin.refit) for _ in range(n_rounds)])) * 1e3,
-                "state": state_bytes(model._stream) / MEBIBYTE,
+                "state": state_bytes(model.state_) / MEBIBYTE,
             }
         )
     return lines

@@ -28,11 +28,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from common import Array, Sheet, surroundings, threads, write_figures
+from common import Array, Sheet, n_atoms, set_schedule, surroundings, threads, write_figures
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
@@ -47,10 +46,7 @@ SIZES = [(64, 8), (128, 32), (256, 32), (512, 64), (1024, 128), (256, 784)]
 
 def settled(model: StreamingKernelPCA) -> None:
     """Make the stream as old as one of ten million rows, with its next search as late as possible."""
-    summary = model._stream.summary
-    summary.schedule = replace(
-        summary.schedule, countdown=SEARCH_INTERVAL - 1, usual_residual=np.inf, n_blocks=OLD_BLOCKS
-    )
+    set_schedule(model, countdown=SEARCH_INTERVAL - 1, usual_residual=np.inf, n_blocks=OLD_BLOCKS)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -85,7 +81,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
     kernel = RBF("median").settled(sheet.draw(2000))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, refit_every=10**12)
     # Atoms fill the budget block by block; the searches of a young stream are not measured here.
-    while model._stream is None or model._stream.summary.basis.size < m:
+    while not n_atoms(model) >= m:
         model.partial_fit(sheet.draw(BLOCK))
     model.partial_fit(sheet.draw(8 * BLOCK)).refit()
     rows = sheet.draw(N_BLOCKS * BLOCK)
@@ -114,7 +110,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
         if (os.cpu_count() or 1) > 1:
             note("two", with_threads(2, bulk))
         note("refit", with_threads(1, model.refit))
-        model._stream.summary.schedule = replace(model._stream.summary.schedule, countdown=0)
+        set_schedule(model, countdown=0)
         block = sheet.draw(BLOCK)
         note("searched", with_threads(1, lambda block=block: model.partial_fit(block)))
     for size in batches if learn else []:
@@ -133,7 +129,7 @@ def measure(m: int, n_features: int, repeats: int, *, with_peer: bool) -> dict[s
         "rows_per_second": 1.0 / a_row,
         "useful_share": (2 * m * n_features + 2 * m * m) / a_row / (2 * BLOCK * m * m / middle["gemm"]),
         "rows_per_second_with_all": 1.0 / (a_row + max(search, 0.0) + middle["refit"] / interval),
-        "rounding_amplification": float(model._stream.summary.basis.rounding_amplification),
+        "rounding_amplification": float(model.state_.summary.basis.rounding_amplification),
     }
     if "two" in middle:
         figures["speedup"] = middle["one"] / middle["two"]

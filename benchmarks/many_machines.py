@@ -41,7 +41,7 @@ import numpy.typing as npt
 from common import MEBIBYTE, Sheet, surroundings, threads, write_figures
 
 from streamkpca import StreamingKernelPCA, merge
-from streamkpca.adapters.runs import rows_to_begin_with
+from streamkpca.adapters.parts import FIRST_ROWS
 from streamkpca.aggregate import Aggregate
 from streamkpca.kernels import RBF
 
@@ -92,8 +92,7 @@ def unexplained(model: StreamingKernelPCA, rows: Array) -> float:
 def sharded(model: Callable[[], StreamingKernelPCA], rows: Array, apart: Array, k: int) -> dict[str, float]:
     """Learn k shards from a common template, and without one."""
     shards = np.array_split(rows, k)
-    n_first = rows_to_begin_with(model())
-    begin, template = timed(lambda: model().partial_fit(rows[:n_first]))
+    begin, template = timed(lambda: model().partial_fit(rows[:FIRST_ROWS]))
     empty = Aggregate(template).to_bytes()
     parts = [timed(lambda shard=shard: learned(empty, shard)) for shard in shards]
     states = [state for _, state in parts]

@@ -79,12 +79,7 @@ def visited(bank: ModelBank, calls: list[Keys], sheet: Sheet) -> dict[str, float
     for keys in calls:
         of_rows, rows = keys.repeat(VISIT_ROWS), sheet.draw(len(keys) * VISIT_ROWS)
         processor_start, start = time.process_time(), time.perf_counter()
-        # Keys in small groups, so that a model is still in memory when its rows are learned.
-        n_together = min(100, bank.max_models) * VISIT_ROWS
-        for first in range(0, len(of_rows), n_together):
-            group = slice(first, first + n_together)
-            bank.score(of_rows[group], rows[group])
-            bank.learn(of_rows[group], rows[group])
+        bank.update(of_rows, rows)
         processor += time.process_time() - processor_start
         clock += time.perf_counter() - start
     n_read, n_written = bank.n_read_ - read, bank.n_written_ - written
@@ -115,7 +110,7 @@ def measure(n_keys: int, n_visits: int, max_models: int, folder: Path, before: i
             "begun_seconds": begun,
             "orders": lines,
             "grown_bytes": grown,
-            "state_bytes": state_bytes(last._stream),
+            "state_bytes": state_bytes(last.state_),
             "file_bytes": len(last.to_bytes()),
         }
 
@@ -125,7 +120,7 @@ ORDERS = ("Zipf", "in turns")
 
 def dictionary(n_keys: int, n_visits: int) -> dict[str, float]:
     """Do the same with a dictionary of our models, all in memory."""
-    sheet, generator, begun = Sheet(FEATURES, seed=1), np.random.default_rng(n_keys), template()._without_rows()
+    sheet, generator, begun = Sheet(FEATURES, seed=1), np.random.default_rng(n_keys), template().without_rows()
     before = resident_bytes()
     models = {key: StreamingKernelPCA.from_bytes(begun.to_bytes()) for key in range(n_keys)}
     for model in models.values():
@@ -183,7 +178,7 @@ def main() -> int:
     with threads(1):
         where = surroundings()
         # Loops are compiled or loaded before anything is measured.
-        template()._without_rows().partial_fit(Sheet(FEATURES).draw(100)).novelty(Sheet(FEATURES).draw(3))
+        template().without_rows().partial_fit(Sheet(FEATURES).draw(100)).novelty(Sheet(FEATURES).draw(3))
         print(f"{ATOMS} atoms, {FEATURES} features, {max_models:,} models in memory, visits of {VISIT_ROWS} rows")
         print(f"{'keys':>8} {'visits':>9} {'misses':>7} {'rows/s':>9} {'by the clock':>13} {'grown MiB':>10}")
         found, before = [], resident_bytes()

@@ -98,7 +98,7 @@ def measure_sensor() -> int:
     model = StreamingKernelPCA(max_atoms=32, block_size=32)
     for _ in range(100):
         model.partial_fit(sheet.draw(1000)).score_samples(sheet.draw(1))
-    return state_bytes(model._stream)
+    return state_bytes(model.state_)
 
 
 def main() -> int:

@@ -35,17 +35,17 @@ import argparse
 import copy
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from common import surroundings, threads, write_figures
+from common import set_schedule, surroundings, threads, write_figures
 from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse.linalg import eigsh
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
+from streamkpca.stream.advance import recorded
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -242,17 +242,20 @@ def search_cost(m: int, n_features: int, n_blocks: int, atoms: str) -> tuple[flo
     model = StreamingKernelPCA(max_atoms=m, atoms=atoms, noise_variance=None, refit_every=10**12)
     for _ in range(4 * n_blocks):
         model.partial_fit(block())
-    bare, unsearched, seconds = model._stream.summary.copy(), copy.deepcopy(model), [0.0, 0.0, 0.0]
+    bare, unsearched, seconds = model.state_.summary, copy.deepcopy(model), [0.0, 0.0, 0.0]
     # The search is never due here: this measures learning without it.
-    unsearched._stream.summary.schedule = replace(
-        unsearched._stream.summary.schedule, countdown=4 * n_blocks, usual_residual=np.inf
-    )
+    set_schedule(unsearched, countdown=4 * n_blocks, usual_residual=np.inf)
     weights = np.ones(512)
     # Loading the compiled loops is not recording.
-    bare.copy().record(block(), weights)
+    recorded(bare, block(), weights, None)
+
+    def record(rows: Array) -> None:
+        nonlocal bare
+        bare = recorded(bare, rows, weights, None)
+
     for _ in range(n_blocks):
         rows = block()
-        for i, learn in enumerate((model.partial_fit, unsearched.partial_fit, lambda rows: bare.record(rows, weights))):
+        for i, learn in enumerate((model.partial_fit, unsearched.partial_fit, record)):
             with threads(1):
                 start = time.process_time()
                 learn(rows)

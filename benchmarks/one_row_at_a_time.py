@@ -97,12 +97,12 @@ class Refits:
     """Records the rows for which the axes were new."""
 
     def __init__(self, model: StreamingKernelPCA) -> None:
-        self._model, self._last = model, model._stream.published
+        self._model, self._last = model, model.state_.published
         self.fresh: list[bool] = []
 
     def look(self, row: object) -> None:
         """Compare the axes with those of the row before."""
-        published = self._model._stream.published
+        published = self._model.state_.published
         self.fresh.append(published is not self._last)
         self._last = published
 

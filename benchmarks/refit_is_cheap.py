@@ -18,15 +18,17 @@ The exit code is 0 if every share is at most .10, and 1 otherwise.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from common import Sheet, surroundings, write_figures
+from common import Sheet, n_atoms, surroundings, write_figures
 from ingest_runs_near_gemm import BLOCK, seconds, settled
 
 from streamkpca import StreamingKernelPCA
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.kernels import RBF
+from streamkpca.stream import axes
 
 MOST_SHARE = 0.10
 SIZES = [(32, 8), (64, 8), (128, 32), (256, 32), (512, 64), (1024, 64)]
@@ -37,11 +39,11 @@ def measure(m: int, n_features: int, noise_variance: str | None, repeats: int) -
     sheet = Sheet(n_features)
     kernel = RBF("median").settled(sheet.draw(2000))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, noise_variance=noise_variance)
-    while model._stream is None or model._stream.summary.basis.size < m:
+    while not n_atoms(model) >= m:
         model.partial_fit(sheet.draw(BLOCK))
     model.partial_fit(sheet.draw(4 * BLOCK))
-    settings = model.set_params(refit_every=10**12)._settings("refit_is_cheap")
-    interval = int(model.set_params(refit_every="auto")._settings("refit_is_cheap").refit_interval(m))
+    settings = model.set_params(refit_every=10**12).settings()
+    interval = int(model.set_params(refit_every="auto").settings().refit_interval(m))
     rows = sheet.draw(32 * BLOCK)
     model.set_params(refit_every=10**12)
     taken: dict[str, list[float]] = {"cold": [], "warm": [], "record": []}
@@ -49,14 +51,13 @@ def measure(m: int, n_features: int, noise_variance: str | None, repeats: int) -
         for _ in range(repeats):
             settled(model)
             taken["record"].append(seconds(lambda: model.partial_fit(rows)) * interval / len(rows))
-            stream = model._stream
-            stream.scheduled = None
-            taken["cold"].append(seconds(lambda stream=stream: stream._publish_now(settings)))
+            cold = replace(model.state_, scheduled=None)
+            taken["cold"].append(seconds(lambda cold=cold: axes(cold, settings)))
             settled(model)
             # The next refit sees a few more rows.
             model.partial_fit(rows[: 8 * BLOCK])
-            stream = model._stream
-            taken["warm"].append(seconds(lambda stream=stream: stream._publish_now(settings)))
+            warm = model.state_
+            taken["warm"].append(seconds(lambda warm=warm: axes(warm, settings)))
     middle = {name: float(np.median(values)) for name, values in taken.items()}
     return {
         "atoms": m,

@@ -116,7 +116,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA
-from streamkpca.kernels.registry import parse_kernel
+from streamkpca.kernels import kernel_from
 
 try:
     import fcntl
@@ -719,7 +719,7 @@ def checked_options() -> argparse.Namespace:
     add("--every-messages", type=int, default=1000, help="between checkpoints at most (default %(default)s)")
     add("--every-seconds", type=float, default=5.0, help="between checkpoints at most (default %(default)s)")
     add("--metrics-port", type=int, default=9464, help="for Prometheus, on 127.0.0.1 (default %(default)s)")
-    add("--kernel", default="rbf", help="a name or an expression; new models only (default %(default)s)")
+    add("--kernel", default="rbf", help="a name or JSON; new models only (default %(default)s)")
     add("--atoms", type=int, default=256, help="budget of atoms; new models only (default %(default)s)")
     add("--alarms-after", type=int, default=5000, help="rows before the first alarm (default %(default)s)")
     add("--quantile", type=float, default=0.999, help="share of rows below the threshold (default %(default)s)")
@@ -754,7 +754,7 @@ def checked_options() -> argparse.Namespace:
     if options.key_file and not options.cert_file:
         parser.error("--key-file needs --cert-file")
     try:
-        options.kernel = parse_kernel(options.kernel)
+        options.kernel = kernel_from(options.kernel, where="--kernel")
         options.tls = tls_of(options)
         options.password = password_of(options)
     except (OSError, TypeError, ValueError) as error:

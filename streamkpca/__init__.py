@@ -90,7 +90,7 @@ _HOMES = {
     "warmup": "models.warmup",
 }
 # The parts of the package that they are made of, which are attributes too.
-_PARTS = {"_core", "components", "dictionary", "errors", "models", "rows", "kernels", "stream"}
+_PARTS = {"_core", "checkpoint", "components", "dictionary", "errors", "models", "rows", "kernels", "stream"}
 _LOADING = RLock()
 
 # Type checkers would take any name for an attribute of a module with `__getattr__`.

@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 import numpy as np
 
 from streamkpca.errors import CheckpointError
-from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 
 __all__ = ["Aggregate"]
 
@@ -76,18 +76,19 @@ class Aggregate:
     def __init__(self, template: StreamingKernelPCA) -> None:
         where = "Aggregate"
         check_template(template, where)
-        begun = template._without_rows()
-        kernel = begun._settings(where).kernel
+        begun = template.without_rows()
+        kernel = begun.settings(where).kernel
         if not kernel.is_settled:
             raise ValueError(
                 f"{where} expected a kernel whose scale is settled but got {kernel!r}; let the template learn some "
                 "rows first, or give the scale as a number, as workers would each settle it on rows of their own"
             )
-        seed = begun.random_state if begun._stream is None else begun._stream.seed
+        state = getattr(begun, "state_", None)
+        seed = begun.random_state if state is None else state.seed
         seed = secrets.randbits(63) if seed is None else seed
         self._parameters = begun.get_params(deep=False) | {"kernel": kernel, "random_state": seed}
         self._model = StreamingKernelPCA(**(self._parameters | _NO_AXES))
-        self._model._stream = begun._stream
+        self._model.state_ = state
 
     @property
     def n_rows_(self) -> int:
@@ -100,7 +101,7 @@ class Aggregate:
         >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).n_rows_
         2
         """
-        stream = self._model._stream
+        stream = getattr(self._model, "state_", None)
         return 0 if stream is None else stream.n_rows
 
     @property
@@ -143,7 +144,7 @@ class Aggregate:
         (2000, 1000, 3000)
         """
         empty = copy.copy(self)
-        empty._model = self._model._without_rows()
+        empty._model = self._model.without_rows()
         return empty
 
     def add(self, X: Any, sample_weight: Any = None) -> Self:
@@ -257,9 +258,10 @@ class Aggregate:
         >>> KernelPCA(1, kernel="linear").fit(rows).eigenvalues_.round(3)
         array([2.667])
         """
-        model, stream = StreamingKernelPCA(**self._parameters), self._model._stream
+        model, stream = StreamingKernelPCA(**self._parameters), getattr(self._model, "state_", None)
         if stream is not None and self.n_rows_:
-            model._stream = stream.refitted(model._settings("Aggregate.finish"))
+            model.state_ = stream
+            model.refit()
         if not self.n_rows_ or not model.total_weight_:
             raise ValueError(
                 "Aggregate.finish: found no rows to learn from; add at least 1 finite row of positive weight"
@@ -325,7 +327,7 @@ class Aggregate:
                 raise CheckpointError("they are a model's; read them with StreamingKernelPCA.from_bytes")
             parameters = {**model.get_params(deep=False), **given, "kernel": model.kernel}
             template = StreamingKernelPCA(**parameters)
-            template._settings(where)
+            template.settings(where)
             if parameters | _NO_AXES != model.get_params(deep=False):
                 raise CheckpointError("their parameters contradict each other")
         except (CheckpointError, TypeError, ValueError) as error:

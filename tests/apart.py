@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from streamkpca.cli.undisturbed import STOPS
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int = 0) -> tuple[int, list[str]]:

@@ -9,6 +9,7 @@ import pytest
 
 from streamkpca import kernels
 from streamkpca.components.spectrum import covariance_divisor
+from streamkpca.stream.state import completed
 
 Array = npt.NDArray[np.float64]
 
@@ -42,7 +43,7 @@ def rounding_of(model: Any) -> float:
 
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
     """
-    moments = model._stream.completed(model._settings("rounding_of")).moments
+    moments = completed(model.state_, model.settings("rounding_of")).moments
     divisor = covariance_divisor(moments, center=model.center)
     return moments.losses.rounding / divisor if divisor else 0.0
 
@@ -65,7 +66,7 @@ def bits(value: Any) -> Any:
 
 def state(model: Any) -> Any:
     """Return all that the future depends on: the summary, the snapshot, pending rows, the schedule."""
-    stream = model._stream
+    stream = model.state_
     return {
         "summary": bits(stream.summary),
         "scheduled": bits(stream.scheduled),

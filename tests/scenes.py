@@ -5,7 +5,7 @@ import numpy as np
 from streamkpca._core.reservoir import Draws, Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.selection import ResidualGram, SwapSearch
+from streamkpca.dictionary.selection import SwapSearch
 from streamkpca.kernels import RBF
 
 
@@ -29,8 +29,8 @@ class Scene:
         self.atoms, self.rows, self.past = (rng.normal(size=(n, d)) for n in (m, b, 30))
         self.weights = rng.uniform(0.2, 2.0, b)
         self.past_weights = rng.uniform(0.2, 2.0, 30)
-        self.basis = Basis(RBF(0.3) if kernel is None else kernel, d)
-        self.basis.extend(self.atoms)
+        self.basis = Basis.empty(RBF(0.3) if kernel is None else kernel, d)
+        self.basis, _ = self.basis.extended(self.atoms)
         seen = self.basis.project(self.past)
         self.moments = Moments.zero(m).add(seen.coordinates, seen.energy, self.past_weights)
         # Positions in the stream: past rows, then atoms of unit weight, then the block.
@@ -45,9 +45,6 @@ class Scene:
             self.selection_sample = self.selection_sample.add(rows, weights, start, arrival_times(0, start, rows, 1)[0])
         self.total_weight = self.past_weights.sum() + m + self.weights.sum()
         self.block = self.basis.project(self.rows)
-
-    def residual(self, more=0):
-        return ResidualGram(self.basis, self.block, self.weights, self.basis.size + more)
 
     def swap_search(self, rows=None):
         chosen = np.arange(len(self.rows)) if rows is None else np.array(rows)

@@ -21,7 +21,6 @@ OPTIONAL = {
     "matplotlib",
     "pyarrow",
     "click",
-    "rich",
     "river",
     "dask",
     "distributed",
@@ -31,8 +30,8 @@ OPTIONAL = {
 }
 # Modules that are only imported by those who want these libraries.
 LOADED_AT_ONCE = {
-    "__main__": {"click", "rich"},
-    "cli": {"click", "rich"},
+    "__main__": {"click"},
+    "cli": {"click"},
     "adapters.for_dask": {"dask"},
     "adapters.for_river": {"river"},
 }
@@ -156,7 +155,7 @@ def test_names_are_found_where_type_checkers_find_them():
         "streamkpca.StreamingKernelPCA(3).n_components == 3",
         "streamkpca.kernels.RBF(2.0).gamma == 2.0",
         "streamkpca.models.exact.KernelPCA is streamkpca.KernelPCA",
-        "inspect.ismodule(streamkpca.stream.checkpoint.codec)",
+        "inspect.ismodule(streamkpca.checkpoint.table)",
         "streamkpca.errors.SparsityError is streamkpca.SparsityError",
         "set(streamkpca.__all__) <= set(dir(streamkpca))",
         "'StreamingKernelPCA' in dict(inspect.getmembers(streamkpca))",

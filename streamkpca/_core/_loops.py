@@ -159,10 +159,7 @@ def tilt_together(
     stiffness: Array,
     pulls: Array,
     atom_pulls: Array,
-    slopes: Array,
     exponents: Array,
-    shifts: Array,
-    variances: Array,
     own: Array,
 ) -> None:
     """Integrate exp(-(x - z)^T G (x - z)) over the gaps of n rows against m atoms, columns being correlated.
@@ -171,23 +168,20 @@ def tilt_together(
         starts (n + 1,), gaps: the gaps of row i are the columns gaps[starts[i] : starts[i + 1]].
         P = precision (d, d), S = stiffness (d, d): G in scales.
         pulls (n, d), atom_pulls (d, m): G x and G z in scales, x being the expected row.
-        slopes (d, m) or (0, 0): A z in scales, for a factor x.A z.
         exponents (n, m), output: added to -(x - z)^T G (x - z) of the expected row.
-        shifts, variances (n, m) or (0, 0), output: mean, relative to the expected row, and variance of x.A z.
         own (n,), output: logarithm of the expected value for two independent draws of the gaps.
 
     Notes
     -----
     The gaps u are normal with covariance P_mm^-1. With H = P_mm + 2 S_mm and g the difference of the pulls, the
-    integral is (|P_mm| / |H|)^1/2 exp(2 g^T H^-1 g), and under the tilted distribution u has mean -2 H^-1 g and
-    covariance H^-1. O(g^2 (g + m)) for each row.
+    integral is (|P_mm| / |H|)^1/2 exp(2 g^T H^-1 g). O(g^2 (g + m)) for each row.
     """
     n, m = len(starts) - 1, atom_pulls.shape[1]
     most = 0
     for i in range(n):
         most = max(most, starts[i + 1] - starts[i])
     own_part, two_part, tilted = np.empty((most, most)), np.empty((most, most)), np.empty((most, most))
-    pulled, sloped = np.empty((most, m)), np.empty((most, m))
+    pulled = np.empty((most, m))
     for i in range(n):
         g, first = starts[i + 1] - starts[i], starts[i]
         for a in range(g):
@@ -210,19 +204,6 @@ def tilt_together(
         for a in range(g):
             for z in range(m):
                 exponents[i, z] += 2.0 * pulled[a, z] * pulled[a, z]
-        if shifts.shape[0]:
-            for a in range(g):
-                j = gaps[first + a]
-                for z in range(m):
-                    sloped[a, z] = slopes[j, z]
-            solve_for_all(tilted, g, sloped)
-            for z in range(m):
-                shifts[i, z] = 0.0
-                variances[i, z] = 0.0
-            for a in range(g):
-                for z in range(m):
-                    shifts[i, z] -= 2.0 * pulled[a, z] * sloped[a, z]
-                    variances[i, z] += sloped[a, z] * sloped[a, z]
 
 
 @jit
@@ -232,10 +213,7 @@ def tilt_apart(
     stiffness: Array,
     pulls: Array,
     atom_pulls: Array,
-    slopes: Array,
     exponents: Array,
-    shifts: Array,
-    variances: Array,
     own: Array,
 ) -> None:
     """Do what `tilt_together` does where columns are independent: the precision is 1, and `stiffness` (d,) diagonal."""
@@ -247,138 +225,9 @@ def tilt_apart(
             own[i] -= 0.5 * np.log1p(4.0 * stiffness[gaps[a]])
         for z in range(m):
             exponents[i, z] = level
-        if shifts.shape[0]:
-            for z in range(m):
-                shifts[i, z] = 0.0
-                variances[i, z] = 0.0
         for a in range(starts[i], starts[i + 1]):
             j = gaps[a]
             inverse = 1.0 / (1.0 + 2.0 * stiffness[j])
             for z in range(m):
                 pull = pulls[i, j] - atom_pulls[j, z]
                 exponents[i, z] += 2.0 * inverse * pull * pull
-                if shifts.shape[0]:
-                    shifts[i, z] -= 2.0 * inverse * pull * slopes[j, z]
-                    variances[i, z] += inverse * slopes[j, z] * slopes[j, z]
-
-
-@jit
-def invert_in_place(matrix: Array, g: int) -> None:
-    """Replace the leading (g, g) part, positive definite, by its inverse; O(g^3)."""
-    factor_in_place(matrix, g)
-    inverse = np.zeros((g, g))
-    for j in range(g):
-        inverse[j, j] = 1.0 / matrix[j, j]
-        for i in range(j + 1, g):
-            total = 0.0
-            for k in range(j, i):
-                total -= matrix[i, k] * inverse[k, j]
-            inverse[i, j] = total / matrix[i, i]
-    for a in range(g):
-        for b in range(g):
-            total = 0.0
-            for k in range(max(a, b), g):
-                total += inverse[k, a] * inverse[k, b]
-            matrix[a, b] = total
-
-
-@jit
-def form_cumulants_together(
-    starts: Positions,
-    gaps: Positions,
-    precision: Array,
-    stiffness: Array,
-    form: Array,
-    slopes: Array,
-    lengths: Array,
-    one: Array,
-    two: Array,
-) -> None:
-    """Find the cumulants of x.A x, and of x.A x' for two independent draws of the gaps, columns being correlated.
-
-    Notation:
-        starts (n + 1,), gaps, precision P, stiffness S: as in `tilt_together`.
-        form (d, d): A in scales; slopes (n, d): A x of the expected rows, in scales; lengths (n,): x.A x of them.
-        one, two (n, p), output: cumulants of order 1 to p, without the factor (r - 1)!; those of two draws under the
-            tilt exp(-(x - x')^T G (x - x')).
-
-    Notes
-    -----
-    A form of normal variables with mean m and covariance C has the cumulants
-    2^(r-1) (r-1)! (tr (A C)^r + r m^T (A C)^(r-1) A m). For two draws x.A x' is one form of (x + x') / sqrt 2, whose
-    covariance the tilt leaves alone, less one of (x - x') / sqrt 2, whose covariance becomes (P_mm + 4 S_mm)^-1.
-    O(p g^3) for each row.
-    """
-    orders = one.shape[1]
-    for i in range(len(starts) - 1):
-        g, first = starts[i + 1] - starts[i], starts[i]
-        covariance, tilted, part = np.empty((g, g)), np.empty((g, g)), np.empty((g, g))
-        pushed, slope = np.empty(g), np.empty(g)
-        for a in range(g):
-            j = gaps[first + a]
-            slope[a] = pushed[a] = slopes[i, j]
-            for b in range(g):
-                k = gaps[first + b]
-                covariance[a, b] = precision[j, k]
-                tilted[a, b] = precision[j, k] + 4.0 * stiffness[j, k]
-                part[a, b] = form[j, k]
-        invert_in_place(covariance, g)
-        invert_in_place(tilted, g)
-        step, tilted_step = multiply_small(part, covariance), multiply_small(part, tilted)
-        forward, apart = step, tilted_step
-        for r in range(1, orders + 1):
-            bent = lengths[i]
-            if r > 1:
-                forward, apart = multiply_small(forward, step), multiply_small(apart, tilted_step)
-                bent = 0.0
-                for a in range(g):
-                    for b in range(g):
-                        bent += slope[a] * covariance[a, b] * pushed[b]
-                later = np.zeros(g)
-                for a in range(g):
-                    for b in range(g):
-                        later[a] += step[a, b] * pushed[b]
-                pushed = later
-            own, other = 0.0, 0.0
-            for a in range(g):
-                own += forward[a, a]
-                other += apart[a, a]
-            one[i, r - 1] = 2.0 ** (r - 1) * (own + r * bent)
-            two[i, r - 1] = 0.5 * own + r * bent + 0.5 * (other if r % 2 == 0 else -other)
-
-
-@jit
-def form_cumulants_apart(
-    starts: Positions,
-    gaps: Positions,
-    stiffness: Array,
-    form: Array,
-    slopes: Array,
-    lengths: Array,
-    one: Array,
-    two: Array,
-) -> None:
-    """Do what `form_cumulants_together` does for independent columns and diagonal A (d,) and G (d,)."""
-    for i in range(len(starts) - 1):
-        for r in range(1, one.shape[1] + 1):
-            bent, own, other = lengths[i] if r == 1 else 0.0, 0.0, 0.0
-            for a in range(starts[i], starts[i + 1]):
-                j = gaps[a]
-                own += form[j] ** r
-                other += (form[j] / (1.0 + 4.0 * stiffness[j])) ** r
-                if r > 1:
-                    bent += slopes[i, j] ** 2 * form[j] ** (r - 2)
-            one[i, r - 1] = 2.0 ** (r - 1) * (own + r * bent)
-            two[i, r - 1] = 0.5 * own + r * bent + 0.5 * (other if r % 2 == 0 else -other)
-
-
-@jit
-def multiply_small(left: Array, right: Array) -> Array:
-    """Multiply small square matrices (g, g) without BLAS."""
-    g = left.shape[0]
-    out = np.zeros((g, g))
-    for a in range(g):
-        for k in range(g):
-            for b in range(g):
-                out[a, b] += left[a, k] * right[k, b]
-    return out

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca.rows.packed import widened
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -127,11 +126,6 @@ class Reservoir:
     def __getstate__(self) -> dict[str, Any]:
         # Without the cached sorted sample, which another thread may be adding at this moment.
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def widened(self, room: int) -> Self:
-        """Give packed rows room for so many numbers each."""
-        drawn = self._drawn
-        return replace(self, sorted_draws=replace(drawn, rows=widened(drawn.rows, room)), unsorted_draws=())
 
     def emptied(self) -> Self:
         """Return a reservoir of the same size, width and precision without rows."""

@@ -1,17 +1,11 @@
 """The command line. Nothing here is part of the library's interface.
 
-main : the command and its subcommands
-commands, plot_commands : the subcommands as users see them: arguments, options, help
-learn, query, manage, plot, completion : their work, imported when it is to be done
-options : options that several commands share; those of the model come from the table in `stream.parameters`
-pipeline : from tables to a model, or through a model to results
-models : models in files: read, checked, merged, exported, and saved while learning goes on
-results : rows of output, as CSV, JSON lines, Parquet or Arrow
-reports : what a model has learned and how rows scored, for people and as JSON
-pictures : figures of rows and models
-demo : a simulated plant, and how well its faults are found
-console : standard output and error, progress, errors of one line
-signals : Ctrl-C, SIGTERM and SIGHUP
-wording : the library's errors in the language of the command
-tables : files of rows, read in chunks
+main : the group of commands, and errors of one line
+commands, options : the commands as users see them: arguments, options, help
+learn, score, plot, manage, demo : their work, imported when it is to be done
+reading : from options to tables, new models, and batches with progress
+models : models in files, saved while learning goes on
+reports : what a model has learned, and how well scores find anomalies
+console : facts, tables and JSON on standard output, and signals
+tables : files of rows, read in batches, and results
 """

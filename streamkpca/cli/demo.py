@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca import plots
-from streamkpca._core.parameters import check_integer
-from streamkpca.cli.reports import auroc, average_precision
-from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.plots.canvas import GROUP_COLORS, LINE, finish, ink
+from streamkpca import StreamingKernelPCA, plots
+from streamkpca.cli.console import Signals, print_facts, print_json
+from streamkpca.cli.plot import write_picture
+from streamkpca.cli.reading import progress_bar
+from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
+from streamkpca.cli.tables import Writer
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -79,11 +81,10 @@ def simulate_plant(n_rows: int, *, seed: int = 0) -> Iterator[PlantBlock]:
     >>> int(sum(block.faults.sum() for block in blocks[:2]))
     0
     """
-    total = check_integer("n_rows", n_rows, least=1, where="simulate_plant")
-    plant = _Plant(check_integer("seed", seed, least=0, where="simulate_plant"))
-    for start in range(0, total, BLOCK_ROWS):
+    plant = _Plant(seed)
+    for start in range(0, n_rows, BLOCK_ROWS):
         block = plant.block(start // BLOCK_ROWS)
-        kept = min(BLOCK_ROWS, total - start)
+        kept = min(BLOCK_ROWS, n_rows - start)
         yield PlantBlock(block.rows[:kept], block.faults[:kept])
 
 
@@ -117,14 +118,12 @@ class _Plant:
             first = int(rng.integers(0, BLOCK_ROWS - length))
             part = slice(first, first + length)
             faults[part] = kind
+            sensors = rng.choice(N_SENSORS, 4 if FAULT_KINDS[kind] == "decoupled" else 2, replace=False)
             if FAULT_KINDS[kind] == "stuck":
-                sensors = rng.choice(N_SENSORS, 2, replace=False)
                 rows[part, sensors] = rows[first, sensors]
             elif FAULT_KINDS[kind] == "spike":
-                sensors = rng.choice(N_SENSORS, 2, replace=False)
                 rows[part, sensors] += rng.choice((-1.0, 1.0), 2) * rng.uniform(0.5, 1.0, 2)
             else:
-                sensors = rng.choice(N_SENSORS, 4, replace=False)
                 elsewhere = time[part] + rng.uniform(5 * _DAY, 10 * _DAY)
                 rows[part, sensors] = self._readings(elsewhere)[:, sensors] + noise[part, sensors]
         return PlantBlock(rows, faults)
@@ -137,130 +136,111 @@ class _Plant:
         return readings
 
 
-class Watch:
-    """An unfitted model that scores rows of the plant before it learns them, and what it found in them.
+class Found(NamedTuple):
+    """What was found in n rows: their scores, the alarm thresholds at the time, and their faults, (n,) each."""
 
-    `novelty` and `threshold` (n,) are the scores of all rows and the alarm thresholds at the time, NaN for the first
-    block; `seconds` is the time for scoring, projecting and learning.
+    novelty: Array
+    threshold: Array
+    faults: npt.NDArray[np.int8]
 
-    Notes
-    -----
-    Prequential: every score comes from a model that has not seen the row, so one pass both learns and measures. All
-    scores are kept for that, 17 bytes a row. The model itself stays bounded.
+
+def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
+    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults.
+
+    Every block is scored before it is learned; the first one, which no model has seen the like of, scores NaN.
     """
+    Path(out).mkdir(parents=True, exist_ok=True)
+    table, picture = str(Path(out, "projections.parquet")), str(Path(out, "picture.png"))
+    if not as_json:
+        facts = {"sensors": N_SENSORS, "rows": f"{rows:,} (one every ten minutes)", "seed": seed}
+        print_facts("A simulated plant, not real data", facts)
+    model, signals, parts = StreamingKernelPCA(), Signals(), list[Found]()
+    start = time.perf_counter()
+    with signals.handled(), Writer(table) as writer, progress_bar(rows, "learning") as bar:
+        for block in signals.until_stopped(simulate_plant(rows, seed=seed)):
+            if parts:
+                novelty, projections = model.novelty(block.rows), model.transform(block.rows)
+                model.partial_fit(block.rows)
+                level = _alarm_level([part.novelty for part in parts] + [novelty])
+            else:
+                projections = model.partial_fit(block.rows).transform(block.rows)
+                novelty, level = np.full(len(block.rows), np.nan), np.nan
+            parts.append(Found(novelty, np.full_like(novelty, level), block.faults))
+            columns: dict[str, npt.ArrayLike] = {"label": block.faults, "novelty": novelty}
+            columns |= {f"component_{i}": column for i, column in enumerate(projections.T)}
+            numbers = np.arange(writer.n_rows, writer.n_rows + len(novelty))
+            writer.write({"row": numbers} | columns)
+            bar.update(len(novelty))
+    seconds = time.perf_counter() - start
+    signals.leave_if_stopped(f"after {writer.n_rows:,} of {rows:,} rows")
+    found = Found(*map(np.concatenate, zip(*parts, strict=True)))
+    measures = measured(found)
+    write_picture(drawn(found, model), picture, dots_per_inch=120)
+    if as_json:
+        files = {"projections": table, "picture": picture}
+        print_json({"model": model_facts(model), "seconds": seconds, "faults": measures, **files})
+    else:
+        show_model(model_facts(model))
+        speed = {"time": f"{seconds:.2f} s, {rows / seconds:,.0f} rows/s"}
+        print_facts("How well novelty found the faults (each row scored before it was learned)", speed | measures)
+        click.echo(f"Projections and scores: {table}\nPicture: {picture}")
 
-    def __init__(self, model: StreamingKernelPCA) -> None:
-        self.model = model
-        self.seconds = 0.0
-        self._novelty: list[Array] = []
-        self._threshold: list[Array] = []
-        self._faults: list[npt.NDArray[np.int8]] = []
-        self._n_rows = 0
 
-    @property
-    def novelty(self) -> Array:
-        """Scores of all rows so far."""
-        return np.concatenate(self._novelty) if self._novelty else np.empty(0)
+def _alarm_level(scores: list[Array]) -> float:
+    """Set the threshold of alarms from the scores of the rows just before, block by block."""
+    recent = np.concatenate(scores[-(_MEMORY_ROWS // BLOCK_ROWS) :])
+    recent = np.log(recent[recent > 0])
+    if not len(recent):
+        return float("nan")
+    middle = np.median(recent)
+    return float(np.exp(middle + _ALARM_DEVIATIONS * 1.4826 * np.median(np.abs(recent - middle))))
 
-    @property
-    def threshold(self) -> Array:
-        """Alarm thresholds of all rows so far."""
-        return np.concatenate(self._threshold) if self._threshold else np.empty(0)
 
-    @property
-    def faults(self) -> npt.NDArray[np.int8]:
-        """Faults of all rows so far."""
-        return np.concatenate(self._faults) if self._faults else np.empty(0, dtype=np.int8)
+def measured(found: Found) -> dict[str, str]:
+    """Return how well the score found the faults, as names and values to print."""
+    novelty, threshold, faults = (values[np.isfinite(found.novelty)] for values in found)
+    if not faults.any():
+        return {"faults": "none yet: the plant begins healthy; simulate more --rows"}
+    with np.errstate(invalid="ignore"):
+        alarms = novelty > threshold
+    # A fault never crosses a block, and between two faults there is a healthy row.
+    starts = np.flatnonzero(np.diff(faults, prepend=0) > 0)
+    n_alarms = np.add.reduceat(alarms & (faults > 0), starts)
+    is_found = n_alarms >= _FOUND_SHARE * np.add.reduceat(faults > 0, starts, dtype=int)
+    facts = {
+        "area under ROC curve": f"{auroc(faults, novelty):.3f}",
+        "average precision": f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})",
+        "faults found": f"{is_found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)",
+    }
+    for kind in range(1, len(FAULT_KINDS)):
+        ours, mine = faults[starts] == kind, (faults == 0) | (faults == kind)
+        if ours.any():
+            area = auroc(faults[mine], novelty[mine])
+            facts[f"  {FAULT_KINDS[kind]}"] = f"{is_found[ours].sum()} of {ours.sum()}, AUROC {area:.3f}"
+    return facts | {"false alarms": f"{alarms[faults == 0].mean():.2%} of healthy rows"}
 
-    def take(self, block: PlantBlock) -> tuple[Array, Array]:
-        """Score n rows, then learn them; return projections (n, q) and novelty (n,), NaN for the first block."""
-        start = time.perf_counter()
-        n = len(block.rows)
-        if self._n_rows == 0:
-            self.model.partial_fit(block.rows)
-            novelty, level = np.full(n, np.nan), np.nan
-            projections = self.model.transform(block.rows)
-        else:
-            novelty = self.model.novelty(block.rows)
-            projections = self.model.transform(block.rows)
-            self.model.partial_fit(block.rows)
-            level = self._alarm_level()
-        self.seconds += time.perf_counter() - start
-        self._novelty.append(novelty)
-        self._threshold.append(np.full(n, level))
-        self._faults.append(block.faults)
-        self._n_rows += n
-        return projections, novelty
 
-    def picture(self) -> "Figure":
-        """Draw novelty over time, how far rows of each kind are from an alarm, and the spectrum."""
-        figure = plots.make_figure(width=11, height=8)
-        figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
-        grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
-        plots.draw_novelty(
-            self.novelty,
-            threshold=self.threshold,
-            labels=self.faults,
-            label_names=FAULT_KINDS,
-            ax=figure.add_subplot(grid[0, :]),
-        )
-        self._draw_distances_from_an_alarm(figure.add_subplot(grid[1, 0]))
-        spectrum = figure.add_subplot(grid[1, 1])
-        plots.draw_spectrum(self.model.eigenvalues_, explained=self.model.explained_variance_ratio_, ax=spectrum)
-        return figure
-
-    def _draw_distances_from_an_alarm(self, axes: "Axes") -> None:
-        """Draw, for each kind of rows, the share whose novelty exceeds any multiple of the threshold at the time."""
-        multiples, faults = self.novelty / self.threshold, self.faults
-        for kind, (name, color) in enumerate(zip(FAULT_KINDS, (LINE, *GROUP_COLORS), strict=False)):
-            mine = np.sort(multiples[(faults == kind) & np.isfinite(multiples) & (multiples > 0)])
-            if len(mine):
-                shown = np.linspace(0, len(mine) - 1, min(len(mine), _CURVE_POINTS)).astype(int)
-                alarms = float(np.mean(mine > 1.0))
-                label = f"{name}: {alarms:.1%} are alarms" if alarms < 0.1 else f"{name}: {alarms:.0%} are alarms"
-                axes.step(mine[shown], 1.0 - shown / len(mine), color=color, linewidth=1.5, label=label)
-        axes.axvline(1.0, color=ink(axes), linewidth=0.9, linestyle="--")
-        axes.set_xscale("log")
-        axes.set_ylim(0.0, 1.02)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(title="rows", loc="center left", fontsize="small", title_fontsize="small", frameon=False)
-        finish(
-            axes, "how far rows are from an alarm", "novelty / threshold at the time", "share of rows that exceed it"
-        )
-
-    def _alarm_level(self) -> float:
-        """Set the threshold of alarms from the scores of the rows just before."""
-        recent = np.concatenate(self._novelty[-(_MEMORY_ROWS // BLOCK_ROWS) :])
-        recent = np.log(recent[recent > 0])
-        if not len(recent):
-            return float("nan")
-        middle = np.median(recent)
-        deviation = 1.4826 * np.median(np.abs(recent - middle))
-        return float(np.exp(middle + _ALARM_DEVIATIONS * deviation))
-
-    def measure(self) -> list[tuple[str, str]]:
-        """Return how well the score found the faults, as names and values to print."""
-        novelty, faults, threshold = self.novelty, self.faults, self.threshold
-        scored = np.isfinite(novelty)
-        novelty, faults, threshold = novelty[scored], faults[scored], threshold[scored]
-        if not faults.any():
-            return [("faults", "none yet: the plant begins healthy; simulate more --rows")]
-        with np.errstate(invalid="ignore"):
-            alarms = novelty > threshold
-        # A fault never crosses a block, and between two faults there is a healthy row.
-        starts = np.flatnonzero(np.diff(faults, prepend=0) > 0)
-        n_alarms = np.add.reduceat(alarms & (faults > 0), starts)
-        found = n_alarms >= _FOUND_SHARE * np.add.reduceat(faults > 0, starts, dtype=int)
-        facts = [
-            ("area under ROC curve", f"{auroc(faults, novelty):.3f}"),
-            ("average precision", f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})"),
-            ("faults found", f"{found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)"),
-        ]
-        for kind in range(1, len(FAULT_KINDS)):
-            ours = faults[starts] == kind
-            if ours.any():
-                mine = (faults == 0) | (faults == kind)
-                area = auroc(faults[mine], novelty[mine])
-                facts.append((f"  {FAULT_KINDS[kind]}", f"{found[ours].sum()} of {ours.sum()}, AUROC {area:.3f}"))
-        facts.append(("false alarms", f"{alarms[faults == 0].mean():.2%} of healthy rows"))
-        return facts
+def drawn(found: Found, model: StreamingKernelPCA) -> "Figure":
+    """Draw novelty over time, how far rows of each kind are from an alarm, and the spectrum."""
+    figure = plots.make_figure(width=11, height=8)
+    figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
+    novelty, threshold, faults = found
+    above = figure.add_subplot(grid[0, :])
+    plots.draw_novelty(novelty, threshold=threshold, labels=faults, label_names=FAULT_KINDS, ax=above)
+    axes = figure.add_subplot(grid[1, 0])
+    for kind, name in enumerate(FAULT_KINDS):
+        multiples = novelty[faults == kind] / threshold[faults == kind]
+        multiples = np.sort(multiples[multiples > 0])
+        if len(multiples):
+            shown = np.linspace(0, len(multiples) - 1, min(len(multiples), _CURVE_POINTS)).astype(int)
+            label = f"{name}: {np.mean(multiples > 1.0):.1%} are alarms"
+            axes.step(multiples[shown], 1.0 - shown / len(multiples), label=label)
+    axes.axvline(1.0, color="0.5", linewidth=0.9, linestyle="--")
+    axes.set(xscale="log", ylim=(0.0, 1.02), title="how far rows are from an alarm")
+    axes.set(xlabel="novelty / threshold at the time", ylabel="share of rows that exceed it")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(title="rows", loc="center left", fontsize="small", title_fontsize="small", frameon=False)
+    shares, bottom = model.explained_variance_ratio_, figure.add_subplot(grid[1, 1])
+    plots.draw_spectrum(model.eigenvalues_, explained=shares, ax=bottom)
+    return figure

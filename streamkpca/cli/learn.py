@@ -1,197 +1,194 @@
-"""The work of the commands that learn: demo, fit."""
+"""The work of fit, transform and impute."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import numpy.typing as npt
 
-from streamkpca._core.files import check_target
-from streamkpca.cli.console import BadInput, one_line, print_facts, print_json, print_warning, show_progress
-from streamkpca.cli.hints import Spread, column_hints, component_hints
-from streamkpca.cli.models import (
-    Autosave,
-    ModelFile,
-    check_columns,
-    check_writable,
-    learned_columns,
-    n_learned,
-    saved_beside,
-)
-from streamkpca.cli.options import MODEL_PARAMETERS, SaveInterval, given_options
-from streamkpca.cli.pipeline import (
-    learn,
-    make_model,
-    make_writer,
-    open_tables,
-    project,
-    reading_of,
-    reading_options,
-    results_form,
-    skipped_facts,
-    tell_skipped,
-    with_categories,
-)
-from streamkpca.cli.reports import model_facts, show_model
-from streamkpca.cli.results import ResultWriter
-from streamkpca.cli.signals import SignalGuard
-from streamkpca.cli.tables import Table, TableError
-from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
+from streamkpca.cli.console import Signals, print_json, print_warning
+from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
+from streamkpca.cli.options import SaveInterval, model_parameters, refuse_given
+from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
+from streamkpca.cli.reports import model_facts, n_components, show_model
+from streamkpca.cli.tables import Batch, Table, Writer
+
+Array = npt.NDArray[np.float64]
 
 # A follower is likely to be killed rather than stopped in the end.
-_FOLLOW_SECONDS = 60.0
-
-
-def demo(rows: int, seed: int, out: str, as_json: bool) -> None:
-    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults."""
-    from streamkpca.cli.demo import N_SENSORS, Watch, simulate_plant
-    from streamkpca.cli.pictures import write_picture
-
-    folder = Path(out)
-    table_file, picture_file = folder / "projections.parquet", folder / "picture.png"
-    with one_line():
-        folder.mkdir(parents=True, exist_ok=True)
-        check_target(picture_file)
-    if not as_json:
-        print_facts(
-            "A simulated plant, not real data",
-            [("sensors", str(N_SENSORS)), ("rows", f"{rows:,} (one every ten minutes)"), ("seed", str(seed))],
-        )
-    model = StreamingKernelPCA()
-    watch, signals = Watch(model), SignalGuard()
-    interrupted = False
-    with signals.installed(), one_line(), ResultWriter(table_file) as writer:
-        try:
-            with show_progress("learning", rows, lines=True) as report:
-                for block in simulate_plant(rows, seed=seed):
-                    with signals.deferred():
-                        projections, novelty = watch.take(block)
-                        writer.write(novelty, projections, labels=block.faults)
-                    report(writer.n_rows, writer.n_rows, model.n_atoms_)
-        except KeyboardInterrupt:
-            interrupted = True
-    if writer.n_rows:
-        measures = watch.measure()
-        with one_line():
-            write_picture(watch.picture(), picture_file, dots_per_inch=120)
-        if as_json:
-            files = {"projections": str(table_file), "picture": str(picture_file)}
-            print_json({"model": model_facts(model), "seconds": watch.seconds, "faults": dict(measures), **files})
-        else:
-            show_model(model, watch.seconds)
-            print_facts("How well novelty found the faults (each row scored before it was learned)", measures)
-            click.echo(f"Projections and scores: {table_file}\nPicture: {picture_file}")
-    if interrupted:
-        signals.leave(f"interrupted after {writer.n_rows:,} of {rows:,} rows")
+_FOLLOW_INTERVAL = SaveInterval(seconds=60.0)
+_SHOWN_NAMES = 8
 
 
 def fit(
     files: tuple[str, ...],
     model: str | None,
     resume: bool,
-    interval: SaveInterval,
-    as_json: bool,
-    chunk_rows: int,
-    save: str | None,
-    form: str | None,
-    follow: bool,
+    save_every: SaveInterval | None,
     from_start: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
-    """Learn the rows of FILE... (CSV, JSON lines, Parquet, Arrow, npy, npz; - for standard input)."""
-    form = results_form(save, form, as_json=as_json)
-    (learner, file), signals = _learner(model, resume, files, options), SignalGuard()
-    learned = learned_columns(learner) if n_learned(learner) else None
-    reading = reading_options(options) | {"follow": follow} | reading_of(learner)
-    tables = open_tables(files, reading, learned=learned)
-    if not n_learned(learner):
-        learner = with_categories(learner, tables[0])
-    replay = not follow and all(table.rereadable for table in tables)
-    for table in tables if n_learned(learner) else ():
-        check_columns(learner, str(model), table)
+    """Learn the rows of files, in order, and save the model."""
+    if model is None and (resume or save_every):
+        raise click.UsageError("--resume and --save-every concern a saved model; name it with --model FILE")
     if from_start and not resume:
-        raise BadInput("fit: --from-start needs a model to continue; give --resume and --model too")
-    if interval != SaveInterval() and model is None:
-        raise BadInput("fit: --save-every saves the model; name a file for it with --model")
-    if follow and interval == SaveInterval():
-        interval = SaveInterval(seconds=_FOLLOW_SECONDS)
-    # What a monitor knew does not agree with the model any more.
-    learner.extra_ = saved_beside(learner.extra_)
-    autosave, projected, before = Autosave(model, interval, learner.extra_, file), True, n_learned(learner)
-    if not from_start:
-        _seek_ends(tables, autosave, follow=follow)
-    writer: ResultWriter | None = None
-    spread = Spread()
-    with signals.installed(), one_line(), ExitStack() as stack:
-        if save:
-            others = files if model is None else [*files, model]
-            writer = make_writer(save, others, tables[0], time=options["time"], form=form, live=follow)
-            stack.enter_context(writer)
-        seconds, finished = learn(
-            learner,
-            tables,
-            chunk_rows,
-            signals,
-            autosave=autosave,
-            writer=None if replay else writer,
-            exact=save is not None and not replay and not follow,
-            spread=spread,
-        )
-        if writer and replay and finished:
-            projected = project(learner, tables, chunk_rows, signals, writer=writer)
-    tell_skipped(tables)
-    if n_learned(learner):
-        hints = column_hints(spread, learner.kernel_, list(tables[0].columns.feature_names), files[0])
-        for hint in hints + component_hints(learner):
+        raise click.UsageError("--from-start needs a model to continue; give --resume too")
+    if model is not None:
+        check_target(model, files)
+    file = ModelFile(model) if model else None
+    saved = read_saved(model, fitted=False) if model and resume and Path(model).exists() else None
+    if saved:
+        refuse_given({"units", *model_parameters()}, f"the model in {model} keeps the parameters that it began with")
+    learner = saved.model if saved else make_model(options)
+    interval = save_every or (_FOLLOW_INTERVAL if options["follow"] else SaveInterval())
+    autosave, signals, constant, n_before = (
+        Autosave(model, interval, saved, file),
+        Signals(),
+        Constant(),
+        n_learned(learner),
+    )
+    tables = open_tables(
+        files,
+        options,
+        learned=saved.learned if saved else (),
+        on_missing=learner.on_missing,
+        places={} if from_start else autosave.places,
+    )
+    with signals.handled(interval.seconds, lambda: autosave.save_if_due(learner)):
+        for table, batch in each_batch(tables, options["chunk_rows"], signals, "learning"):
+            with at(table, batch):
+                learner.partial_fit(batch.numbers)
+            constant.add(batch.numbers)
+            autosave.note(table, batch)
+            autosave.save_if_due(learner)
+        if n_learned(learner):
+            learner.refit()
+            autosave.save(learner)
+    tell_bad(tables)
+    n_new = n_learned(learner) - n_before
+    if n_new:
+        for hint in constant.hints(files[0], tables[0].names) + component_hints(learner):
             print_warning(hint)
-    has_learned, quiet = n_learned(learner) > 0, writer is not None and writer.is_output
-    if as_json and not quiet:
-        facts = {"new_rows": n_learned(learner) - before, "seconds": seconds} | skipped_facts(tables)
-        print_json({"model": model_facts(learner) if has_learned else None} | facts)
-    elif has_learned and not quiet:
-        show_model(learner, seconds, n_new=n_learned(learner) - before)
-        if writer and writer.n_rows:
-            click.echo(f"Projections and scores of {writer.n_rows:,} rows: {writer.path}")
+    if as_json:
+        facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
+        print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
+    elif n_learned(learner):
+        show_model(model_facts(learner, autosave.columns), new_rows=n_new)
         if model:
             click.echo(f"Model: {model}")
-    if not finished:
-        signals.leave(f"interrupted after {n_learned(learner):,} rows")
-    if not projected:
-        signals.leave("interrupted while projecting; all rows were learned")
+    signals.leave_if_stopped(f"after {n_learned(learner):,} rows")
 
 
-def _seek_ends(tables: Sequence[Table], autosave: Autosave, *, follow: bool) -> None:
-    """Move to where each file was learned before, so that each row is learned once."""
-    for table in tables:
-        offset = autosave.offset_in(table.source) if table.rereadable else None
-        try:
-            table.seek(offset)
-        except TableError as error:
-            if not follow:
-                raise BadInput(f"{error} (--from-start)") from None
-            # A log that was rotated meanwhile must not stop the process that follows it.
-            print_warning(f"{error}; learning it from its beginning")
+def transform(**options: Any) -> None:
+    """Project rows with a saved model: write row, novelty and projections of each."""
+
+    def projected(model: StreamingKernelPCA, rows: Array, names: Sequence[str]) -> dict[str, Array]:
+        del names
+        return {"novelty": model.novelty(rows)} | projections_of(model, rows)
+
+    _apply(projected, **options)
 
 
-def _learner(
-    path: str | None, resume: bool, files: Sequence[str], options: dict[str, Any]
-) -> tuple[StreamingKernelPCA, ModelFile | None]:
-    """Make a model, or read the saved one to continue; also return its file."""
-    if resume and path is None:
-        raise BadInput("fit: --resume continues a saved model; name it with --model FILE")
-    if path is None:
-        return make_model(options), None
-    check_writable(path, files)
-    file = ModelFile(path)
-    if not (resume and Path(path).exists()):
-        return make_model(options), file
-    if not Path(path).is_file():
-        raise BadInput(f"{path}: is no regular file, so no model can be read from it; leave --resume out")
-    named = given_options({"units", *MODEL_PARAMETERS})
-    if named:
-        raise BadInput(
-            f"fit: the model in {path} keeps the parameters that it began with; leave out {', '.join(named)}, or "
-            "start a new model without --resume"
-        )
-    return file.read(), file
+def impute(**options: Any) -> None:
+    """Complete rows with gaps: write row and its columns, with a number in each gap."""
+
+    def completed(model: StreamingKernelPCA, rows: Array, names: Sequence[str]) -> dict[str, Array]:
+        return dict(zip(names, model.impute(rows).T, strict=True))
+
+    # A model that learned complete rows completes others too.
+    _apply(completed, on_missing="marginal", **options)
+
+
+def _apply(
+    answer: Callable[[StreamingKernelPCA, Array, Sequence[str]], dict[str, Array]],
+    files: tuple[str, ...],
+    model: str,
+    save: str | None,
+    form: str | None,
+    as_json: bool,
+    chunk_rows: int,
+    on_missing: str | None = None,
+    **options: Any,
+) -> None:
+    """Write what a saved model answers to each row."""
+    saved, signals = read_saved(model), Signals()
+    learner = saved.model
+    tables = open_tables(files, options, learned=saved.learned, on_missing=on_missing or learner.on_missing)
+    writer = make_writer(save or "-", [*files, model], form=form, live=options["follow"], as_json=as_json)
+    with signals.handled(), writer:
+        for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
+            with at(table, batch):
+                answers = answer(learner, batch.numbers, table.names)
+            writer.write(row_columns(table, batch, with_file=len(files) > 1) | answers)
+    tell_bad(tables)
+    if as_json and not writer.is_output:
+        print_json({"rows": writer.n_rows, "saved": writer.path} | bad_facts(tables))
+    elif not writer.is_output:
+        click.echo(f"Results of {writer.n_rows:,} rows: {writer.path}")
+    signals.leave_if_stopped(f"after {writer.n_rows:,} rows")
+
+
+def make_writer(path: str, inputs: Sequence[str], *, form: str | None, live: bool, as_json: bool) -> Writer:
+    """Make the writer of results, not over an input; with --json, standard output takes JSON only."""
+    if path == "-" and as_json:
+        if form not in (None, "jsonl"):
+            raise click.UsageError(f"--json prints JSON, but --format {form} is not JSON; leave one of them out")
+        form = "jsonl"
+    if path != "-" and is_among(path, inputs):
+        raise click.UsageError(f"{path}: is read as input; give --save another name")
+    return Writer(path, format=form, live=live)
+
+
+def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[str, npt.ArrayLike]:
+    """Return the columns of results that come first: the rows' numbers in their file, their times and labels."""
+    columns: dict[str, npt.ArrayLike] = {"file": [table.path] * len(batch.rows)} if with_file else {}
+    columns["row"] = batch.rows
+    if batch.times is not None:
+        columns[str(table.time_name)] = batch.times
+    if batch.labels is not None:
+        columns["label"] = batch.labels
+    return columns
+
+
+def projections_of(model: StreamingKernelPCA, rows: Array) -> dict[str, Array]:
+    """Return the projections of rows as columns of results."""
+    return {f"component_{i}": column for i, column in enumerate(model.transform(rows).T)}
+
+
+class Constant:
+    """The columns that have not varied so far; NaN are gaps."""
+
+    def __init__(self) -> None:
+        self._low: Any = np.inf
+        self._high: Any = -np.inf
+
+    def add(self, rows: Array) -> None:
+        """Add rows (n, d)."""
+        self._low = np.fmin(self._low, np.fmin.reduce(rows))
+        self._high = np.fmax(self._high, np.fmax.reduce(rows))
+
+    def hints(self, source: str, names: Sequence[str]) -> list[str]:
+        """Name the columns that never vary, if others do."""
+        varies = np.broadcast_to(self._low < self._high, len(names))
+        constant = [name for name, does_vary in zip(names, varies, strict=True) if not does_vary]
+        if not 0 < len(constant) < len(names):
+            return []
+        shown = ",".join(constant[:_SHOWN_NAMES]) + (",..." if len(constant) > _SHOWN_NAMES else "")
+        return [
+            f"{source}: {len(constant)} of {len(names)} columns never vary, so any change in them will be novel; "
+            f"leave out those that do not matter (--drop {shown})"
+        ]
+
+
+def component_hints(model: StreamingKernelPCA) -> list[str]:
+    """Say why a model has no components, or fewer than were asked for."""
+    n, wanted = n_learned(model), model.n_components
+    if not n_components(model):
+        return [f"the rows that were learned ({n:,}) do not vary, so there are no components; learn more rows"]
+    if isinstance(wanted, int) and n <= wanted:
+        return [f"only {n:,} rows were learned, too few for {wanted} components; learn more, or lower --components"]
+    return []

@@ -1,48 +1,65 @@
-"""The command ``streamkpca``: a contents page of its subcommands."""
+"""The command ``streamkpca``: its subcommands in one group, which turns every error into one line."""
+
+import warnings
+from typing import Any
 
 import click
 
 from streamkpca._version import __version__
-from streamkpca.cli.commands import completion, demo, export, fit, impute, info, merge, score, transform, warm_up
-from streamkpca.cli.console import OneLineErrors
-from streamkpca.cli.plot_commands import plot
+from streamkpca.cli.commands import COMMANDS
+from streamkpca.cli.console import print_warning, printable
 
-# The control character keeps click from joining the lines.
-_HELP = """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
+_INTERRUPTED = 130
 
-\b
-streamkpca demo                                       a simulated plant with faults
-streamkpca fit readings.csv --model plant.npz         learn a file, and save the model
-collect | streamkpca fit - --model plant.npz --resume continue with rows from a pipe
-streamkpca score new.csv --model plant.npz            find rows unlike those learned
-streamkpca transform new.csv --model plant.npz        project rows, as CSV on standard output
-streamkpca impute gaps.csv --model plant.npz          complete rows with gaps
-streamkpca plot novelty new.csv --model plant.npz --save novelty.png
-streamkpca plot spectrum plant.npz --save spectrum.png
-streamkpca info plant.npz                             what a model has learned
-streamkpca merge east.npz west.npz --out both.npz     one model of two
-streamkpca export plant.npz plant.onnx                for ONNX runtimes; plant.c for microcontrollers
-streamkpca warmup                                     compile all loops now, for images
-streamkpca completion bash                            TAB completes commands, options and files
 
-Each command has its own --help, with examples, and --json for machines.
+class Commands(click.Group):
+    """Commands in the order of a first use. Errors of the library and of the system are one line and an exit code."""
 
-Environment: NUMBA_CACHE_DIR, the folder of compiled loops; OPENBLAS_NUM_THREADS, the number of threads; NO_COLOR.
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        del ctx
+        return list(self.commands)
 
-Exit codes: 0 done; 2 usage error or bad input (one line says what is wrong); 130 stopped by Ctrl-C, 143 by SIGTERM, 129
-by SIGHUP; 141 the reader of standard output closed the pipe.
-"""
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command."""
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            ctx.exit(_INTERRUPTED)
+        except BrokenPipeError:
+            # The reader of standard output has seen enough; click ends quietly.
+            raise
+        except OSError as error:
+            where = "" if error.filename is None else f"{error.filename}: "
+            reason = f"{where}{error.strerror or error}"
+        except MemoryError:
+            reason = "not enough memory; ask for fewer --max-atoms or --chunk-rows"
+        except (ValueError, ImportError) as error:
+            reason = str(error)
+        raise click.ClickException(printable(reason))
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    del where, more
+    print_warning(str(message))
 
 
 @click.group(
-    cls=OneLineErrors,
-    help=_HELP,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    cls=Commands,
+    commands=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
 )
 @click.version_option(__version__)
 def cli() -> None:
-    """Learn streams of numbers by sparse kernel PCA."""
+    r"""Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
 
+    \b
+    streamkpca fit readings.csv --model plant.npz       learn a file, and save the model
+    streamkpca score today.csv --model plant.npz        find rows unlike those learned
+    streamkpca COMMAND --help                           options of a command
 
-for _command in (demo, fit, score, transform, impute, plot, info, merge, export, warm_up, completion):
-    cli.add_command(_command)
+    Exit codes: 0 done; 1 bad input; 2 wrong use; 130, 143, 129 stopped by Ctrl-C, SIGTERM or SIGHUP.
+    """

@@ -1,49 +1,81 @@
 """The work of the commands that manage models and the installation: info, merge, export, warmup."""
 
 import os
+from itertools import combinations
 from pathlib import Path
 
 import click
 
-from streamkpca.cli.console import BadInput, one_line, print_facts, print_json
-from streamkpca.cli.models import DEFAULT_NAME, check_writable, export_model, merge_models, read_fitted, read_model
-from streamkpca.cli.reports import model_facts, parameter_facts, show_model
+from streamkpca import merge as merge_models
+from streamkpca._core.files import SHARED, write_durably
+from streamkpca.cli.console import print_facts, print_json
+from streamkpca.cli.models import check_target, read_saved, with_notes
+from streamkpca.cli.options import refuse_given
+from streamkpca.cli.reports import model_facts, saved_facts, show_model
 from streamkpca.models.warmup import cache_folder, warmup
 
 
 def info(model: str, as_json: bool) -> None:
-    """Show what a saved MODEL has learned, and what was saved beside it."""
-    learner = read_model(model)
-    is_fitted = learner.__sklearn_is_fitted__()
+    """Show what a saved model has learned, and what was saved beside it."""
+    facts = saved_facts(read_saved(model, fitted=False))
     if as_json:
-        print_json(model_facts(learner) if is_fitted else {"rows": 0, "parameters": parameter_facts(learner)})
-    elif is_fitted:
-        show_model(learner)
-    else:
-        facts = parameter_facts(learner)
-        print_facts("A model that has seen no rows yet", [(name, str(value)) for name, value in facts.items()])
+        print_json(facts)
+        return
+    parameters = facts.pop("parameters")
+    show_model(facts)
+    print_facts("Parameters", parameters)
 
 
 def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
-    """Merge saved MODELs that have learned different rows with one kernel, scale included."""
-    check_writable(out, ())
-    merged, extra = merge_models(models)
-    with one_line(out):
-        merged.save(out, extra or None)
-    merged.extra_ = extra or None
+    """Merge saved models that have learned different rows with one kernel, scale included."""
+    check_target(out)
+    for one, other in combinations(models, 2):
+        if os.path.realpath(one) == os.path.realpath(other):
+            raise click.UsageError(f"{other}: this model is given twice, so its rows would count twice")
+    saved = [read_saved(path) for path in models]
+    columns, places = saved[0].columns, dict(saved[0].places)
+    for path, part in zip(models[1:], saved[1:], strict=True):
+        if columns and part.columns and part.columns != columns:
+            raise ValueError(
+                f"{path}: has learned the columns {', '.join(part.columns)}, but {models[0]} {', '.join(columns)}; "
+                "merge models of the same columns in the same order"
+            )
+        if part.model.kernel_ != saved[0].model.kernel_:
+            raise ValueError(
+                f"{path}: has learned with the kernel {part.model.kernel_!r}, but {models[0]} with "
+                f"{saved[0].model.kernel_!r}; learn all rows with one kernel, scale included: "
+                f"fit --kernel '{saved[0].model.kernel_.to_json()}'"
+            )
+        columns = columns or part.columns
+        # A file in which two models have read goes on where neither would learn a row again.
+        places = dict(part.places) | places
+    merged = merge_models(*(one.model for one in saved))
+    merged.save(out, with_notes({}, columns, places) or None)
+    facts = model_facts(merged, columns)
     if as_json:
-        print_json(model_facts(merged))
+        print_json(facts)
     else:
-        show_model(merged)
+        show_model(facts)
         click.echo(f"Model: {out}")
 
 
-def export(model: str, out: str, double: bool, name: str | None, quantile: float | None, as_json: bool) -> None:
-    """Write a saved MODEL as a graph for ONNX runtimes, or as a C99 file without heap for microcontrollers."""
-    check_writable(out, [model], what="the export")
-    n_bytes = export_model(read_fitted(model), out, double=double, name=name or DEFAULT_NAME, quantile=quantile)
+def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:
+    """Write a saved model as a graph for ONNX runtimes, or as a C99 file for microcontrollers."""
+    from streamkpca.export import to_c, to_onnx
+
+    check_target(out, [model])
+    ending, learner = Path(out).suffix.lower(), read_saved(model).model
+    if ending == ".c":
+        threshold = None if quantile is None else learner.novelty_threshold(quantile)
+        contents = to_c(learner, name=name, dtype="double" if double else "float", threshold=threshold).encode()
+    elif ending == ".onnx":
+        refuse_given({"name", "quantile"}, f"{out}: these concern C files")
+        contents = to_onnx(learner, dtype="float64" if double else "float32").SerializeToString(deterministic=True)
+    else:
+        raise click.UsageError(f"{out}: expected a name that ends in .onnx or .c")
+    write_durably(out, lambda file: file.write(contents), mode=SHARED)
     if as_json:
-        print_json({"written": out, "bytes": n_bytes})
+        print_json({"written": out, "bytes": len(contents)})
     else:
         click.echo(f"Written: {out}")
 
@@ -53,16 +85,14 @@ def warm_up(as_json: bool) -> None:
     wanted, folder = os.environ.get("NUMBA_CACHE_DIR"), cache_folder()
     remedy = "set NUMBA_CACHE_DIR to a folder that you may write to"
     if folder is None:
-        raise BadInput(f"expected a folder for compiled loops but none can be written to; {remedy}")
+        raise ValueError(f"expected a folder for compiled loops but none can be written to; {remedy}")
     if wanted and Path(wanted).resolve() not in folder.resolve().parents:
-        raise BadInput(f"NUMBA_CACHE_DIR={wanted}: expected a folder that can be written to; {remedy}")
+        raise ValueError(f"NUMBA_CACHE_DIR={wanted}: expected a folder that can be written to; {remedy}")
     found = warmup()
     if found.unsaved:
-        raise BadInput(f"{folder}: {found.unsaved} of {found.compiled} compiled loops could not be saved; make room")
+        raise ValueError(f"{folder}: {found.unsaved} of {found.compiled} compiled loops could not be saved; make room")
     cached = found.ready - found.compiled
     if as_json:
         print_json({"compiled": found.compiled, "from_the_cache": cached, "cache": str(folder)})
     else:
-        facts = [("compiled", str(found.compiled)), ("from the cache", str(cached))]
-        print_facts("Loops, one for each combination of types", facts)
-        click.echo(f"Cache: {folder}")
+        click.echo(f"Compiled loops: {found.compiled}, from the cache: {cached}\nCache: {folder}")

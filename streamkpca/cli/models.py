@@ -1,55 +1,46 @@
-"""Models in files: reading, merging and exporting them, checks before the work begins, and saving while it goes on."""
+"""Models in files: read, saved while learning goes on, and never lost between two processes."""
 
-import json
 import os
-import re
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from streamkpca._core.files import SHARED, check_target, remove_leftovers, write_durably
+import click
+
+from streamkpca import CheckpointError, StreamingKernelPCA, load
 from streamkpca._core.locks import try_lock
-from streamkpca.cli.console import BadInput, one_line, print_warning
-from streamkpca.cli.options import SaveInterval, given_options, shown
-from streamkpca.cli.results import STANDARD_OUTPUT, is_among
-from streamkpca.cli.tables import Chunk, Table
-from streamkpca.cli.tables.columns import list_names
-from streamkpca.cli.tables.signatures import contents_of, contents_of_zip
-from streamkpca.models.streaming import StreamingKernelPCA, merge
-from streamkpca.kernels.equality import category_columns
-from streamkpca.stream.checkpoint.archive import HEADER
+from streamkpca.cli.console import print_warning
+from streamkpca.cli.options import SaveInterval
+from streamkpca.cli.tables import Batch, Table
+from streamkpca.monitoring import Monitor
 
-_HEAD_BYTES = 512
-_CONTROLS = set(range(32)) - set(b"\t\n\r\f")
+# Key of the command's own notes in what is saved beside a model.
+NOTES: Final = "command"
+# A model that learns a file a day must not grow for ever.
+_MOST_PLACES = 1000
 _LONGEST_LOCK = 30.0
-# Functions in exported C files begin with it.
-DEFAULT_NAME: Final = "streamkpca"
 
 
-def learned_columns(model: StreamingKernelPCA) -> list[str] | None:
-    """Return the names of the columns that a fitted model has learned, if the command noted or a DataFrame had them."""
-    noted = own_notes(model.extra_).get("columns")
-    names = getattr(model, "feature_names_in_", noted)
-    return None if names is None or len(names) * n_lags(model) != model.n_features_in_ else list(names)
+class Saved(NamedTuple):
+    """A model from a file, the monitor that was saved with it, and what the user saved beside them.
 
+    columns: names of the learned columns, () if they have none. places: where each file that was learned goes on.
+    """
 
-def learned_categories(model: StreamingKernelPCA) -> set[int]:
-    """Return the positions of the columns that a fitted model compares as categories, among those of a single row."""
-    d = model.n_features_in_
-    return {column % (d // n_lags(model)) for column in category_columns(model.kernel_, d)}
+    model: StreamingKernelPCA
+    monitor: Monitor | None = None
+    extra: Any = None
+    columns: tuple[str, ...] = ()
+    places: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
-
-def n_lags(model: StreamingKernelPCA) -> int:
-    """Return how many rows the monitor saved with a model scores together; 1 without a monitor."""
-    try:
-        lags = model.extra_["monitor"]["parameters"]["lags"]
-    except (LookupError, TypeError):
-        return 1
-    # Others may have written it.
-    return lags if type(lags) is int and lags > 0 and model.n_features_in_ % lags == 0 else 1
+    @property
+    def learned(self) -> tuple[str, ...] | int:
+        """The columns of a single row: their names, or else their number; () before the first row."""
+        lags = self.monitor.lags if self.monitor else 1
+        return self.columns or (self.model.n_features_in_ // lags if n_learned(self.model) else ())
 
 
 def n_learned(model: StreamingKernelPCA) -> int:
@@ -57,348 +48,163 @@ def n_learned(model: StreamingKernelPCA) -> int:
     return int(getattr(model, "n_samples_seen_", 0))
 
 
-def read_model(path: str) -> StreamingKernelPCA:
-    """Read a saved model; its kernel must not have functions, which are never stored."""
-    try:
-        with one_line(path):
-            return StreamingKernelPCA.load(path)
-    except BadInput as error:
-        # The user of a command has not called load, and may have named another kind of file.
-        reason = error.message.removeprefix("load: ").removeprefix(f"{path}: ")
-        what = _what_else(path)
-        if what is None:
-            raise BadInput(f"{path}: {reason}") from None
-        raise BadInput(
-            f"{path}: expected a model saved by streamkpca but {what}; learn one with streamkpca fit FILE --model MODEL"
-        ) from None
-
-
-def _what_else(path: str) -> str | None:
-    """Tell what a file is that is no model; None if it is a damaged one, or cannot be read at all."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return None
-    if not head:
-        return "the file is empty"
-    if found := contents_of(head):
-        return f"this is {found.what}"
-    if head.startswith((b"PAR1", b"ARROW1", b"\x93NUMPY")):
-        return "this is a table of rows"
-    if not head.startswith(b"PK"):
-        is_text = not set(head) & _CONTROLS
-        return "this is text" if is_text else "its beginning is not that of one"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except Exception:
-        return None
-    if HEADER in names:
-        return None
-    if found := contents_of_zip(names):
-        return f"this is {found.what}"
-    return f"this is an npz file of arrays ({list_names([name.removesuffix('.npy') for name in names])})"
-
-
-def read_fitted(path: str) -> StreamingKernelPCA:
-    """Read a saved model that has learned rows."""
-    model = read_model(path)
-    if not model.__sklearn_is_fitted__():
-        raise BadInput(f"{path}: this model has not learned any rows yet; run streamkpca fit FILE --model {path}")
-    return model
-
-
-# Device, inode, time of the last change, and size.
-_State = tuple[int, int, int, int]
+def read_saved(path: str, *, fitted: bool = True) -> Saved:
+    """Read a model and what was saved with it; with `fitted`, refuse one that has learned nothing."""
+    model, monitor = load(path), None
+    with suppress(CheckpointError):
+        # Any other file that can be read holds a model alone.
+        monitor = Monitor.load(path)
+        model = monitor.model
+    if fitted and not n_learned(model):
+        raise ValueError(f"{path}: this model has not learned any rows yet; run streamkpca fit FILE --model {path}")
+    extra = monitor.extra_ if monitor else model.extra_
+    notes = extra.get(NOTES) if isinstance(extra, dict) else None
+    # Others may have written it.
+    notes = notes if isinstance(notes, dict) else {}
+    columns: Any = notes.get("columns")
+    places: Any = notes.get("places")
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        columns = getattr(model, "feature_names_in_", ())
+    if not isinstance(places, dict) or not all(isinstance(place, dict) for place in places.values()):
+        places = {}
+    return Saved(model, monitor, extra, tuple(columns), places)
 
 
 class ModelFile:
     """The file of a model, which is not replaced if another process has saved a model there meanwhile.
 
-    What this process knows is the file as it was when the object was made, or last read or written through it.
+    The file is known as it was when the object was made, or last written or found newer.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._known = self._state()
 
-    def read(self) -> StreamingKernelPCA:
-        """Read the model."""
-        # Looked up before the file is read: one that replaces it meanwhile is another.
-        self._known = self._state()
-        return read_model(self.path)
-
-    def newer(self) -> bool:
-        """Tell whether another process has replaced the file since it was known, and know it from now on."""
-        found = self._state()
-        if found is None or found == self._known:
-            return False
+    def newer(self, known: Saved) -> StreamingKernelPCA | None:
+        """Return the model if another process has replaced the file since; warn and return None if it is of no use."""
+        if (found := self._state()) is None or found == self._known:
+            return None
         self._known = found
-        return True
+        try:
+            saved = read_saved(self.path)
+        except (OSError, ValueError) as error:
+            print_warning(f"{error}; keeping the model as it was")
+            return None
+        if (saved.learned, saved.model.on_missing) != (known.learned, known.model.on_missing):
+            print_warning(f"{self.path}: has other columns or takes other gaps; keeping the model as it was")
+            return None
+        return saved.model
 
     def replace(self, write: Callable[[str], object]) -> None:
         """Let `write` replace the file, unless another process has; then write a new one beside it, and say so."""
         target = Path(os.path.realpath(self.path))
-        with only_writer(target.parent):
+        with _only_writer(target.parent):
             if (found := self._state()) is None or found == self._known:
-                with one_line(self.path):
-                    write(self.path)
+                write(self.path)
                 self._known = self._state()
                 return
         kept = target.with_name(f"{target.stem}-{os.getpid()}{target.suffix}")
-        with one_line(str(kept)):
-            write(str(kept))
-        raise BadInput(
+        write(str(kept))
+        raise ValueError(
             f"{self.path}: another process has saved a model there since this one began; to lose neither, this one's "
             f"model was saved as {kept}; let one process at a time learn into a file"
         )
 
-    def _state(self) -> _State | None:
-        try:
+    def _state(self) -> tuple[int, int, int, int] | None:
+        with suppress(OSError):
             found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+            return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+        return None
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def _only_writer(folder: Path) -> Iterator[None]:
     """Let one process at a time replace models in a folder, where the system can lock folders."""
-    descriptor = None
-    with suppress(OSError):
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
-        deadline = time.monotonic() + _LONGEST_LOCK
+    except OSError:
+        yield
+        return
+    try:
         # A stopped process must not stop all others for ever.
+        deadline = time.monotonic() + _LONGEST_LOCK
         while try_lock(descriptor) is False and time.monotonic() < deadline:
             time.sleep(0.02)
-    try:
         yield
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-class WatchedModel:
-    """A saved model that is read again whenever a process that learns replaces its file."""
-
-    def __init__(self, path: str) -> None:
-        self.file = ModelFile(path)
-        self.model = read_fitted(path)
-
-    def newer(self) -> StreamingKernelPCA | None:
-        """Return the model if its file was replaced; warn and return None if it is of no use."""
-        if not self.file.newer():
-            return None
-        path = self.file.path
-        try:
-            model = read_fitted(path)
-        except BadInput as error:
-            print_warning(f"{error.message}; keeping the model as it was")
-            return None
-        before, after = ((one.n_features_in_, learned_columns(one)) for one in (self.model, model))
-        if before != after:
-            print_warning(f"{path}: has other columns now; keeping the model as it was")
-            return None
-        if (model.on_missing == "marginal") is not (self.model.on_missing == "marginal"):
-            print_warning(f"{path}: was learned with --on-missing {model.on_missing}; keeping the model as it was")
-            return None
-        self.model = model
-        return model
-
-
-def check_writable(path: str, inputs: Sequence[str], *, what: str = "the model") -> None:
-    """Refuse, before the work begins, to write a whole file to standard output, to no folder, or over an input."""
-    target = Path(path)
-    if path == STANDARD_OUTPUT:
-        raise BadInput(f"-: {what} cannot go to standard output, because its file is replaced as a whole; name a file")
-    with one_line(path):
-        is_misplaced = target.is_dir() or not target.absolute().parent.is_dir()
-    if is_misplaced:
-        raise BadInput(f"{path or repr(path)}: expected the name of a file in an existing folder")
-    with one_line(path):
-        check_target(path)
-    if is_among(target, inputs):
-        raise BadInput(f"{path}: is read as input, so {what} cannot go there; choose another name")
-
-
-def check_columns(model: StreamingKernelPCA, path: str, table: Table, *, lags: int = 1) -> None:
-    """Refuse a table whose number of columns is not the one that the model in `path` has learned."""
-    found, expected = len(table.columns.features), model.n_features_in_ // lags
-    if found != expected:
-        raise BadInput(
-            f"{table.source}: expected {expected} columns, as {path} has learned, but got {found}; "
-            "choose them with --columns or --drop"
-        )
-
-
-def merge_models(paths: Sequence[str]) -> tuple[StreamingKernelPCA, dict[str, Any]]:
-    """Read models and merge them; return the merged model and the notes to save beside it.
-
-    The notes are the columns, and for each file the offset of the model that got further.
-    """
-    for i, path in enumerate(paths):
-        if any(os.path.realpath(path) == os.path.realpath(earlier) for earlier in paths[:i]):
-            raise BadInput(f"{path}: the model is given twice, so its rows would count twice; give each model once")
-    models = [read_fitted(path) for path in paths]
-    named = [(path, names) for path, model in zip(paths, models, strict=True) if (names := learned_columns(model))]
-    for path, names in named[1:]:
-        first, expected = named[0]
-        if names != expected and len(names) == len(expected):
-            j = next(j for j, (a, b) in enumerate(zip(expected, names, strict=True)) if a != b)
-            raise BadInput(
-                f"{path}: expected column {expected[j]!r} at position {j}, as {first} has learned, but got "
-                f"{names[j]!r}; merge models of the same columns in the same order"
-            )
-    for path, model in zip(paths[1:], models[1:], strict=True):
-        # The message of merge gives advice for Python.
-        if model.n_features_in_ == models[0].n_features_in_ and model.kernel_ != models[0].kernel_:
-            raise BadInput(
-                f"{path}: expected the kernel {models[0].kernel_!r}, as {paths[0]} has learned with, but got "
-                f"{model.kernel_!r}; learn all rows with one kernel, scale included: "
-                f'fit --kernel "{models[0].kernel_!r}"'
-            )
-    offsets: dict[str, Any] = {}
-    for model in models:
-        for file, offset in own_notes(model.extra_).get("places", {}).items():
-            offsets[file] = max(offsets.get(file, offset), offset, key=n_passed)
-    notes = ({"columns": named[0][1]} if named else {}) | ({"places": offsets} if offsets else {})
-    with one_line():
-        return merge(*models), {NOTES: notes} if notes else {}
-
-
-def export_model(model: StreamingKernelPCA, path: str, *, double: bool, name: str, quantile: float | None) -> int:
-    """Write a fitted model as .onnx or .c, by the ending of `path`, in double or single precision; return its bytes.
-
-    For C: names of functions begin with `name`, and with a `quantile` one of them tells which rows are novel.
-    """
-    # Imported here, because the command starts faster without it.
-    from streamkpca.export import to_c, to_onnx
-
-    suffix = Path(path).suffix.lower()
-    if suffix == ".c":
-        _check_c_name(name)
-    elif suffix != ".onnx":
-        raise BadInput(f"{path}: expected a name that ends in .onnx or .c")
-    elif given := given_options({"name", "quantile"}):
-        raise BadInput(f"{path}: {' and '.join(given)} concern C files only; leave them out, or export to a .c file")
-    with one_line(path):
-        if suffix == ".onnx":
-            graph = to_onnx(model, dtype="float64" if double else "float32")
-            contents = graph.SerializeToString(deterministic=True)
-        else:
-            threshold = None if quantile is None else model.novelty_threshold(quantile)
-            contents = to_c(model, name=name, dtype="double" if double else "float", threshold=threshold).encode()
-        write_durably(path, lambda file: file.write(contents), mode=SHARED)
-    return len(contents)
-
-
-def _check_c_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9]){0,30}", name):
-        raise BadInput(
-            f"--name {shown(name)}: expected the beginning of names in C, such as pump: up to 31 ASCII letters, digits "
-            "and single underscores, with a letter first and no underscore last"
-        )
-
-
-# Key of the command's own notes in a model's `extra_`.
-NOTES: Final = "command"
-# Length of all offsets as text: a model that learns a file a day must not grow for ever.
-_MOST_LETTERS = 2**19
+        os.close(descriptor)
 
 
 class Autosave:
-    """A model's file while the model learns: when to write it, and what to note beside it.
+    """A model's file while the model learns: when to save it, and the notes beside it. A `path` of None saves nothing.
 
-    The next whole file replaces the last one at once, so readers always find a model. A `path` of
-    None saves nothing. `before` is the `extra_` of a model that continues; it is kept, and must be a dictionary. `file`
-    is the one that it was read from.
+    `before` is the model that goes on, and `file` the one that it was read from. A monitor that was saved with it is
+    not kept, as its thresholds belong to another state of the model.
     """
 
-    def __init__(
-        self, path: str | None, interval: SaveInterval, before: Any = None, file: ModelFile | None = None
-    ) -> None:
-        if not isinstance(before, dict | None):
-            raise BadInput(
-                f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes can be "
-                f"added, but got {before!r}; save the model again from Python with a dictionary"
+    def __init__(self, path: str | None, interval: SaveInterval, before: Saved | None, file: ModelFile | None) -> None:
+        self._interval = interval
+        self._file = file or (ModelFile(path) if path else None)
+        self.columns = before.columns if before else ()
+        self.places = dict(before.places) if before else {}
+        self._extra = before.extra if before and before.extra is not None else {}
+        if path and not isinstance(self._extra, dict):
+            raise ValueError(
+                f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes can "
+                f"be added, but got {self._extra!r}; save the model again from Python with a dictionary"
             )
-        self.path = path
-        self.interval = interval
-        self._file = file or (None if path is None else ModelFile(path))
-        self._extra: dict[str, Any] = dict(before or {})
-        self._notes: dict[str, Any] = dict(own_notes(before))
-        self._saved_rows, self._saved_at = 0, time.monotonic()
-        if path is not None:
-            remove_leftovers(path)
+        self._saved_rows, self._saved_at = n_learned(before.model) if before else 0, time.monotonic()
 
-    def note(self, table: Table, chunk: Chunk) -> None:
+    def note(self, table: Table, batch: Batch) -> None:
         """Note the columns, and up to where the table was learned."""
-        names = table.columns.feature_names
-        if "columns" not in self._notes and table.columns.named and len(set(names)) == len(names):
-            self._notes["columns"] = list(names)
-        if chunk.offset is not None:
-            offsets = self._notes.setdefault("places", {})
+        self.columns = self.columns or noted_columns(table)
+        if batch.position is not None:
             # The newest stands last.
-            offsets.pop(key := os.path.realpath(table.source), None)
-            offsets[key] = chunk.offset
-
-    def offset_in(self, file: str) -> dict[str, Any] | None:
-        """Return the offset up to which a file was learned, for `Table.seek`; None for one that never was."""
-        offset: dict[str, Any] | None = self._notes.get("places", {}).get(os.path.realpath(file))
-        return offset
+            self.places.pop(key := os.path.realpath(table.path), None)
+            self.places[key] = batch.position
+            while len(self.places) > _MOST_PLACES:
+                del self.places[next(iter(self.places))]
 
     def save(self, model: StreamingKernelPCA) -> None:
-        """Save the model in place of its last file, which stays if writing fails, with the notes in its `extra_`."""
-        self._forget_old_offsets()
-        model.extra_ = self._extra | {NOTES: self._notes} if self._notes else self._extra or None
+        """Save the model in place of its last file, which stays if writing fails."""
         if self._file is not None:
-            self._file.replace(lambda path: model.save(path, model.extra_))
-        self._saved_rows, self._saved_at = model.n_samples_seen_, time.monotonic()
-
-    def _forget_old_offsets(self) -> None:
-        offsets = self._notes.get("places", {})
-        lengths = {file: len(json.dumps({file: offset})) for file, offset in offsets.items()}
-        excess = sum(lengths.values()) - _MOST_LETTERS
-        for file, length in lengths.items():
-            if excess > 0:
-                del offsets[file]
-                excess -= length
+            extra = with_notes(self._extra, self.columns, self.places)
+            self._file.replace(lambda path: model.save(path, extra))
+        self._saved_rows, self._saved_at = n_learned(model), time.monotonic()
 
     def save_if_due(self, model: StreamingKernelPCA) -> None:
         """Save the model if enough rows have come since the last time, or any rows and enough seconds."""
-        new = model.n_samples_seen_ - self._saved_rows
-        many = self.interval.rows is not None and new >= self.interval.rows
-        late = self.interval.seconds is not None and time.monotonic() - self._saved_at >= self.interval.seconds
-        if many or (late and new):
+        n_new, seconds = n_learned(model) - self._saved_rows, time.monotonic() - self._saved_at
+        if n_new and (n_new >= self._interval.rows or seconds >= self._interval.seconds):
             self.save(model)
 
 
-def n_passed(offset: dict[str, Any]) -> int:
-    """Count the lines or rows before an offset, which others may have written; 0 if it does not tell."""
-    # The line of an offset is the next one to read.
-    line, row = offset.get("line"), offset.get("row")
-    return line - 1 if isinstance(line, int) else row if isinstance(row, int) else 0
+def noted_columns(table: Table) -> tuple[str, ...]:
+    """Return the names by which a model will find its columns again, () if they cannot tell them apart."""
+    return table.names if table.named and len(set(table.names)) == len(table.names) else ()
 
 
-def saved_beside(extra: Any) -> Any:
-    """Return the object that the user of a model or of a monitor, whose state is saved beside the model, gave it."""
-    return extra.get("extra") if isinstance(extra, dict) and "monitor" in extra else extra
+def with_notes(extra: Any, columns: Sequence[str], places: Mapping[str, Any]) -> Any:
+    """Return what the user saved beside a model with the command's notes."""
+    notes = ({"columns": list(columns)} if columns else {}) | ({"places": dict(places)} if places else {})
+    return ((extra or {}) | {NOTES: notes}) if notes and isinstance(extra, dict | None) else extra
 
 
-def own_notes(extra: Any) -> dict[str, Any]:
-    """Return the command's notes in an `extra_`, which others may have written; only notes of the right form.
+def check_target(path: str, inputs: Sequence[str] = ()) -> None:
+    """Refuse, before the work begins, to write a whole file to standard output, to no folder, or over an input."""
+    if path == "-":
+        raise click.UsageError("-: this file is replaced as a whole, so it cannot be standard output; name a file")
+    if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
+        raise click.UsageError(f"{path}: expected the name of a file in an existing folder")
+    if is_among(path, inputs):
+        raise click.UsageError(f"{path}: is read as input; choose another name")
 
-    ``columns``: names of the learned columns. ``places``: offsets up to which files were learned, by path.
-    """
-    extra = saved_beside(extra)
-    notes = extra.get(NOTES) if isinstance(extra, dict) else None
-    found: dict[str, Any] = {}
-    if isinstance(notes, dict):
-        columns = notes.get("columns")
-        if isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns):
-            found["columns"] = columns
-        offsets = notes.get("places")
-        if isinstance(offsets, dict) and all(isinstance(offset, dict) for offset in offsets.values()):
-            found["places"] = dict(offsets)
-    return found
+
+def is_among(path: str, files: Sequence[str]) -> bool:
+    """Tell whether a file, which need not exist yet, is one of some others under whatever name."""
+    # Hard links have names of their own.
+    return any(
+        os.path.realpath(path) == os.path.realpath(file)
+        or (os.path.exists(path) and os.path.exists(file) and os.path.samefile(path, file))
+        for file in files
+    )

@@ -1,236 +1,147 @@
-"""The work of the command plot: a picture of each kind."""
+"""The work of plot: a picture of a model, or of rows that it projects or watches."""
 
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca import plots
-from streamkpca.cli.console import BadInput, one_line, print_json
-from streamkpca.cli.models import check_columns, learned_columns, read_fitted
-from streamkpca.cli.pictures import (
-    Collected,
-    as_drawn,
-    check_picture,
-    column_position,
-    drift_looks,
-    label_dates,
-    make_axes,
-    time_axis,
-    write_picture,
-)
-from streamkpca.cli.pipeline import (
-    monitor_of,
-    open_for,
-    open_tables,
-    project,
-    reading_of,
-    reading_options,
-    tell_skipped,
-    watch,
-)
-from streamkpca.cli.signals import SignalGuard
-from streamkpca.cli.tables import Chunk
-from streamkpca.cli.watch import Found, Watcher
-from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca import StreamingKernelPCA, plots
+from streamkpca._core.files import SHARED, write_durably
+from streamkpca.cli.console import Signals, print_json, printable
+from streamkpca.cli.models import check_target, read_saved
+from streamkpca.cli.reading import at, each_batch, open_tables, tell_bad
+from streamkpca.cli.score import monitor_of
+from streamkpca.cli.tables import Batch, Table
+from streamkpca.monitoring import Monitor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-_DOTS_PER_INCH = 150
-
-
-def _read_model(model: str, save: str, *files: str) -> StreamingKernelPCA:
-    """Read a model after checking that its picture can be written, and not over one of the files read."""
-    check_picture(save, [model, *files])
-    return read_fitted(model)
+_OF_ROWS = ("novelty", "projections")
+_ENDINGS = (".png", ".svg", ".pdf")
 
 
-def _finish(figure: "Figure", save: str, kind: str, *, n_rows: int | None = None, as_json: bool) -> None:
-    """Write a picture, and tell where it is."""
-    with one_line(save):
-        write_picture(figure, save, dots_per_inch=_DOTS_PER_INCH)
+def plot(
+    kind: str,
+    file: str | None,
+    model: str,
+    save: str,
+    size: tuple[float, float],
+    components: tuple[int, int],
+    as_json: bool,
+    chunk_rows: int,
+    **options: Any,
+) -> None:
+    """Draw a saved model, or the rows of a file."""
+    if Path(save).suffix.lower() not in _ENDINGS:
+        raise click.UsageError(f"{save}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
+    if (kind in _OF_ROWS) is (file is None):
+        raise click.UsageError(
+            f"plot {kind} draws " + ("rows; name FILE" if file is None else "no rows; leave FILE out")
+        )
+    check_target(save, [model, *([file] if file else [])])
+    saved = read_saved(model)
+    figure = plots.make_figure(width=size[0], height=size[1])
+    axes = figure.add_subplot()
+    learner = saved.model
+    if file is None:
+        shares, bounds = learner.explained_variance_ratio_, learner.eigenvalue_bounds_
+        plots.draw_spectrum(learner.eigenvalues_, explained=shares, bounds=bounds, ax=axes)
+    else:
+        monitor = monitor_of(saved, model, options) if kind == "novelty" else None
+        (table,) = open_tables([file], options, learned=saved.learned, on_missing=learner.on_missing)
+        signals = Signals()
+        with signals.handled():
+            batches = (batch for _, batch in each_batch([table], chunk_rows, signals, "reading"))
+            if monitor:
+                _draw_novelty(monitor, table, batches, axes)
+            else:
+                _draw_projections(learner, table, batches, components, axes)
+        tell_bad([table])
+        signals.leave_if_stopped("before all rows were drawn")
+    write_picture(figure, save, dots_per_inch=150)
     if as_json:
-        print_json({"picture": save, "kind": kind} | ({} if n_rows is None else {"rows": n_rows}))
+        print_json({"picture": save, "kind": kind})
     else:
         click.echo(f"Picture: {save}")
 
 
-def novelty(
-    file: str,
-    model: str,
-    labels: str | None,
-    save: str,
-    size: tuple[float, float],
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Draw the novelty of the rows of FILE, the threshold, the alarms above it, events, and lasting changes."""
-    learner = _read_model(model, save, file)
-    monitor = monitor_of(learner, model, options)
-    reading = reading_options(options) | {"labels": labels}
-    table = open_for(learner, model, file, reading, lags=monitor.lags)
-    watcher, rows = Watcher(monitor, table.columns.feature_names), Collected(learner)
-    thresholds: list[npt.NDArray[np.float64]] = []
-
-    def take(chunk: Chunk, found: Found) -> None:
-        rows.take(chunk, found.record.smoothed)
-        thresholds.append(np.where(np.isfinite(found.record.threshold), found.record.threshold, np.nan))
-
-    signals = SignalGuard()
-    with signals.installed(), one_line():
-        done = watch(watcher, [table], options["chunk_rows"], signals, callbacks=[take])
-    tell_skipped([table])
-    if not done:
-        signals.leave(f"interrupted after {rows.n_rows:,} rows; no picture was made")
-    figure, axes = make_axes(size)
-    when = None if rows.times is None else time_axis(rows.times, file)
-    with one_line():
-        plots.draw_novelty(
-            rows.novelty,
-            time=when,
-            threshold=np.concatenate(thresholds),
-            labels=rows.labels,
-            events=watcher.events,
-            changes=list(watcher.changes),
-            ax=axes,
-        )
-    if when is not None and when.dtype.kind == "M":
-        label_dates(axes)
-    _finish(figure, save, "novelty", n_rows=rows.n_rows, as_json=as_json)
+def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> None:
+    """Write a picture in the format of the name's ending; the file before stays if that fails."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=dots_per_inch)
+    write_durably(path, lambda file: file.write(drawn.getvalue()), mode=SHARED)
 
 
-def projections(
-    file: str,
-    model: str,
-    labels: str | None,
-    components: tuple[int, int],
-    save: str,
-    size: tuple[float, float],
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Draw the rows of FILE in the plane of two components, coloured by their order, their time or their class."""
-    learner = _read_model(model, save, file)
-    _check_component(learner, model, max(components))
-    collected = Collected(learner, components=components)
-    rows = _collect(learner, model, file, options | {"labels": labels}, collected)
-    figure, axes = make_axes(size)
-    when = None if rows.times is None else time_axis(rows.times, file)
-    name = "row" if when is None else "time"
-    with one_line():
-        plots.draw_projections(rows.projections, groups=_whole(rows.labels), color=when, color_name=name, ax=axes)
-    _name_components(axes, components)
-    _finish(figure, save, "projections", n_rows=rows.n_rows, as_json=as_json)
-
-
-def contours(
-    file: str,
-    model: str,
-    over: tuple[str, str],
-    component: int | None,
-    save: str,
-    size: tuple[float, float],
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Draw contours of the reconstruction error, or of a component, over two columns."""
-    learner = _read_model(model, save, file)
-    names = learned_columns(learner) or [f"column {i}" for i in range(learner.n_features_in_)]
-    i, j = (column_position(names, name, path=model) for name in over)
-    if i == j:
-        raise BadInput(f"--over {','.join(over)}: these are one column; choose two")
-    if component is not None:
-        _check_component(learner, model, component)
-    rows = _collect(learner, model, file, options | {"labels": None}, Collected(learner, keep_rows=True))
-    figure, axes = make_axes(size)
-    with one_line():
-        drawn = as_drawn(names)
-        # Rows are drawn as points, which need all of their numbers.
-        points = learner.impute(rows.rows) if learner.on_missing == "marginal" else rows.rows
-        plots.draw_contours(learner, points, component=component, features=(i, j), feature_names=drawn, ax=axes)
-    _finish(figure, save, "contours", n_rows=rows.n_rows, as_json=as_json)
-
-
-def _collect(
-    learner: StreamingKernelPCA, model: str, file: str, options: dict[str, Any], collected: Collected
-) -> Collected:
-    """Project all rows of a file, and collect what the picture needs of them."""
-    reading = reading_options(options) | {"labels": options["labels"]}
-    (table,) = open_tables([file], reading | reading_of(learner), learned=learned_columns(learner))
-    check_columns(learner, model, table)
-    signals = SignalGuard()
-    with signals.installed(), one_line():
-        done = project(learner, [table], options["chunk_rows"], signals, callbacks=[collected.take])
-    tell_skipped([table])
-    if not done:
-        signals.leave(f"interrupted after {collected.n_rows:,} rows; no picture was made")
-    return collected
-
-
-def _check_component(learner: StreamingKernelPCA, model: str, component: int) -> None:
-    q = len(learner.eigenvalues_)
-    if component >= q:
-        raise BadInput(f"{model}: expected components from 0 to {q - 1} but got {component}")
-
-
-def _name_components(axes: "Axes", components: tuple[int, int]) -> None:
-    # Only the two that are drawn were kept, and draw_projections calls them 0 and 1.
-    axes.set_xlabel(f"component {components[0]}")
-    axes.set_ylabel(f"component {components[1]}")
-
-
-def _whole(labels: Any) -> Any:
-    """Turn classes that are whole numbers into integers, for the legend."""
-    return labels.astype(int) if labels is not None and (labels == labels.astype(int)).all() else labels
-
-
-def spectrum(model: str, save: str, size: tuple[float, float], as_json: bool) -> None:
-    """Draw the variance along each axis, the share that all explain together, and guaranteed bounds."""
-    learner = _read_model(model, save)
-    figure, axes = make_axes(size)
-    plots.draw_spectrum(
-        learner.eigenvalues_,
-        explained=learner.explained_variance_ratio_,
-        bounds=learner.eigenvalue_bounds_,
+def _draw_novelty(monitor: Monitor, table: Table, batches: Iterator[Batch], axes: "Axes") -> None:
+    """Draw scores, thresholds, alarms, events and the lasting change that a monitor finds in rows."""
+    n_before = getattr(monitor, "n_rows_", 0)
+    records, times, labels = _collected(monitor.update, table, batches)
+    threshold = np.concatenate([record.threshold for record in records])
+    change = monitor.change_detected_
+    plots.draw_novelty(
+        np.concatenate([record.smoothed for record in records]),
+        time=times,
+        threshold=np.where(np.isfinite(threshold), threshold, np.nan),
+        labels=labels,
+        events=[_moved(event, n_before, table.names) for event in monitor.events_ if event.end > n_before],
+        changes=[_moved(change, n_before, table.names)] if change and change.detected > n_before else [],
         ax=axes,
     )
-    _finish(figure, save, "spectrum", as_json=as_json)
+    if times is not None and times.dtype.kind == "M":
+        _label_dates(axes)
 
 
-def atoms(
-    model: str, shape: tuple[int, int] | None, most: int, save: str, size: tuple[float, float], as_json: bool
+def _draw_projections(
+    model: StreamingKernelPCA, table: Table, batches: Iterator[Batch], components: tuple[int, int], axes: "Axes"
 ) -> None:
-    """Draw the atoms, the rows that a model keeps: as lines over the columns, or as images."""
-    learner = _read_model(model, save)
-    if shape and shape[0] * shape[1] != learner.n_features_in_:
-        raise BadInput(
-            f"--shape {shape[0]}x{shape[1]}: expected rows of {shape[0] * shape[1]} columns but {model} has learned "
-            f"{learner.n_features_in_}; leave --shape out, or give another"
-        )
-    figure, axes = make_axes(size)
-    learned = None if shape else learned_columns(learner)
-    names = None if learned is None else as_drawn(learned)
-    with one_line():
-        plots.draw_atoms(learner.atoms_, weights=learner.weights_, shape=shape, most=most, feature_names=names, ax=axes)
-    _finish(figure, save, "atoms", as_json=as_json)
+    """Draw rows in the plane of two components, coloured by their class, their time or their order."""
+    n = len(model.eigenvalues_)
+    if max(components) >= n:
+        raise click.UsageError(f"--axes: expected components from 0 to {n - 1} but got {components}")
+    points, times, labels = _collected(lambda rows: model.transform(rows)[:, list(components)], table, batches)
+    if labels is not None and (labels == labels.astype(int)).all():
+        labels = labels.astype(int)
+    name = "row" if times is None else "time"
+    plots.draw_projections(np.concatenate(points), groups=labels, color=times, color_name=name, ax=axes)
+    # Only two were kept, which draw_projections calls 0 and 1.
+    axes.set(xlabel=f"component {components[0]}", ylabel=f"component {components[1]}")
 
 
-def sparsity(model: str, save: str, size: tuple[float, float], as_json: bool) -> None:
-    """Draw how the noise variance trades active atoms for the reconstruction error."""
-    learner = _read_model(model, save)
-    figure, axes = make_axes(size)
-    with one_line():
-        plots.draw_sparsity_path(learner.sparsity_path(), noise_variance=learner.noise_variance_, ax=axes)
-    _finish(figure, save, "sparsity", as_json=as_json)
+def _collected(
+    answer: Callable[[npt.NDArray[np.float64]], Any], table: Table, batches: Iterator[Batch]
+) -> tuple[list[Any], Any, Any]:
+    """Return the answers to all batches, and the times and labels of all rows, None without any."""
+    answers, found = [], []
+    for batch in batches:
+        with at(table, batch):
+            answers.append(answer(batch.numbers))
+        found.append((batch.times, batch.labels))
+    times, labels = (None if column[0] is None else np.concatenate(column) for column in zip(*found, strict=True))
+    return answers, times, labels
 
 
-def drift(models: tuple[str, ...], save: str, size: tuple[float, float], as_json: bool) -> None:
-    """Draw where in the stream the atoms come from, in one model or several saved as the stream went on."""
-    looks = drift_looks([(model, _read_model(model, save)) for model in models])
-    figure, axes = make_axes(size)
-    plots.draw_atom_drift(*looks, ax=axes)
-    _finish(figure, save, "drift", as_json=as_json)
+def _moved(found: Any, n_before: int, names: Sequence[str]) -> Any:
+    """Count the rows of an event or a change from the first one of the file, and name its columns."""
+    rows = {name: getattr(found, name) for name in ("start", "end", "peak_row", "detected") if hasattr(found, name)}
+    named = tuple(
+        one._replace(feature=printable(names[one.feature]).replace("$", r"\$")) if isinstance(one.feature, int) else one
+        for one in found.features
+    )
+    return replace(found, **{name: max(row - n_before, 0) for name, row in rows.items()}, features=named)
+
+
+def _label_dates(axes: "Axes") -> None:
+    """Write dates along an axis of times so short that they do not overlap."""
+    from matplotlib import dates as untyped
+
+    dates: Any = untyped
+    locator = dates.AutoDateLocator()
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

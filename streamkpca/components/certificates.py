@@ -8,7 +8,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import inverse_factor, squared_norms
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
@@ -37,20 +36,6 @@ def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, c
     mean = max(totals.mean_energy / totals.largest_energy, 1e-300)
     captured: Array = np.clip(1.0 - lost[::-1] / mean, 0.0, 1.0)
     return captured
-
-
-def left_out_novelty(snapshot: Snapshot, reservoir: Reservoir) -> Array:
-    """Return the novelty (k,) of sampled rows; that of an atom is measured against the other atoms.
-
-    Without atom i, its residual would be 1 / (K^-1)_ii.
-    """
-    novelty = snapshot.novelty(reservoir.rows)
-    _, sampled, atoms = np.intersect1d(reservoir.positions, snapshot.atom_rows, return_indices=True)
-    inverse = inverse_factor(snapshot.span_factor)
-    if len(snapshot.atom_rows) == len(inverse):
-        residual, rows = 1.0 / squared_norms(inverse.T)[atoms], snapshot.atoms[atoms]
-        novelty[sampled] = snapshot.novelty_of(rows, residual, snapshot.kernel.program.diagonal(rows) - residual)
-    return novelty
 
 
 def mean_interval(values: Array, weights: Array, total_weight: float, *, confidence: float) -> Array:

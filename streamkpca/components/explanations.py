@@ -5,14 +5,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca.rows.packed import compacted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.gradients import has_gradients, own_gradients, values_and_gradients
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
-from streamkpca.kernels.sparse import OfSparse
 from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]
@@ -128,17 +125,6 @@ class Explainer:
             return np.ones(count)
         some = np.ascontiguousarray(self.atoms[:: -(-m // _MOST_ATOMS)])
         return np.array([np.abs(slope).mean() for slope in values_and_gradients(program, some, some)[1]])
-
-
-def sparse_shares(kernel: OfSparse, rows: Array, atoms: Array, combinations: Array) -> sparse.csr_array:
-    """Return what `Explainer.shares` does for packed rows (n, 2 k) and atoms (m, 2 l), as CSR (n, columns).
-
-    Only columns that occur in them can share.
-    """
-    columns, (dense_rows, dense_atoms) = compacted(rows, atoms, n_columns=kernel.n_columns)
-    shares = Explainer(kernel.kernel, dense_atoms).shares(dense_rows, combinations)
-    few = sparse.csr_array(shares)
-    return sparse.csr_array((few.data, columns[few.indices], few.indptr), shape=(len(rows), kernel.n_columns))
 
 
 def _columns(view: FeatureView, d: int) -> npt.NDArray[np.intp]:

@@ -44,7 +44,6 @@ from streamkpca.components.weights import (
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.precomputed import Precomputed
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -349,12 +348,7 @@ def residual_spectrum(
     n_effective = total**2 / moments.total_squared_weight if total > 0.0 else 0.0
     if divisor == 0.0:
         return ResidualSpectrum.of(np.zeros(0), 0.0, mean_energy, n_effective)
-    if isinstance(snapshot.kernel, Precomputed):
-        # The rows are positions, and the snapshot was made of these candidates.
-        (order,) = candidates.rows.argsort(axis=0).T
-        found = np.searchsorted(candidates.rows[order, 0], snapshot.active_atoms[:, 0])
-        active = candidates.coordinates[order[found]]
-    elif candidates.are_atoms:
+    if candidates.are_atoms:
         values = snapshot.kernel.program.matrix(snapshot.active_atoms, candidates.rows)
         active = solve_factor(candidates.coordinates, values)
     else:

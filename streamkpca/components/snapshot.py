@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self, TypeGuard
 
 import numpy as np
@@ -10,27 +10,21 @@ import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
 from streamkpca._core.concurrency import cached_property
-from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
 from streamkpca._core.linalg import (
-    LARGEST_AMPLIFICATION,
-    inverse_factor,
     one_blas_thread,
-    rounding_amplification,
     solve_factor,
     solve_transposed,
     squared_norms,
 )
-from streamkpca.rows.packed import widened
-from streamkpca.rows.parts import RowParts, Rows, parts_of
 from streamkpca.components.completion import Completion
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
-from streamkpca.kernels.precomputed import Precomputed
 from streamkpca.kernels.program import PreparedKernel
-from streamkpca.kernels.sparse import OfSparse
+from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
+from streamkpca.rows.parts import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -148,17 +142,7 @@ class Snapshot(ReadOnlyArrays):
     @property
     def n_features(self) -> int:
         """Number of columns of a row that is asked about."""
-        return width_of_questions(self.kernel, self.atoms)
-
-    def widened(self, room: int) -> Self:
-        """Return the snapshot with room for so many numbers in each packed row."""
-        return replace(
-            self,
-            atoms=widened(self.atoms, room),
-            sample=widened(self.sample, room),
-            active_atoms=widened(self.active_atoms, room),
-            span_atoms=widened(self.span_atoms, room),
-        )
+        return int(self.atoms.shape[1])
 
     def transform(self, rows: Rows) -> Array:
         """Project rows (n, d) onto the axes: (n, q), O(k (d + q)) a row."""
@@ -178,8 +162,8 @@ class Snapshot(ReadOnlyArrays):
         """
         to_span = n_components is None and not active_only
         if to_span and self._is_quick(rows) and self._span is not None:
-            targets, inverse = self._span
-            few = targets.measure(rows, inverse)
+            targets, factor = self._span
+            few = targets.measure(rows, factor)
             if few is not None:
                 return few[0]
         axes = self.axes[:, :n_components]
@@ -210,6 +194,18 @@ class Snapshot(ReadOnlyArrays):
                 return in_chunks(self._novelty_with_gaps, rows, np.empty(len(rows)), 2 * len(self.span_atoms))
         return self._novelty_without_gaps(rows)
 
+    def novelty_by_row(self, rows: Array) -> Array:
+        """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it.
+
+        Matrix products round differently for different numbers of rows.
+        """
+        if self._span is not None and (self.distribution is None or all_finite(rows)):
+            targets, factor = self._span
+            measured = targets.measure(rows, factor)
+            if measured is not None:
+                return self._novelty_score.of_few(rows, *measured)
+        return np.concatenate([self.novelty(rows[i : i + 1]) for i in range(len(rows))])
+
     def _novelty_with_gaps(self, rows: Array) -> Array:
         """Score rows (n, d); one with gaps as its less novel completion, so that nothing unseen makes it novel."""
         missing = gaps_in(rows)
@@ -224,8 +220,8 @@ class Snapshot(ReadOnlyArrays):
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
         if self._is_quick(rows) and self._span is not None:
-            targets, inverse = self._span
-            few = targets.measure(rows, inverse)
+            targets, factor = self._span
+            few = targets.measure(rows, factor)
             if few is not None:
                 return self._novelty_score.of_few(rows, *few)
         with one_blas_thread():
@@ -340,11 +336,10 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def _span(self) -> tuple[PreparedKernel, Array] | None:
-        """The span atoms and their inverse factor; None where only solving with the factor is accurate enough."""
-        inverse = inverse_factor(self.span_factor)
-        if not self._is_prepared or rounding_amplification(inverse, self.span_factor) > LARGEST_AMPLIFICATION:
+        """The span atoms and their factor, for single rows, as `_targets`."""
+        if not self._is_prepared:
             return None
-        return PreparedKernel(self.kernel.program, self.span_atoms), inverse
+        return PreparedKernel(self.kernel.program, self.span_atoms), self.span_factor.copy()
 
     @cached_property
     def _novelty_score(self) -> NoveltyScore:
@@ -388,13 +383,6 @@ def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:
     total = shares.sum(axis=1, keepdims=True)
     present = ~missing / np.maximum((~missing).sum(axis=1, keepdims=True), 1)
     return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), present)
-
-
-def width_of_questions(kernel: Kernel, atoms: Array) -> int:
-    """Return the number of columns of rows that are asked about: of atoms (m, d), but for packed ones and positions."""
-    if isinstance(kernel, OfSparse):
-        return kernel.n_columns
-    return kernel.n_fit if isinstance(kernel, Precomputed) else atoms.shape[1]
 
 
 class _FarRowError(ValueError):

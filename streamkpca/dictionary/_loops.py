@@ -48,36 +48,182 @@ def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: npt.NDA
     return count
 
 
+# How `choose_greedily` values candidates: by the energy that they would explain, less one standard error; by that
+# energy; by the energy that they share with the rows per k(x, x) of their own; by their distance to the span.
+CAUTIOUS_GAIN, GAIN, SHARED_ENERGY, DISTANCE = range(4)
+
+# Gains that differ by less than this share are equal. Where the kernel has few dimensions, those of rows close to the
+# span are known to some of their digits only.
+_SAME_GAIN = 1e-6
+# Squares of residuals below this would underflow.
+_LEAST_RESIDUAL = 1e-150
+# A row whose squared distance to the span falls below minus this share of k(x, x) shows that the kernel is indefinite;
+# less may be the rounding of nearly dependent atoms.
+LARGEST_NEGATIVE_SHARE = 1e-3
+
+
 @jit
-def add_rank_one(
-    gram: Array, left: Array, right: Array, scale: float, weights: Array, squares: Array, fourths: Array
+def cautious_gains(
+    squares: Array, fourths: Array, pivots: Array, own: Array, shares: Array, weights: Array, gains: Array
 ) -> None:
-    """Replace residual inner products R by R + l r^T, and sum their powers.
+    """Compute the mean gain, less one standard error, of s candidates; minus infinity without a pivot or other rows.
 
     Notation:
-        R = gram (s, n): inner products of s candidates with n rows, overwritten.
-        l = left (s,): coordinates of the candidates along a direction, negated if it joins the span.
-        r = right (n,): coordinates of the rows along it.
-        scale: keeps powers of R in range.
+        squares, fourths (s,): sum_i a_i R_i^2 and sum_i a_i R_i^4, R the residual inner products with n rows.
+        pivots (s,): R of the candidate with itself; 0 for those that may not be chosen.
+        own (s,): their weights among the rows.
+        shares (s,): their shares of the stream.
         a = weights (n,): row weights.
-        squares, fourths (s,), output: sum_i a_i (scale R_ji)^2 and sum_i a_i (scale R_ji)^4 for each candidate j.
+        gains (s,), output.
 
     Notes
     -----
-    One pass over R, O(s n). The update is bound by memory, so the sums that the next choice needs take no extra time.
+    The other rows represent the stream; the candidate itself counts only with its share. So an outlier, which explains
+    nothing but itself, gains no more than that. With x_i = R_i^2 / pivot, the part of the others is their weighted mean
+    of x, whose standard error is sqrt(var(x) sum a_i^2) / sum a_i: sd / sqrt(B - 1) for equal weights.
     """
-    for j in range(gram.shape[0]):
-        multiple = left[j]
-        square_sum = 0.0
-        fourth_sum = 0.0
-        for i in range(gram.shape[1]):
-            value = gram[j, i] + multiple * right[i]
-            gram[j, i] = value
-            square = (scale * value) * (scale * value)
-            square_sum += weights[i] * square
-            fourth_sum += weights[i] * square * square
-        squares[j] = square_sum
-        fourths[j] = fourth_sum
+    weight = squared_weight = 0.0
+    for i in range(len(weights)):
+        weight += weights[i]
+        squared_weight += weights[i] * weights[i]
+    for j in range(len(gains)):
+        gains[j] = -np.inf
+        pivot, others = pivots[j], weight - own[j]
+        if pivot > 0.0 and others > 0.0:
+            mean = (squares[j] / pivot - own[j] * pivot) / others
+            square = (fourths[j] / (pivot * pivot) - own[j] * (pivot * pivot)) / others
+            spread = max(square - mean * mean, 0.0) * max(squared_weight - own[j] * own[j], 0.0)
+            gains[j] = mean - np.sqrt(spread) / others + shares[j] * pivot
+
+
+@jit
+def choose_greedily(
+    gram: Array,
+    rows: npt.NDArray[np.int64],
+    weights: Array,
+    energy: Array,
+    residual: Array,
+    rule: int,
+    limits: tuple[float, float, float, float, float],
+    coordinates: Array,
+    factor: Array,
+    atom_energy: Array,
+    chosen: npt.NDArray[np.int64],
+) -> tuple[int, float]:
+    """Choose candidates one after the other, each the best after those before it, at most as many as `chosen` holds.
+
+    Returns their number, and the lowest squared distance that a refused candidate would have left a row.
+
+    Notation:
+        R = gram (s, n): residual inner products of s candidates with n rows, overwritten; the largest k(x, x) is 1.
+        rows (s,): position of each candidate among the rows.
+        a = weights (n,), energy (n,): row weights and k(x, x).
+        residual (n,): squared distances of the rows to the span, overwritten.
+        rule: how candidates are valued; the first atom of all may explain itself alone.
+        limits: total weight of the stream; gain that is not worth an atom; unexplained energy at which to stop
+            (negative: never); share of k(x, x) up to which a residual is dependent; rounding of kernel values.
+        C = coordinates (m + most, n): coordinates of the rows along the m directions before; those of the chosen
+            candidates are appended.
+        L = factor (m + most, m + most): factor of the atoms, continued. If empty, candidates are not tested for
+            rounding and for indefinite kernels.
+        atom_energy (m + most,): k(z, z) of the atoms; continued with the factor.
+        chosen (most,), output: the candidates' numbers, in the order of their choice.
+
+    Notes
+    -----
+    A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals [1]_. Of candidates that gain the
+    same, the farthest from the span is chosen: where one dimension is left, all rows gain the same, and a row close to
+    the span would make a factor that loses digits (three atoms of 600 normal rows had a linear kernel matrix of
+    condition 4e9, instead of 8). O(s n) to begin with and for each choice, and O((m + most)^2) for its test.
+
+    The residual of a candidate is phi(x) - sum_i beta_i phi(z_i) with beta = L^-T c(x), so errors
+    eps sqrt(k(x, x) k(y, y)) in kernel values add up to eps (sqrt k(x, x) + sum_i |beta_i| sqrt k(z_i, z_i))^2 in its
+    square: a candidate not farther from the span is dependent. One that would leave a row a clearly negative squared
+    distance shows that the kernel is indefinite (Cauchy and Schwarz), and is refused.
+
+    References
+    ----------
+    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006.
+    """
+    total_weight, least_gain, tolerated, least_share, rounding = limits
+    s, n = gram.shape
+    m = len(coordinates) - len(chosen)
+    squares, fourths, pivots, gains, multiples = np.zeros((5, s))
+    own, shares, beta = weights[rows], weights[rows] / total_weight, np.empty(len(factor))
+    is_free = own > 0.0
+    along, lowest, count, is_changed = np.zeros(n), np.inf, 0, True
+    while count < len(chosen):
+        if is_changed:
+            if 0.0 <= tolerated and (weights * residual).sum() <= tolerated:
+                break
+            # One pass over R subtracts the last direction, and sums the powers that gains need: it is bound by memory.
+            for j in range(s):
+                square_sum = fourth_sum = 0.0
+                for i in range(n):
+                    value = gram[j, i] - multiples[j] * along[i]
+                    gram[j, i] = value
+                    square = value * value
+                    square_sum += weights[i] * square
+                    fourth_sum += weights[i] * square * square
+                squares[j], fourths[j] = square_sum, fourth_sum
+            is_changed = False
+
+        for j in range(s):
+            left = residual[rows[j]]
+            is_independent = left > max(least_share * abs(energy[rows[j]]), _LEAST_RESIDUAL)
+            pivots[j] = left if is_free[j] and is_independent else 0.0
+        if rule == CAUTIOUS_GAIN and m + count:
+            cautious_gains(squares, fourths, pivots, own, shares, weights, gains)
+        else:
+            for j in range(s):
+                gains[j] = -np.inf
+                if pivots[j] > 0.0:
+                    divisor = energy[rows[j]] if rule == SHARED_ENERGY else pivots[j]
+                    gains[j] = pivots[j] if rule == DISTANCE and squares[j] > 0.0 else squares[j] / divisor
+        highest, best = -np.inf, -1
+        for j in range(s):
+            highest = max(highest, gains[j])
+        if not highest > (least_gain if m + count else 0.0):
+            break
+        for j in range(s):
+            if gains[j] >= highest - _SAME_GAIN * highest and (best < 0 or pivots[j] > pivots[best]):
+                best = j
+        row, pivot = rows[best], pivots[best]
+
+        is_free[best] = False
+        if len(factor):
+            reach, lowest_left = np.sqrt(abs(energy[row])), 0.0
+            for a in range(m + count):
+                beta[a] = coordinates[a, row]
+            for a in range(m + count - 1, -1, -1):
+                beta[a] /= factor[a, a]
+                reach += abs(beta[a]) * np.sqrt(abs(atom_energy[a]))
+                for b in range(a):
+                    beta[b] -= beta[a] * factor[a, b]
+            if not pivot > rounding * (reach * reach):
+                continue
+            for i in range(n):
+                left = residual[i] - gram[best, i] * gram[best, i] / pivot
+                if left < -LARGEST_NEGATIVE_SHARE * abs(energy[i]):
+                    lowest_left = min(lowest_left, left)
+            if lowest_left < 0.0:
+                lowest = min(lowest, lowest_left)
+                continue
+            for a in range(m + count):
+                factor[m + count, a] = coordinates[a, row]
+            factor[m + count, m + count], atom_energy[m + count] = np.sqrt(pivot), energy[row]
+
+        for i in range(n):
+            along[i] = gram[best, i] / np.sqrt(pivot)
+            residual[i] -= along[i] * along[i]
+            coordinates[m + count, i] = along[i]
+        for j in range(s):
+            multiples[j] = along[rows[j]]
+        # Exactly zero, so that rounding cannot make an atom a candidate again.
+        residual[row] = 0.0
+        chosen[count] = best
+        count, is_changed = count + 1, True
+    return count, lowest
 
 
 @jit

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.gaps import RowDistribution
+from streamkpca._core.concurrency import cached_property, replaced
 from streamkpca._core.linalg import (
     KERNEL_ROUNDING,
     LARGEST_AMPLIFICATION,
@@ -21,10 +21,11 @@ from streamkpca._core.linalg import (
     squared_norms,
 )
 from streamkpca._core.positions import origins_of, positions_outside
-from streamkpca.dictionary._loops import gram_schmidt
+from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
+from streamkpca.rows.gaps import RowDistribution
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -37,9 +38,6 @@ _LARGEST_ENERGY = 1e139
 
 # That of rows without gaps.
 _NO_SPREAD = np.zeros(0)
-
-# Squared distances down to minus this share of k(x, x) may be the rounding of nearly dependent atoms.
-_LARGEST_NEGATIVE_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -130,11 +128,13 @@ class AtomStats:
         return AtomStats(self.positions, self.weights, self.weight_since_admission + weight)
 
 
+@dataclass(frozen=True, eq=False)
 class Basis:
-    """Atoms, and the lower Cholesky factor L of their matrix of a settled kernel.
+    """Atoms, and the lower Cholesky factor L of their matrix of a settled kernel; a value.
 
-    Attributes
+    Parameters
     ----------
+    kernel : Kernel
     atoms : ndarray of shape (m, d)
         Z, in the order in which they were admitted.
     factor : ndarray of shape (m, m)
@@ -144,62 +144,53 @@ class Basis:
     distribution : RowDistribution or None
         What the gaps of rows could hold; None where rows have none.
 
-    Notes
-    -----
-    Arrays are replaced, never written to, so an array once read stays constant.
-
     References
     ----------
     .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006.
     """
 
-    def __init__(self, kernel: Kernel, n_features: int) -> None:
-        self.kernel = kernel
-        self.atoms: Array = np.empty((0, n_features))
-        self.factor: Array = np.empty((0, 0))
-        self.energy: Array = np.empty(0)
-        self.distribution: RowDistribution | None = None
-        self._inverse: Array | None = None
-        self._precision: Array | None = None
-        self._rounding_amplification: float | None = None
+    kernel: Kernel
+    atoms: Array
+    factor: Array
+    energy: Array
+    distribution: RowDistribution | None = None
+
+    @classmethod
+    def empty(cls, kernel: Kernel, n_features: int, distribution: RowDistribution | None = None) -> Self:
+        """Return a basis without atoms."""
+        return cls(kernel, np.empty((0, n_features)), np.empty((0, 0)), np.empty(0), distribution)
 
     @property
     def size(self) -> int:
         """Number of atoms m."""
         return len(self.atoms)
 
-    @property
+    @cached_property
     def inverse(self) -> Array:
         """L^-1, shape (m, m), O(m^3) once: c(x) = L^-1 k_Z(x), and column j is the dual vector of atom j."""
-        if self._inverse is None:
-            self._inverse = inverse_factor(self.factor)
-        return self._inverse
+        return inverse_factor(self.factor)
 
-    @property
+    @cached_property
     def precision(self) -> Array:
         """K^-1 = L^-T L^-1, shape (m, m), O(m^3) once: inner products of the dual vectors."""
-        if self._precision is None:
-            self._precision = self.inverse.T @ self.inverse
-        return self._precision
+        precision: Array = self.inverse.T @ self.inverse
+        return precision
 
-    @property
+    @cached_property
     def rounding_amplification(self) -> float:
         """Share of a row's energy that rounding in kernel values may move between directions."""
-        if self._rounding_amplification is None:
-            self._rounding_amplification = rounding_amplification(self.inverse, self.factor)
-        return self._rounding_amplification
+        return rounding_amplification(self.inverse, self.factor)
 
-    @property
+    @cached_property
     def is_well_conditioned(self) -> bool:
         """Whether kernel values may be summed before L^-1 is applied, and L^-1 used instead of solving with L."""
         in_range = (self.energy >= _LEAST_ENERGY) & (self.energy <= 1.0 / _LEAST_ENERGY)
         return bool(in_range.all()) and self.rounding_amplification <= LARGEST_AMPLIFICATION
 
-    def copy(self) -> Self:
-        """Return a basis that can change independently of this one."""
-        twin = type(self)(self.kernel, self.atoms.shape[1])
-        twin.__dict__.update(self.__dict__)
-        return twin
+    def with_distribution(self, distribution: RowDistribution | None) -> "Basis":
+        """Return the same atoms with another idea of what gaps could hold."""
+        # What follows from the factor is kept.
+        return replaced(self, distribution=distribution)
 
     def project(self, rows: Array) -> Projected:
         """Project rows onto the span of the atoms, O(B m (d + m))."""
@@ -246,8 +237,8 @@ class Basis:
         """
         return solve_transposed(self.factor, coordinates)
 
-    def extend(self, rows: Array) -> Positions:
-        """Append the rows (s, d) that are independent of the atoms and of the rows before them; return their positions.
+    def extended(self, rows: Array) -> tuple["Basis", Positions]:
+        """Append the rows (s, d) that are independent of the atoms and of those before; return their positions too.
 
         Notes
         -----
@@ -267,11 +258,9 @@ class Basis:
         factor[:m, :m] = self.factor
         factor[m:, :m] = seen.coordinates[accepted]
         factor[m:, m:] = local[:count, :count]
-        self.factor = factor
-        self._forget_derived()
-        self.atoms = np.concatenate([self.atoms, rows[accepted]])
-        self.energy = np.concatenate([self.energy, seen.energy[accepted]])
-        return accepted
+        atoms = np.concatenate([self.atoms, rows[accepted]])
+        energy = np.concatenate([self.energy, seen.energy[accepted]])
+        return Basis(self.kernel, atoms, factor, energy, self.distribution), accepted
 
     def warn_if_indefinite(self, block: Projected) -> None:
         """Warn if a row has a negative squared distance to the span, beyond rounding."""
@@ -283,8 +272,8 @@ class Basis:
             if excess.min() < 0.0:
                 warn_indefinite(float(block.residual[suspects].min()))
 
-    def remove(self, positions: Positions) -> Array:
-        """Remove s atoms; return G (m - s, m), the new basis vectors in the old basis, with orthonormal rows.
+    def without(self, positions: Positions) -> tuple["Basis", Array]:
+        """Remove s atoms; return G (m - s, m) too: the new basis vectors in the old basis, with orthonormal rows.
 
         Notes
         -----
@@ -292,13 +281,8 @@ class Basis:
         above the first removed one keep their coordinates, so only the rows below it are factored: O((m - first)^3).
         """
         keep = np.setdiff1d(np.arange(self.size), positions)
-        self.factor, rotation = restrict_factor(self.factor, keep)
-        self.atoms, self.energy = self.atoms[keep], self.energy[keep]
-        self._forget_derived()
-        return rotation
-
-    def _forget_derived(self) -> None:
-        self._inverse = self._precision = self._rounding_amplification = None
+        factor, rotation = restrict_factor(self.factor, keep)
+        return Basis(self.kernel, self.atoms[keep], factor, self.energy[keep], self.distribution), rotation
 
 
 def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> Array:
@@ -340,7 +324,7 @@ def reveals_indefinite_kernel(
     would then grow without bound.
     """
     left = residual - products**2 / pivots[:, None]
-    negative = left < -_LARGEST_NEGATIVE_SHARE * energy
+    negative = left < -LARGEST_NEGATIVE_SHARE * energy
     if negative.any():
         warn_indefinite(float(left[negative].min()) * unit)
     return np.asarray(negative.any(axis=1))

@@ -3,6 +3,7 @@
 RowSums : weighted sums over rows, given as vectors in any coordinates.
 Moments : such sums over all rows seen, in the coordinates of the basis, with the account of their energy.
 ProjectionLoss : the part of that account that projections onto the span have lost.
+Record : moments and the sums that are yet to be turned into moments.
 """
 
 import math
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import apply_inverse, lower_self_product
+from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels._loops import mirror_lower
 
 Array = npt.NDArray[np.float64]
@@ -334,3 +336,75 @@ class Moments(RowSums):
         lost = float(np.trace(other.second)) - float(np.trace(theirs.second))
         losses = other.losses.removed(lost).rounded(rounding_amplification * abs(other.energy))
         return replace(self.plus(theirs), losses=self.losses.merged(losses))
+
+
+# Sums that weigh less are solved before they decay: the unit of kernel values' sums is k^2, so they fall below the
+# smallest numbers and lose their digits long before moments do.
+_LEAST_RECENT_WEIGHT = 1e-50
+
+
+@dataclass(frozen=True)
+class Record:
+    """The moments of all rows recorded, as a pair; `solved` reads both.
+
+    Parameters
+    ----------
+    settled : Moments
+        Moments of the rows recorded before the atoms last changed.
+    recent : RowSums or None
+        Sums over the kernel values k_Z(x) of the rows recorded since; c(x) = L^-1 k_Z(x). Solving them takes O(m^3), so
+        that happens when moments are asked for, not with each block.
+    """
+
+    settled: Moments
+    recent: RowSums | None = None
+
+    @classmethod
+    def zero(cls, m: int = 0) -> Self:
+        """Return the record of no rows."""
+        return cls(Moments.zero(m))
+
+    @property
+    def total_weight(self) -> float:
+        """Weight of all rows."""
+        return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
+
+    @property
+    def energy(self) -> float:
+        """Energy of all rows."""
+        return self.settled.energy + (self.recent.energy if self.recent else 0.0)
+
+    @property
+    def n_effective(self) -> float:
+        """Number of rows of equal weight that estimate a mean as well as these; 0 for no rows."""
+        squared = self.settled.total_squared_weight + (self.recent.total_squared_weight if self.recent else 0.0)
+        return self.total_weight**2 / squared if squared > 0.0 else 0.0
+
+    @property
+    def totals(self) -> RowSums:
+        """The sums that need no vectors."""
+        totals = self.settled.along_nothing()
+        return totals.plus(self.recent.along_nothing()) if self.recent else totals
+
+    def first(self, basis: Basis) -> Array:
+        """Return the first moments (m,) in the coordinates of the basis, O(m^2)."""
+        first = self.settled.first
+        return first + basis.inverse @ self.recent.first if self.recent else first
+
+    def solved(self, basis: Basis) -> Moments:
+        """Return the moments in the coordinates of the basis, O(m^3) if there are recent sums."""
+        if self.recent is None:
+            return self.settled
+        return self.settled.recorded(self.recent.solved(basis.inverse), basis.rounding_amplification)
+
+    def plus(self, sums: RowSums, basis: Basis) -> "Record":
+        """Add the sums over a block: of kernel values if the basis is well conditioned, else of coordinates."""
+        if basis.is_well_conditioned:
+            return Record(self.settled, self.recent.plus(sums) if self.recent else sums)
+        return Record(self.settled.recorded(sums, basis.rounding_amplification), self.recent)
+
+    def decayed(self, factor: float, basis: Basis) -> "Record":
+        """Multiply the weights of all rows by `factor`."""
+        if self.recent and factor * self.recent.total_weight < _LEAST_RECENT_WEIGHT:
+            return Record(self.solved(basis).decayed(factor))
+        return Record(self.settled.decayed(factor), self.recent.decayed(factor) if self.recent else None)

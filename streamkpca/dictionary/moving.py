@@ -171,9 +171,7 @@ def moved_basis(
     independent, and which of them (k,) have moved.
     """
     atoms = moved_atoms(basis.kernel, basis.atoms, basis.completed(rows), weights, n_evaluations=n_evaluations)
-    moved = Basis(basis.kernel, atoms.shape[1])
-    moved.distribution = basis.distribution
-    kept = moved.extend(atoms)
+    moved, kept = Basis.empty(basis.kernel, atoms.shape[1], basis.distribution).extended(atoms)
     return moved, kept, (moved.atoms != basis.atoms[kept]).any(axis=1)
 
 

@@ -1,28 +1,36 @@
 """Selection: which rows of a block to admit as atoms, which atoms to remove, and which row should replace which atom.
 
-`ResidualGram` holds the parts of a block's rows outside the span of the atoms; `SwapSearch` judges swaps by a sample of
-the stream.
-
-All searches return a `Choice` and change nothing; the summary applies it.
+`SwapSearch` judges swaps by a sample of the stream. All searches return a `Choice` and change nothing; the summary
+applies it.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import LEAST_PIVOT
+from streamkpca._core.linalg import KERNEL_ROUNDING, LEAST_PIVOT
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.dictionary._loops import (
+    CAUTIOUS_GAIN,
+    DISTANCE,
+    GAIN,
     add_column,
-    add_rank_one,
     best_swap,
+    cautious_gains,
+    choose_greedily,
     insert_direction,
     remove_direction,
     subtract_outer,
 )
-from streamkpca.dictionary.basis import AtomStats, Basis, Projected, reveals_indefinite_kernel, rounding_error
+from streamkpca.dictionary.basis import (
+    AtomStats,
+    Basis,
+    Projected,
+    reveals_indefinite_kernel,
+    rounding_error,
+    warn_indefinite,
+)
 from streamkpca.dictionary.moments import Moments, gram_of
 
 Array = npt.NDArray[np.float64]
@@ -30,10 +38,6 @@ Positions = npt.NDArray[np.int64]
 
 # Losses and gains below this share of k(x, x) are rounding.
 _NEGLIGIBLE = 1e-12
-
-# Gains that differ by less than this share are equal. Where the kernel has few dimensions, those of rows close to the
-# span are known to some of their digits only.
-_SAME_GAIN = 1e-6
 
 # Sampled rows projected at a time, which limits the memory used beside the sums.
 _SAMPLED_ROWS_AT_ONCE = 1024
@@ -253,162 +257,6 @@ def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
 # Squares of residuals below this share of the largest k(x, x) of a block would underflow.
 _LEAST_SHARE = 1e-150
 
-
-def largest_gain(gains: Array, residual: Array) -> int:
-    """Return the position of the largest gain (s,); of equal ones, that of the row farthest from the span.
-
-    Where one dimension is left, all rows gain the same, and a row close to the span would make a factor that loses
-    digits: three atoms of 600 normal rows had a linear kernel matrix of condition 4e9, instead of 8.
-    """
-    highest = float(gains.max())
-    # The negation keeps gains that are not numbers, which kernels at the limits of the range may have.
-    tied = np.flatnonzero(~(gains < highest - _SAME_GAIN * abs(highest)))
-    return int(tied[np.argmax(residual[tied])])
-
-
-class ResidualGram:
-    """Gram matrix R = k(X, X) - C C^T of what a block's rows have outside the span.
-
-    Parameters
-    ----------
-    basis : Basis
-    block : Projected
-        The block's rows, projected onto the basis.
-    weights : ndarray of shape (B,)
-        Row weights a.
-    capacity : int
-        The largest number of atoms, at least the basis' size.
-
-    Attributes
-    ----------
-    residual : ndarray of shape (B,)
-        Squared distances of the rows to the span, the diagonal of R.
-    interpolation : ndarray of shape (B, capacity)
-        V, the coefficients of the rows' projections over the atoms; those of the basis come first.
-
-    Notes
-    -----
-    O(B^2 (d + m)) to make, O(B (B + capacity)) for each row admitted.
-    """
-
-    def __init__(self, basis: Basis, block: Projected, weights: Array, capacity: int) -> None:
-        self._weights = weights
-        self._energy, self._magnitude = block.energy, np.abs(block.energy)
-        # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
-        self._unit = float(self._magnitude.max()) or 1.0
-        self._least = np.maximum(LEAST_PIVOT * self._magnitude, _LEAST_SHARE * self._unit)
-        self._others = _Others.of(weights, weights)
-        self._gram: Array = basis.kernel.program.gram(block.rows) - block.coordinates @ block.coordinates.T
-        self.interpolation: Array = np.zeros((len(weights), capacity))
-        self.interpolation[:, : basis.size] = basis.interpolation(block.coordinates)
-        self._atom_energy = np.zeros(capacity)
-        self._atom_energy[: basis.size] = basis.energy
-        self._squares, self._fourths = np.empty((2, len(weights)))
-        self._free = weights > 0.0
-        self._change(np.zeros(len(weights)), 1.0)
-        self.residual: Array = np.diagonal(self._gram)
-        basis.warn_if_indefinite(block)
-
-    @property
-    def unexplained(self) -> float:
-        """Weighted sum of the residuals."""
-        return float(self._weights @ self.residual)
-
-    def gains(self) -> Array:
-        """Energy of the block that each row would explain, shape (B,).
-
-        Notes
-        -----
-        g_j = sum_i a_i R_ij^2 / R_jj [1]_, Martin's criterion on the residuals; -inf for rows that are dependent, are
-        atoms already, or have no weight.
-
-        References
-        ----------
-        .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006.
-        """
-        independent, relative = self._candidates()
-        return np.where(independent, self._squares / relative * self._unit, -np.inf)
-
-    def cautious_gains(self, total_weight: float) -> Array:
-        """Energy per unit of weight of the stream that each row would explain, less one standard error, shape (B,).
-
-        Notes
-        -----
-        The block's other rows represent the stream; the row itself counts only with its own share a_j / N of the
-        stream's weight N, this block included. So an outlier, which explains nothing but itself, gains no more than
-        that. With x_i = R_ij^2 / R_jj, the part of the others is the weighted mean of x over i != j, and its standard
-        error is sqrt(var(x) sum a_i^2) / sum a_i, which is sd / sqrt(B - 1) for equal weights.
-        """
-        independent, relative = self._candidates()
-        gains = self._others.cautious_gains(self._squares, self._fourths, relative, self._weights / total_weight)
-        return np.where(independent, gains * self._unit, -np.inf)
-
-    def best(self, gains: Array) -> tuple[int, float]:
-        """Find the row of the largest gain that is independent beyond rounding; the gain is -inf if no row is left.
-
-        Rows found dependent are struck out of `gains` (B,).
-        """
-        while True:
-            row = largest_gain(gains, self.residual)
-            if gains[row] == -np.inf or self._is_independent(row):
-                return row, float(gains[row])
-            self._free[row] = False
-            gains[row] = -np.inf
-
-    def admit(self, row: int, atom: int) -> None:
-        """Admit a row as the atom at a position behind all others: its direction joins the span."""
-        along: Array = self._gram[row] / np.sqrt(self._gram[row, row])
-        share = along / along[row]
-        subtract_outer(self.interpolation, share, self.interpolation[row, :atom].copy())
-        self.interpolation[:, atom] = share
-        self._atom_energy[atom] = self._energy[row]
-        self._free[row] = False
-        self._change(along, -1.0)
-
-    def _is_independent(self, row: int) -> bool:
-        """Return whether a row is independent of the atoms beyond rounding, and leaves no row a negative distance."""
-        one, residual = slice(row, row + 1), self.residual
-        if not residual[row] > rounding_error(self._energy[one], self.interpolation[one], self._atom_energy)[0]:
-            return False
-        return not reveals_indefinite_kernel(residual, self._gram[one], residual[one], self._magnitude)[0]
-
-    def _change(self, along: Array, sign: float) -> None:
-        add_rank_one(self._gram, sign * along, along, 1.0 / self._unit, self._weights, self._squares, self._fourths)
-
-    def _candidates(self) -> tuple[npt.NDArray[np.bool_], Array]:
-        """Return which rows may be chosen, and their residuals in multiples of the unit (1 for other rows)."""
-        independent = self._free & (self.residual > self._least)
-        return independent, np.where(independent, self.residual / self._unit, 1.0)
-
-
-class _Others(NamedTuple):
-    """What the rows other than each candidate weigh; `own` (s,) are the weights that candidates have among the rows."""
-
-    own: Array
-    weight: Array
-    squared_weight: Array
-    is_some: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, weights: Array, own: Array) -> "_Others":
-        others = weights.sum() - own
-        is_some = others > 0.0
-        squared = np.maximum(weights @ weights - own**2, 0.0)
-        return cls(own, np.where(is_some, others, 1.0), squared, is_some)
-
-    def cautious_gains(self, squares: Array, fourths: Array, pivots: Array, shares: Array) -> Array:
-        """Return the mean gains (s,) of candidates less one standard error; -inf where no other row weighs anything.
-
-        `squares` and `fourths` are sums of powers of residual inner products with rows of weights a, `pivots` those
-        with themselves, and `shares` the candidates' shares of the stream.
-        """
-        mean = (squares / pivots - self.own * pivots) / self.weight
-        pivots_squared = pivots**2
-        square = (fourths / pivots_squared - self.own * pivots_squared) / self.weight
-        error = np.sqrt(np.maximum(square - mean**2, 0.0) * self.squared_weight) / self.weight
-        return np.where(self.is_some, mean - error + shares * pivots, -np.inf)
-
-
 # Candidates of a search, sampled rows that screen them, and how many of them the whole sample then judges. With half as
 # many rows to screen them, the unexplained energy of a curved sheet was larger by another percent.
 _MOST_CANDIDATES = 2048
@@ -448,21 +296,11 @@ class Choice:
 def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerated: float) -> Choice:
     """Choose few rows, greedily, so that at most the energy `tolerated` of the block stays unexplained.
 
-    `weights` are the row weights (B,). If it is 0, every row that is independent to working precision is admitted.
+    `weights` are the row weights (B,). If it is 0, every row that is independent to working precision is admitted; then
+    the order matters for rounding only, and the largest pivot comes first.
     """
-    residual = ResidualGram(basis, block, weights, basis.size + len(weights))
-    admitted: list[int] = []
-    while tolerated == 0.0 or residual.unexplained > tolerated:
-        gains = residual.gains()
-        if tolerated == 0.0:
-            # All independent rows are admitted, so their order matters for rounding only: the largest pivot first.
-            gains = np.where(gains > 0.0, residual.residual, -np.inf)
-        best, gain = residual.best(gains)
-        if gain <= 0.0:
-            break
-        residual.admit(best, basis.size + len(admitted))
-        admitted.append(best)
-    return Choice(np.array(admitted, dtype=np.int64), _NO_POSITIONS)
+    rule = GAIN if tolerated > 0.0 else DISTANCE
+    return _filled(basis, block, weights, rule, len(weights), tolerated=tolerated or -1.0)
 
 
 def choose_below_budget(
@@ -480,17 +318,39 @@ def choose_below_budget(
     the stream, this block included.
     """
     # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
-    capacity = min(max_atoms, basis.size + len(weights))
-    residual = ResidualGram(basis, block, weights, capacity)
-    admitted: list[int] = []
-    for atom in range(basis.size, capacity):
-        # The first atom may explain itself alone: without any atom there would be no model.
-        best, gain = residual.best(residual.cautious_gains(total_weight) if atom else residual.gains())
-        if gain <= 0.0 or (atom and gain <= least_gain):
-            break
-        residual.admit(best, atom)
-        admitted.append(best)
-    return Choice(np.array(admitted, dtype=np.int64), _NO_POSITIONS)
+    most = min(max_atoms - basis.size, len(weights))
+    return _filled(basis, block, weights, CAUTIOUS_GAIN, most, least_gain=least_gain, total_weight=total_weight)
+
+
+def _filled(
+    basis: Basis,
+    block: Projected,
+    weights: Array,
+    rule: int,
+    most: int,
+    *,
+    tolerated: float = -1.0,
+    least_gain: float = 0.0,
+    total_weight: float = 1.0,
+) -> Choice:
+    """Choose at most `most` rows of a block by a rule of `choose_greedily`; O(B^2 (d + m)), and O(B^2) a choice."""
+    basis.warn_if_indefinite(block)
+    m, size = basis.size, basis.size + most
+    # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
+    unit = float(np.abs(block.energy).max()) or 1.0
+    gram = (basis.kernel.program.gram(block.rows) - block.coordinates @ block.coordinates.T) / unit
+    coordinates, factor, atom_energy = np.empty((size, len(weights))), np.empty((size, size)), np.empty(size)
+    coordinates[:m], factor[:m, :m] = block.coordinates.T / np.sqrt(unit), basis.factor / np.sqrt(unit)
+    atom_energy[:m] = basis.energy / unit
+    residual, chosen = np.diagonal(gram).copy(), np.empty(most, dtype=np.int64)
+    rows, energy = np.arange(len(weights)), block.energy / unit
+    limits = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
+    count, lowest = choose_greedily(
+        gram, rows, weights, energy, residual, rule, limits, coordinates, factor, atom_energy, chosen
+    )
+    if lowest < 0.0:
+        warn_indefinite(lowest * unit)
+    return Choice(chosen[:count], _NO_POSITIONS)
 
 
 def candidates_in(sample: Reservoir, start: int) -> Draws:
@@ -568,8 +428,8 @@ def _screened(
         products *= products
         fourths[part] = products @ weights
     shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
-    gains = _Others.of(weights, own).cautious_gains(squares, fourths, pivots, shares)
-    gains[~independent] = -np.inf
+    gains = np.empty(len(pivots))
+    cautious_gains(squares, fourths, np.where(independent, pivots, 0.0), own, shares, weights, gains)
     order = np.argsort(-gains, kind="stable")
     return order[gains[order] > 0.0]
 

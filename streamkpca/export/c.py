@@ -4,7 +4,6 @@ import json
 import math
 import re
 import textwrap
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,8 @@ from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
 from streamkpca.export.c_contributions import write_contributions
-from streamkpca.export.c_kernel import (
-    WIDTH,
-    KernelCalls,
-    Source,
-    find_largest_logarithm,
-    no_logarithm,
-    packed_factor,
-    write_kernel,
-)
-from streamkpca.export.model import Formula, check_single_categories, formula_of
+from streamkpca.export.c_kernel import WIDTH, KernelText, Source, find_largest_logarithm, scaled_value
+from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.rounding import Rounding, measure_rounding
 
 # How exact answers are unless atoms nearly depend on each other. The header never states less than this, which is 32
@@ -68,27 +59,23 @@ def to_c(
 
     Raises
     ------
-    TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
-        rows with gaps, or its numbers are beyond single precision and `dtype` is "float"; contributions are wanted of a
-        kernel that is not linear in inner products (Polynomial, Sigmoid, products with Linear), or has Cosine in units
-        of a matrix; or another argument is not as described.
     NotFittedError
         No row was seen yet.
+    TypeError, ValueError
+        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
+        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel that is not
+        linear in inner products, or in units of a matrix; or another argument is not as described.
 
     Notes
     -----
-    The file includes <math.h> and nothing else, allocates nothing, has constant tables, and compiles without warnings
-    as C99 and as C++. Its header states size, cost and accuracy. With s rows that errors are measured to, k rows that
-    projections are computed from, d features and q axes, it has tables of s d + s (s + 1) / 2 + (k + 1) q numbers and
-    s numbers on the stack, and takes O(k (d + q)) time for a projection and O(s (d + s)) for an error or a novelty.
+    The file includes <math.h> and nothing else, allocates nothing, and compiles without warnings as C99 and as C++.
+    With s rows that errors are measured to, k rows that projections are computed from, d features and q axes, it has
+    s d + s (s + 1) / 2 + (k + 1) q constants and s + d numbers on the stack, and takes O(k (d + q)) time for a
+    projection and O(s (d + s)) for an error or a novelty.
 
     Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
     k(x, x) and itself), unless atoms nearly depend on each other. The header states the error of "float", measured at
-    export: from 1e-6 to 1e-3.
-
-    A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math. On AVR, where double has
-    single precision and constants are kept in RAM, choose "float" and few atoms.
+    export: from 1e-6 to 1e-3. A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math.
 
     Examples
     --------
@@ -105,9 +92,7 @@ def to_c(
     check_choice("dtype", dtype, choices=("double", "float"), where=where)
     if threshold is not None:
         threshold = check_real("threshold", threshold, where=where, least=0.0)
-    formula = formula_of(model, where=where, language="C")
-    if dtype == "float":
-        check_single_categories(formula, where=where, dtypes=("float", "double"))
+    formula = formula_of(model, where=where, language="C", single="float" if dtype == "float" else None)
     level = float(np.abs(formula.kernel.diagonal(formula.rows)).max())
     if level < _LEAST_LEVEL:
         raise ValueError(
@@ -115,20 +100,26 @@ def to_c(
             f"but those of the atoms are at most {level:.3g}; multiply the kernel by a larger number, and learn anew"
         )
     source = Source(name, dtype)
-    kernel = write_kernel(source, formula)
-    heads = [
-        _write_transform(source, formula, kernel),
-        _write_error(source, formula, kernel),
-        _write_novelty(source, formula, kernel),
-    ]
+    kernel = KernelText(source, formula)
+    # Row after row up to the diagonal, which is inverted, so that solving needs no division.
+    packed = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
+    factor = source.table("factor", np.concatenate(packed))
+    _write_transform(source, formula, kernel)
+    _write_error(source, formula, kernel, factor)
+    _write_novelty(source, formula, kernel, factor)
     if threshold is not None:
-        heads.append(_write_is_novel(source, formula, threshold))
+        source.function(
+            "Whether the novelty is above the threshold, or NaN.",
+            f"int {name}_is_novel(const double x[{formula.n_features}])",
+            [f"return !({name}_novelty(x) <= {threshold!r});"],
+            use=f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
+        )
     if check_flag("contributions", contributions, where=where):
-        heads.append(write_contributions(source, formula, kernel))
-    prototypes = "".join(f"{head};\n" for head in heads)
+        write_contributions(source, formula, kernel, factor)
+    prototypes = "".join(f"{head};\n" for head in source.uses)
     return "\n".join(
         [
-            _header(source, formula, kernel, threshold, contributions=contributions),
+            _header(source, formula, kernel, contributions=contributions),
             "#include <math.h>\n",
             f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
             *source.tables,
@@ -137,160 +128,118 @@ def to_c(
     )
 
 
-def _write_transform(source: Source, formula: Formula, kernel: KernelCalls) -> str:
+def _write_transform(source: Source, formula: Formula, kernel: KernelText) -> None:
     k, q = formula.projection.shape
-    projection = source.table("projection", formula.projection)
-    offset = source.table("offset", formula.offset)
+    projection, offset = source.table("projection", formula.projection), source.table("offset", formula.offset)
     atom = "i"
     if not np.array_equal(formula.axis_rows, np.arange(k)):
         atom = f"(int){source.positions('active', formula.axis_rows)}[i]"
-    head = f"void {source.name}_transform(const {source.dtype} x[{formula.n_features}], {source.dtype} y[{q}])"
     source.function(
         "Project a row onto the principal axes.",
-        head,
+        f"void {source.name}_transform(const double x[{formula.n_features}], double y[{q}])",
         [
             "int i, j;",
-            *(declaration for declaration, _, _ in kernel.prepared),
-            *(f"{call};" for _, call, _ in kernel.prepared),
+            *kernel.preparation,
             f"for (j = 0; j < {q}; ++j) y[j] = -{offset}[j];",
             f"for (i = 0; i < {k}; ++i) {{",
-            f"    const {source.dtype} value = {kernel.of_atom.format(i=atom)};",
+            f"    const double value = {kernel.of_atom.replace('@', atom)};",
             f"    for (j = 0; j < {q}; ++j) y[j] += value * {projection}[i][j];",
             "}",
         ],
+        use=f"writes the projection of a row onto {q} principal axes; x and y must not overlap.",
     )
-    return head
 
 
-def _write_error(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    c, s, zero, factor = source.dtype, formula.n_span, source.number(0.0), packed_factor(source, formula)
-    head = f"{c} {source.name}_reconstruction_error(const {c} x[{formula.n_features}])"
+def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
     source.function(
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
-        head,
+        f"double {source.name}_reconstruction_error(const double x[{formula.n_features}])",
         [
             "int i, j;",
-            f"{c} coordinates[{s}];",
-            *(declaration for declaration, _, _ in kernel.prepared),
-            *(f"const {c} {own} = {call};" if own else f"{call};" for _, call, own in kernel.prepared),
-            f"const {c} *factor = {factor};",
-            f"{c} error = {kernel.of_itself};",
-            f"for (i = 0; i < {s}; ++i) {{",
-            f"    {c} rest = {kernel.of_atom.format(i='i')};",
-            "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
-            "    rest *= *factor++;",
-            "    coordinates[i] = rest;",
-            "    error -= rest * rest;",
-            "}",
-            f"return error < {zero} ? {zero} : error;",
+            *kernel.preparation,
+            f"double error = {kernel.of_itself}, coordinates[{formula.n_span}];",
+            f"const double *factor = {factor};",
+            *_solve(formula.n_span, kernel.of_atom.replace("@", "i"), "error -= rest * rest;"),
+            "return error < 0.0 ? 0.0 : error;",
         ],
+        use="returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
     )
-    return head
 
 
-def _write_novelty(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    c, s, zero, own = source.dtype, formula.n_span, source.number(0.0), formula.own_value()
-    head = f"{c} {source.name}_novelty(const {c} x[{formula.n_features}])"
+def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
+    s, own = formula.n_span, formula.own_value()
+    head = f"double {source.name}_novelty(const double x[{formula.n_features}])"
     if not own:
         returned = [f"return {source.name}_reconstruction_error(x);"]
-        source.function("Novelty of a row: with this kernel, its reconstruction error.", head, returned)
-        return head
-    twice, minus_own = source.number(2.0), source.number(-own)
+        source.function("Novelty of a row: its reconstruction error.", head, returned, use="returns the same.")
+        return
+    # The score stops at the largest number, as in Python: shares of infinity would be NaN.
+    most = float(np.finfo(np.float32 if source.is_single else np.float64).max)
     source.function(
         "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
         head,
         [
             "int i, j;",
-            f"{c} coordinates[{s}];",
-            *(declaration for declaration, _, _ in kernel.prepared),
-            *(f"{call};" for _, call, _ in kernel.prepared),
-            f"const {c} *factor = {packed_factor(source, formula)};",
-            f"{c} top, score, explained = {zero};",
-            *find_largest_logarithm(source, kernel, s),
-            # Infinity less infinity would be NaN.
-            f"if ({no_logarithm(source)}) return {minus_own} * {twice} * top;",
-            f"for (i = 0; i < {s}; ++i) {{",
-            f"    {c} rest = {source.call('exp', 'coordinates[i] - top')};",
-            "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
-            "    rest *= *factor++;",
-            "    coordinates[i] = rest;",
-            "    explained += rest * rest;",
-            "}",
-            f"score = {twice} * top + {source.call('log', 'explained')} - {source.number(math.log(own))};",
-            f"score *= {minus_own};",
-            f"return score < {zero} ? {zero} : score;",
+            *kernel.preparation,
+            f"double explained = 0.0, score, coordinates[{s}];",
+            f"const double *factor = {factor};",
+            *find_largest_logarithm(kernel, s),
+            *_solve(s, scaled_value(source), "explained += rest * rest;"),
+            f"score = {-own!r} * (2.0 * top + log(explained) - {math.log(own)!r});",
+            f"return score < 0.0 ? 0.0 : score > {most!r} ? {most!r} : score;",
         ],
+        use="returns that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x).",
     )
-    return head
 
 
-def _write_is_novel(source: Source, formula: Formula, threshold: float) -> str:
-    head = f"int {source.name}_is_novel(const {source.dtype} x[{formula.n_features}])"
-    source.function(
-        "Whether the novelty is above the threshold, or NaN.",
-        head,
-        [f"return !({source.name}_novelty(x) <= {source.number(threshold)});"],
-    )
-    return head
-
-
-def _header(
-    source: Source, formula: Formula, kernel: KernelCalls, threshold: float | None, *, contributions: bool
-) -> str:
-    c, name, d, (k, q) = source.dtype, source.name, formula.n_features, formula.projection.shape
-    seen = formula.facts.get("n_samples_seen")
-    rows = "" if seen is None else f"; {seen} rows were seen"
-    features = f"{d}" if formula.feature_names is None else f"{d}: {_comment_safe(formula.feature_names)}"
-    uses = [
-        f"void {name}_transform(const {c} x[{d}], {c} y[{q}]);",
-        f"    writes the projection of a row onto {q} principal axes; x and y must not overlap.",
-        f"{c} {name}_reconstruction_error(const {c} x[{d}]);",
-        "    returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
-        f"{c} {name}_novelty(const {c} x[{d}]);",
-        "    returns "
-        + (
-            "that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x)."
-            if formula.own_value()
-            else "the same."
-        ),
+def _solve(s: int, value: str, use: str) -> list[str]:
+    """Return statements that compute the coordinates of a row from kernel values, and use each, named ``rest``."""
+    return [
+        f"for (i = 0; i < {s}; ++i) {{",
+        f"    double rest = {value};",
+        "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
+        "    rest *= *factor++;",
+        "    coordinates[i] = rest;",
+        f"    {use}",
+        "}",
     ]
-    if threshold is not None:
-        uses += [
-            f"int {name}_is_novel(const {c} x[{d}]);",
-            f"    returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
-        ]
-    if contributions:
-        uses += [
-            f"void {name}_contributions(const {c} x[{d}], {c} y[{d}]);",
-            "    writes how much each feature adds to the novelty; x and y must not overlap.",
-        ]
-    atoms = f"{formula.facts['n_atoms']}; projections are made of {k}, errors are measured to {formula.n_span}"
-    facts = {
-        "Kernel": repr(formula.kernel),
-        "Learned": f"from rows of total weight {formula.facts['total_weight']}{rows}",
-        "Atoms": atoms,
-        "Features": features,
-    }
+
+
+def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
+    (k, q), s = formula.projection.shape, formula.n_span
+    facts, seen = formula.facts, formula.facts.get("n_samples_seen")
+    names = "" if formula.feature_names is None else f": {_comment_safe(formula.feature_names)}"
+    rows = "" if seen is None else f"; {seen} rows were seen"
     # With several threads, sums in another order could change a digit of the header.
     with one_blas_thread():
         rounding = measure_rounding(formula)
     # Contributions call the function of the novelty while they hold coordinates of their own.
-    stack = (formula.n_span + kernel.n_numbers) * source.n_bytes_of_number * (2 if contributions else 1)
+    stack = (s + kernel.layout.width) * source.n_bytes_of_number * (2 if contributions else 1)
+    learned = {
+        "Kernel": repr(formula.kernel),
+        "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
+        "Atoms": f"{facts['n_atoms']}; projections are made of {k}, errors are measured to {s}",
+        "Features": f"{formula.n_features}{names}",
+    }
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
-        "Cost": "about, for a row: transform " + _cost(kernel, k, k * q) + "; reconstruction_error "
-        + _cost(kernel, formula.n_span, formula.n_span * (formula.n_span + 3) // 2)
-        + (f"; novelty {_cost_of_novelty(kernel, formula.n_span)}" if kernel.log_of_atom else "")
-        + ("; contributions three times as much." if contributions else "."),
+        "Cost": f"about, for a kernel value: {kernel.cost}. A row takes {k} kernel values and {k * q} multiplications "
+        f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty"
+        + (", three times as much for contributions." if contributions else "."),
         "Accuracy": _accuracy(rounding, single=source.is_single),
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
         "which Python refuses, give infinity or NaN.",
-    }  # fmt: skip
-    estimator = _comment_safe([formula.estimator])[1:-1]
+    }
+    estimator = _comment_safe([facts["estimator"]])[1:-1]
     lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
-    lines += [*_listed(facts), "", *uses, "", *_listed(promises)]
+    lines += [
+        *_listed(learned),
+        "",
+        *(line for head, use in source.uses.items() for line in (f"{head};", f"    {use}")),
+    ]
+    lines += ["", *_listed(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
 
 
@@ -308,32 +257,17 @@ def _listed(facts: dict[str, str]) -> list[str]:
     ]
 
 
-def _cost(kernel: KernelCalls, n_atoms: int, n_more: int) -> str:
-    calls = Counter({what: n_atoms * count for what, count in sorted(kernel.calls.items())})
-    if kernel.n_divisions:
-        calls["division"] += kernel.n_divisions
-    n_multiplications = n_atoms * kernel.n_multiplications + kernel.n_multiplications_once + n_more
-    counted = [f"{n_multiplications} multiplications"]
-    return ", ".join(counted + [f"{count} {what}" for what, count in calls.items()])
-
-
-def _cost_of_novelty(kernel: KernelCalls, s: int) -> str:
-    calls = Counter({"exp": s}) + Counter({what: s * count for what, count in kernel.log_calls.items()})
-    calls += Counter({"log": 1, "division": kernel.n_divisions})
-    counted = [f"{s * kernel.n_log_multiplications + s * (s + 3) // 2 + 2} multiplications"]
-    return ", ".join(counted + [f"{count} {what}" for what, count in sorted(calls.items())])
-
-
 def _accuracy(rounding: Rounding, *, single: bool) -> str:
-    if not math.isfinite(rounding.projection + rounding.error):
+    errors = rounding.error, rounding.projection, rounding.novelty
+    if not math.isfinite(sum(errors)):
         return "not measured: values are beyond single precision."
-    expected, least = (rounding, _SINGLE_TOLERANCE) if single else (rounding.in_double(), _TOLERANCE)
-    # The errors of fresh rows were up to three times as large as measured.
-    measured = expected.projection, expected.error, expected.novelty
-    projection, error, novelty = (_rounded_up(max(4.0 * value, least)) for value in measured)
+    # As many roundings as in single precision, each of them smaller. Errors of fresh rows were up to three times those
+    # measured.
+    factor, least = (4.0, _SINGLE_TOLERANCE) if single else (4.0 * 2.0**-29, _TOLERANCE)
+    error, projection, novelty = (f"{_rounded_up(max(factor * value, least)):g}" for value in errors)
     return (
-        f"equal to Python's answers to about {error:g} of k(x, x) (errors) and {projection:g} of its root "
-        f"(projections), and to {novelty:g} of k(x, x) plus the score (novelty), by a "
+        f"equal to Python's answers to about {error} of k(x, x) (errors) and {projection} of its root "
+        f"(projections), and to {novelty} of k(x, x) plus the score (novelty), by a "
         f"measurement on {rounding.n_rows} rows near the atoms."
     )
 
@@ -351,10 +285,9 @@ def _comment_safe(names: list[str]) -> str:
 
 
 def _check_name(name: Any) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"to_c: name must be a C identifier such as 'pump', got {name!r}")
-    if not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
-        raise ValueError(
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
+        kind = ValueError if isinstance(name, str) else TypeError
+        raise kind(
             f"to_c: name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
             "underscores, a letter first and no underscore last: the others are reserved"
         )

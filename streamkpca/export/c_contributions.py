@@ -1,47 +1,41 @@
 """Contributions of features as a C function."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from streamkpca.components.explanations import Explainer
-from streamkpca.export.c_kernel import (
-    BaseText,
-    KernelCalls,
-    Source,
-    find_largest_logarithm,
-    packed_factor,
-    scaled_value,
-)
+from streamkpca.export.c_kernel import KernelText, Source, find_largest_logarithm, scaled_value
 from streamkpca.export.model import Formula
-from streamkpca.kernels.program import Arithmetic, Base
+from streamkpca.kernels.gradients import values_and_gradients
+from streamkpca.kernels.program import Base
 
 
-def write_contributions(source: Source, formula: Formula, kernel: KernelCalls) -> str:
-    """Write the function that shares the novelty of a row among its features, and return its head.
+def write_contributions(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
+    """Write the function that shares the novelty of a row among its features.
 
     ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it; or
-    of cosines in units of a matrix.
+    if its units are a matrix.
     """
-    c, s, d, zero, one = source.dtype, formula.n_span, formula.n_features, source.number(0.0), source.number(1.0)
-    if kernel.log_of_atom is None:
-        value, scaling = kernel.of_atom.format(i="i"), []
-    else:
+    s, d = formula.n_span, formula.n_features
+    if any(segment.has_matrix for segment in kernel.layout.segments):
+        raise ValueError(
+            f"to_c: contributions under the kernel {formula.kernel!r} would need its matrix of units twice, which C "
+            "does not keep; leave them out (contributions=False), or give the kernel a unit for each feature, as "
+            "in_units('std') does"
+        )
+    value, logarithms = kernel.of_atom.replace("@", "i"), list[str]()
+    if kernel.log_of_atom:
         # As shares of the largest kernel value: weights keep their digits where these vanish.
-        value, scaling = scaled_value(source), find_largest_logarithm(source, kernel, s)
-    steepness = Explainer(formula.kernel, formula.rows[:s]).steepness
-    absolute = source.call("fabs", "coordinates[i]")
+        value, logarithms = scaled_value(source), find_largest_logarithm(kernel, s)
     lines = [
-        "int i, j, k, l;" if any(base.matrix.view.matrix is not None for base in kernel.bases) else "int i, j, k;",
-        f"{c} coordinates[{s}];",
-        *(declaration for declaration, _, _ in kernel.prepared),
-        *(f"{call};" for _, call, _ in kernel.prepared),
-        f"const {c} *row = {packed_factor(source, formula)};",
-        f"{c} {'top, ' if scaling else ''}largest = {zero}, total = {zero}, sum = {zero};",
-        *scaling,
+        "int i, j, k;",
+        *kernel.preparation,
+        f"double coordinates[{s}];",
+        f"const double *row = {factor};",
+        "double largest = 0.0, total = 0.0, sum = 0.0;",
+        *logarithms,
         # Forwards as for the error, then backwards: coefficients of the projection over the atoms.
         f"for (i = 0; i < {s}; row += ++i) {{",
-        f"    {c} rest = {value};",
+        f"    double rest = {value};",
         "    for (j = 0; j < i; ++j) rest -= row[j] * coordinates[j];",
         "    coordinates[i] = rest * row[i];",
         "}",
@@ -49,123 +43,62 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelCalls) -
         "    row -= i + 1;",
         "    coordinates[i] *= row[i];",
         "    for (j = 0; j < i; ++j) coordinates[j] -= row[j] * coordinates[i];",
-        f"    largest = {absolute} > largest ? {absolute} : largest;",
+        "    largest = fabs(coordinates[i]) > largest ? fabs(coordinates[i]) : largest;",
         "}",
         # The weights of far rows are too small for sums of products.
-        f"for (i = 0; i < {s}; ++i) sum += largest > {zero} ? {absolute} / largest : {one};",
-        f"for (k = 0; k < {d}; ++k) y[k] = {zero};",
-        *(
-            line
-            for p, base in enumerate(kernel.bases)
-            for line in _differences(source, formula, base, p, float(np.sqrt(steepness[p])))
-        ),
-        f"for (largest = {zero}, k = 0; k < {d}; ++k) largest = y[k] > largest ? y[k] : largest;",
+        f"for (i = 0; i < {s}; ++i) sum += largest > 0.0 ? fabs(coordinates[i]) / largest : 1.0;",
+        f"for (k = 0; k < {d}; ++k) y[k] = 0.0;",
+        *(line for p in range(len(kernel.layout.matrices)) for line in _differences(formula, kernel, p)),
+        f"for (largest = 0.0, k = 0; k < {d}; ++k) largest = y[k] > largest ? y[k] : largest;",
         f"for (k = 0; k < {d}; ++k) {{",
-        f"    y[k] = largest > {zero} ? y[k] / largest : y[k];",
+        "    y[k] = largest > 0.0 ? y[k] / largest : y[k];",
         "    y[k] *= y[k];",
         "    total += y[k];",
         "}",
         f"sum = {source.name}_novelty(x);",
-        f"for (k = 0; k < {d}; ++k) y[k] = total > {zero} ? y[k] / total * sum : total;",
+        f"for (k = 0; k < {d}; ++k) y[k] = total > 0.0 ? y[k] / total * sum : total;",
     ]
-    head = f"void {source.name}_contributions(const {c} x[{d}], {c} y[{d}])"
-    source.function("Share the novelty of a row among its features.", head, lines)
-    return head
+    source.function(
+        "Share the novelty of a row among its features.",
+        f"void {source.name}_contributions(const double x[{d}], double y[{d}])",
+        lines,
+        use="writes how much each feature adds to the novelty; x and y must not overlap.",
+    )
 
 
-def _differences(source: Source, formula: Formula, base: BaseText, p: int, root: float) -> list[str]:
-    """Return the statements that add the differences in what a base matrix sees, as roots, to ``y``."""
-    c, s, zero, one = source.dtype, formula.n_span, source.number(0.0), source.number(1.0)
-    if base.matrix.base in (Base.INNER, Base.COSINE):
-        slope = _slope(formula, p)
-        if slope is None:
-            raise ValueError(
-                f"to_c: contributions under the kernel {formula.kernel!r} need derivatives, which C does not "
-                "have; leave them out (contributions=False), or combine kernels of distances with Linear and Cosine"
-            )
+def _differences(formula: Formula, kernel: KernelText, p: int) -> list[str]:
+    """Return the statements that add the differences in the columns of a base matrix, as roots, to ``y``."""
+    s, base, segment = formula.n_span, kernel.layout.matrices[p].base, kernel.layout.of_matrix[p]
+    root = float(np.sqrt(Explainer(formula.kernel, formula.rows[:s]).steepness[p]))
+    of_row, of_atom = segment.entry("u"), kernel.entry_of_atom(segment)
+    if base in (Base.INNER, Base.COSINE):
         # The steepness is the slope itself where there are several base matrices, and one where there is one.
-        if base.is_cosine and base.matrix.view.matrix is not None:
-            raise ValueError(
-                f"to_c: contributions under the kernel {formula.kernel!r} need the lengths of rows, which C does "
-                "not keep where units are a matrix; leave them out (contributions=False), or give Cosine a unit for "
-                "each feature"
-            )
-        scale = abs(slope) / root if root > 0.0 else 0.0
+        scale = abs(_slope(formula, p)) / root if root > 0.0 else 0.0
+        start, added, part = of_row, f"-coordinates[i] * {of_atom}", "fabs(part)"
     else:
-        scale = root
-    lines, parts = [], []
-    for i, (statements, of_row, of_atom) in enumerate(base.write_numbers()):
-        parts.append(part := f"part{i}")
-        if base.matrix.base in (Base.INNER, Base.COSINE):
-            start, summed, end = of_row, f"{part} -= coordinates[i] * {of_atom};", source.call("fabs", part)
-        else:
-            weight = f"(largest > {zero} ? {source.call('fabs', 'coordinates[i]')} / largest : {one})"
-            difference = source.call("fabs", f"{of_row} - {of_atom}")
-            if base.matrix.base is Base.EQUAL:
-                difference = f"({of_row} == {of_atom} ? {zero} : {one})"
-            start, summed, end = zero, f"{part} += {weight} / sum * {difference};", part
-        lines += [*statements, f"{c} {part} = {start};", f"for (i = 0; i < {s}; ++i) {summed}"]
-        lines += [f"{part} = {end};"] if end != part else []
-    rest = parts[0]
-    if len(parts) > 1:
-        rest = " * ".join(source.call("sqrt", part) for part in parts)
-    if base.matrix.base is Base.ABSOLUTE:
-        rest = source.call("sqrt", rest)
-    lines.append(f"const {c} part = {source.number(scale)} * {rest};" if scale != 1.0 else f"const {c} part = {rest};")
-    if p == 0:
-        lines.append(f"{base.target} = part;")
-    else:
+        apart = f"({of_row} == {of_atom} ? 0.0 : 1.0)" if base is Base.EQUAL else f"fabs({of_row} - {of_atom})"
+        scale, start = root, "0.0"
+        added = f"(largest > 0.0 ? fabs(coordinates[i]) / largest : 1.0) / sum * {apart}"
+        part = "sqrt(part)" if base is Base.ABSOLUTE else "part"
+    target = f"y[{kernel.column(segment, 'k')}]"
+    return [
+        f"for (k = 0; k < {segment.width}; ++k) {{",
+        f"    double part = {start};",
+        f"    for (i = 0; i < {s}; ++i) part += {added};",
         # The root of a sum of squares, without overflow.
-        known, ratio = base.target, f"const {c} ratio = "
-        larger = f"{known} > part"
-        lines += [
-            f"if ({larger}) {{",
-            f"    {ratio}part / {known};",
-            f"    {known} *= {source.call('sqrt', f'{one} + ratio * ratio')};",
-            f"}} else if (part > {zero}) {{",
-            f"    {ratio}{known} / part;",
-            f"    {known} = part * {source.call('sqrt', f'{one} + ratio * ratio')};",
-            "} else {",
-            f"    {known} += part;",
-            "}",
-        ]
-    return [f"for (k = 0; k < {base.n_columns}; ++k) {{", *(f"    {line}" for line in lines), "}"]
+        f"    {target} = hypot({target}, {scale!r} * {part});",
+        "}",
+    ]
 
 
-def _slope(formula: Formula, p: int) -> float | None:
-    """Return the derivative of the kernel by a base matrix if it is a constant, else None."""
-    count = len(formula.kernel.program.base_matrices)
-    line = formula.kernel.program.evaluate([_Line(float(i == p)) for i in range(count)], _LineArithmetic())
-    return line.slope
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A value that is linear in one base matrix, with its slope; None if it depends on that in another way."""
-
-    slope: float | None
-
-
-class _LineArithmetic(Arithmetic[_Line]):
-    """Steps on values of which only the slope by one base matrix is known."""
-
-    def affine(self, x: _Line, a: float, b: float) -> _Line:
-        del b
-        return _Line(None if x.slope is None else a * x.slope)
-
-    def minimum(self, x: _Line, most: float) -> _Line:
-        del most
-        return self._bent(x)
-
-    def add(self, x: _Line, y: _Line) -> _Line:
-        return _Line(None if x.slope is None or y.slope is None else x.slope + y.slope)
-
-    def multiply(self, x: _Line, y: _Line) -> _Line:
-        return self._bent(x, y)
-
-    def apply(self, function: str, x: _Line) -> _Line:
-        del function
-        return self._bent(x)
-
-    def _bent(self, *values: _Line) -> _Line:
-        return _Line(0.0 if all(value.slope == 0.0 for value in values) else None)
+def _slope(formula: Formula, p: int) -> float:
+    """Return the derivative of the kernel by a base matrix of inner products, which must be a constant."""
+    rows = formula.rows[: formula.n_span]
+    probes = np.concatenate([rows, 2.0 * rows + 1.0])
+    slopes = values_and_gradients(formula.kernel.program, probes, probes)[1][p]
+    if np.ptp(slopes) > 0.0:
+        raise ValueError(
+            f"to_c: contributions under the kernel {formula.kernel!r} need derivatives, which C does not have; "
+            "leave them out (contributions=False), or combine kernels of distances with Linear and Cosine"
+        )
+    return float(slopes[0, 0])

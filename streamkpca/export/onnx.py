@@ -9,9 +9,10 @@ import numpy.typing as npt
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
-from streamkpca.export.model import Formula, check_single_categories, formula_of
+from streamkpca.export.layout import Layout
+from streamkpca.export.model import Formula, formula_of
 from streamkpca.kernels.logarithms import log_values
-from streamkpca.kernels.program import Arithmetic, Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import Arithmetic, Base
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -40,35 +41,29 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     Returns
     -------
     onnx.ModelProto
-        Input ``X`` of shape (n, d), any n; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
+        Input ``X`` of shape (n, d), n at least 1; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
         ``novelty`` of shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
 
     Raises
     ------
     ImportError
         onnx is not installed.
-    TypeError
-        Not an estimator of this library.
     NotFittedError
         No row was seen yet.
-    ValueError
-        The kernel calls functions of the user, the model keeps no row or takes rows with gaps, or `dtype` is neither
-        of the two.
+    TypeError, ValueError
+        `model` is not an estimator of this library, its kernel calls functions of the user, or it keeps no row or takes
+        rows with gaps.
 
     Notes
     -----
     Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
     its root; novelty: to k(x, x) and itself), unless atoms nearly depend on each other: then the rounding of the model
-    itself is amplified. Single precision throughout lost up to 8e-4 of k(x, x) (a polynomial kernel on a curved sheet),
-    because the error is a difference of nearly equal numbers; for one row, float64 costs next to nothing.
+    itself is amplified. Single precision throughout lost up to 8e-4 of k(x, x); for one row, float64 costs next to
+    nothing. A row with NaN gives NaN; infinite rows and values that overflow give infinity or NaN. Memory is
+    O(n (m + d) + m (d + m)), time O(m (d + m)) a row.
 
-    A graph answers rows that a model refuses: a row with NaN gives NaN; infinite rows and values that overflow give
-    infinity or NaN, by the rules of arithmetic. Memory is O(n (m + d) + m (d + m)), time O(m (d + m)) a row; rows do
-    not influence each other except by rounding. Operator set 13 and format 7, both of 2020; tested with onnxruntime
-    1.15 and 1.31.
-
-    ``metadata_props`` holds the library's version, the estimator, the kernel, the number of atoms, what the model was
-    learned from, and the feature names, as JSON, if there are any.
+    Operator set 13 and format 7, both of 2020; tested with onnxruntime 1.15 and 1.31. ``metadata_props`` holds the
+    library's version, the estimator, the kernel, the numbers of atoms and rows, and the feature names, as JSON.
 
     Examples
     --------
@@ -82,32 +77,37 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     """
     where = "to_onnx"
     check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
-    formula = formula_of(model, where=where, language="ONNX")
-    if dtype == "float32":
-        check_single_categories(formula, where=where, dtypes=("float32", "float64"))
-    onnx = _onnx()
-    graph = Graph(onnx)
-    outputs = ["projection", "reconstruction_error", "novelty"]
-    names, rows, element = outputs, "X", onnx.TensorProto.DOUBLE
-    if dtype == "float32":
-        rows, element = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE), onnx.TensorProto.FLOAT
-        names = [f"{name}_double" for name in outputs]
-    bases = _base_matrices(graph, formula, rows)
-    values = _kernel_values(graph, formula, bases)
-    _write_projection(graph, formula, values, names[0])
-    _write_error(graph, formula, rows, values, names[1])
-    _write_novelty(graph, formula, bases, *names[1:])
-    if dtype == "float32":
-        for name, output in zip(names, outputs, strict=True):
-            graph.node("Cast", name, output=output, to=element)
+    formula = formula_of(model, where=where, language="ONNX", single="float32" if dtype == "float32" else None)
+    try:
+        import onnx
+    except ModuleNotFoundError as error:
+        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
+    element = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
+    graph = Graph(onnx, len(formula.rows))
+    bases, own_bases = _base_matrices(graph, formula, graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE))
+    values = formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (graph.width,)))
+    distances = _error(graph, formula, own_bases, values)
+    answers = {
+        "projection": _projection(graph, formula, values),
+        "reconstruction_error": distances,
+        "novelty": _novelty(graph, formula, bases) if formula.own_value() else distances,
+    }
+    for name, answer in answers.items():
+        graph.node("Cast", answer, output=name, to=element)
     return _finished(graph, formula, element)
 
 
 class Graph:
-    """A graph being written: every result has a name, and equal constants share one."""
+    """A graph being written: every result has a name, and equal constants share one.
 
-    def __init__(self, onnx: Any) -> None:
+    Tables of kernel values have `width` columns, a column for each row of the formula. A single row is written twice:
+    onnxruntime 1.31 fuses a single number next to a matrix product into it (MatMulScaleFusion), in single precision
+    whatever the matrices are, which lost 1e-8 of a projection.
+    """
+
+    def __init__(self, onnx: Any, n_rows: int) -> None:
         self.onnx = onnx
+        self.width = max(n_rows, 2)
         self.nodes: list[Any] = []
         self.constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
@@ -120,62 +120,58 @@ class Graph:
         name: str = self.constants[key].name
         return name
 
-    def node(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """Write a node with an operator of ONNX and its attributes; return the name of its result."""
+    def node(self, operator: str, *inputs: str | npt.ArrayLike, output: str | None = None, **attributes: Any) -> str:
+        """Write a node with an operator of ONNX, its inputs (names or constants) and attributes; return its result."""
         name = f"{operator}_{len(self.nodes)}" if output is None else output
-        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], **attributes))
+        names = [given if isinstance(given, str) else self.constant(given) for given in inputs]
+        self.nodes.append(self.onnx.helper.make_node(operator, names, [name], **attributes))
         return name
 
-    def at_least(self, values: str, least: float, output: str | None = None) -> str:
+    def at_least(self, values: str, least: float) -> str:
         """Write the larger of values and a number; NaN stays NaN."""
-        limit = self.constant(np.float64(least))
         # ONNX does not specify what Max makes of NaN.
-        return self.node("Where", self.node("Less", values, limit), limit, values, output=output)
+        return self.node("Where", self.node("Less", values, least), least, values)
 
 
-def _write_projection(graph: Graph, formula: Formula, values: str, output: str) -> None:
+def _projection(graph: Graph, formula: Formula, values: str) -> str:
     # The other rows get coefficients of zero: their kernel values are there anyway, and nothing has to be gathered.
-    coefficients = np.zeros((max(len(formula.rows), 2), formula.projection.shape[1]))
+    coefficients = np.zeros((graph.width, formula.projection.shape[1]))
     coefficients[formula.axis_rows] = formula.projection
-    projected = graph.node("MatMul", values, graph.constant(coefficients))
-    graph.node("Sub", projected, graph.constant(formula.offset), output=output)
+    return graph.node("Sub", graph.node("MatMul", values, coefficients), formula.offset)
 
 
-def _write_error(graph: Graph, formula: Formula, rows: str, values: str, output: str) -> None:
-    error = graph.node("Sub", _own_values(graph, formula, rows), _explained(graph, formula, values))
-    graph.at_least(error, 0.0, output)
+def _error(graph: Graph, formula: Formula, own_bases: list[str], values: str) -> str:
+    own: str | float | None = formula.own_value()
+    if own is None:
+        own = formula.kernel.program.evaluate(own_bases, _NodeArithmetic(graph, ()))
+    return graph.at_least(graph.node("Sub", own, _explained(graph, formula, values)), 0.0)
 
 
-def _write_novelty(graph: Graph, formula: Formula, bases: list[str], error: str, output: str) -> None:
+def _novelty(graph: Graph, formula: Formula, bases: list[str]) -> str:
     """Write -e log |c|^2 / e, for all rows from logarithms of kernel values, less the largest in each row."""
-    own = formula.own_value()
-    if not own:
-        graph.node("Identity", error, output=output)
-        return
-    steps = _NodeArithmetic(graph, (max(len(formula.rows), 2),))
+    own, steps = formula.own_value(), _NodeArithmetic(graph, (graph.width,))
+    assert own
     values = graph.at_least(log_values(formula.kernel.program, bases, steps, steps.add_logs), _LEAST_LOG)
     largest = graph.node("ReduceMax", values, axes=[1], keepdims=1)
     explained = _explained(graph, formula, graph.node("Exp", graph.node("Sub", values, largest)))
-    twice = graph.node("Mul", graph.node("Squeeze", largest, graph.constant(np.array([1]))), graph.constant(2.0))
-    share = graph.node("Add", twice, graph.node("Log", explained))
-    share = graph.node("Sub", share, graph.constant(np.log(own)))
-    graph.at_least(graph.node("Mul", share, graph.constant(-np.float64(own))), 0.0, output)
+    twice = graph.node("Mul", graph.node("Squeeze", largest, np.array([1])), 2.0)
+    share = graph.node("Sub", graph.node("Add", twice, graph.node("Log", explained)), np.log(own))
+    return graph.at_least(graph.node("Mul", share, -own), 0.0)
 
 
 def _explained(graph: Graph, formula: Formula, values: str) -> str:
-    """Write the squared lengths (n,) of coordinates, from kernel values (n, max(m, 2))."""
+    """Write the squared lengths (n,) of coordinates, from kernel values (n, width)."""
     factor = formula.factor
     with one_blas_thread():
         inverse = inverse_factor(factor)
-    if formula.n_span < max(len(formula.rows), 2):
-        values = graph.node("Gather", values, graph.constant(np.arange(formula.n_span)), axis=1)
-    apply_inverse = graph.constant(inverse.T)
-    coordinates = graph.node("MatMul", values, apply_inverse)
+    if formula.n_span < graph.width:
+        values = graph.node("Gather", values, np.arange(formula.n_span), axis=1)
+    coordinates = graph.node("MatMul", values, inverse.T)
     if rounding_amplification(inverse, factor) > LARGEST_AMPLIFICATION:
         # ONNX cannot solve a triangular system, but one step of refinement is as exact: on a wide Gaussian the inverse
         # alone lost 3e-12 of k(x, x), the inverse with refinement 3e-13, and solving 2e-13.
-        missing = graph.node("Sub", values, graph.node("MatMul", coordinates, graph.constant(factor.T)))
-        coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, apply_inverse))
+        missing = graph.node("Sub", values, graph.node("MatMul", coordinates, factor.T))
+        coordinates = graph.node("Add", coordinates, graph.node("MatMul", missing, inverse.T))
     return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
@@ -195,58 +191,55 @@ def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
         producer_name="streamkpca",
         producer_version=__version__,
     )
-    facts = {"streamkpca_version": __version__, "estimator": formula.estimator, "kernel": repr(formula.kernel)}
+    facts = {"streamkpca_version": __version__, "kernel": repr(formula.kernel)}
     names = {} if formula.feature_names is None else {"feature_names": json.dumps(formula.feature_names)}
     helper.set_model_props(model, {**facts, **formula.facts, **names})
     return model
 
 
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ModuleNotFoundError as error:
-        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
-    return onnx
+def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str], list[str]]:
+    """Write the base matrices between rows (n, d), given by name, and all rows of a formula, (n, width) each.
+
+    Also write those between every row and itself, (n,), or () where all are the same, if k(x, x) depends on x.
+    """
+    layout = Layout(formula, single=False)
+    viewed = {}
+    for segment in layout.segments:
+        seen = rows
+        if segment.columns is not None:
+            seen = graph.node("Gather", seen, segment.columns, axis=1)
+        if segment.centre is not None:
+            seen = graph.node("Sub", seen, segment.centre)
+        if segment.units is not None:
+            in_matrix = segment.has_matrix
+            seen = _product(graph, seen, segment.units) if in_matrix else graph.node("Div", seen, segment.units)
+        viewed[segment] = _of_unit_length(graph, seen) if segment.is_unit else seen
+    bases, own = [], []
+    for matrix, segment in zip(layout.matrices, layout.of_matrix, strict=True):
+        atoms = layout.atoms[:, segment.start : segment.start + segment.width]
+        atoms = np.repeat(atoms, 2, axis=0) if len(atoms) == 1 else atoms
+        if matrix.base in (Base.INNER, Base.COSINE):
+            bases.append(_product(graph, viewed[segment], atoms))
+            own.append(graph.node("ReduceSumSquare", viewed[segment], axes=[1], keepdims=0))
+        else:
+            bases.append(_distances(graph, viewed[segment], atoms, matrix.base))
+            if formula.own_value() is None:
+                own.append(graph.constant(np.float64(segment.width if matrix.base is Base.EQUAL else 0.0)))
+    return bases, own
 
 
-def _base_matrices(graph: Graph, formula: Formula, rows: str) -> list[str]:
-    """Write the base matrices between rows (n, d), given by name, and all rows of a formula: (n, max(m, 2)) each."""
-    # A single row is written twice, because a table of one entry would count as a number in `_kernel_values`.
-    atoms = formula.rows if len(formula.rows) > 1 else np.repeat(formula.rows, 2, axis=0)
-    return [_base_matrix(graph, matrix, rows, atoms) for matrix in formula.kernel.program.base_matrices]
+def _product(graph: Graph, rows: str, matrix: Array) -> str:
+    # A single number must not stand next to a matrix product: see `Graph`.
+    return graph.node("MatMul" if matrix.shape[1] > 1 else "Mul", rows, matrix.T)
 
 
-def _kernel_values(graph: Graph, formula: Formula, bases: list[str]) -> str:
-    """Write the kernel as a function of base matrices: values (n, max(m, 2))."""
-    # Constants hold a number for each column. A single number next to a matrix product is fused into it by onnxruntime
-    # 1.31 (MatMulScaleFusion), in single precision whatever the matrices are, which lost 1e-8 of a projection.
-    return formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (max(len(formula.rows), 2),)))
-
-
-def _own_values(graph: Graph, formula: Formula, rows: str) -> str:
-    """Write the kernel between every row, given by name, and itself: values (n,), or () where all are the same."""
-    constant = formula.own_value()
-    if constant is not None:
-        return graph.constant(np.float64(constant))
-    program = formula.kernel.program
-    bases = [_own_base_values(graph, matrix, rows, formula.n_features) for matrix in program.base_matrices]
-    return program.evaluate(bases, _NodeArithmetic(graph, ()))
-
-
-def _base_matrix(graph: Graph, matrix: PairwiseMatrix, rows: str, atoms: Array) -> str:
-    origin = matrix.origin(atoms)
-    rows = _viewed(graph, matrix, rows, origin)
-    atoms = matrix.view.of(atoms, origin)
-    if matrix.base is Base.INNER:
-        # The unit of a single column is a single number, which must not stand next to a matrix product: see
-        # `_kernel_values`.
-        return graph.node("MatMul" if atoms.shape[1] > 1 else "Mul", rows, graph.constant(atoms.T))
-    if matrix.base is Base.COSINE:
-        scaled = graph.node("Div", rows, _not_zero(graph, _largest(graph, rows, keepdims=1)))
-        squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
-        unit = graph.node("Div", scaled, _not_zero(graph, graph.node("Sqrt", squares)))
-        return graph.node("MatMul", unit, graph.constant(unit_rows(atoms).T))
-    return _distances(graph, rows, atoms, matrix.base)
+def _of_unit_length(graph: Graph, rows: str) -> str:
+    """Write rows scaled to length 1, without overflow; rows of zeros stay."""
+    largest = graph.node("ReduceMax", graph.node("Abs", rows), axes=[1], keepdims=1)
+    scaled = graph.node("Div", rows, graph.at_least(largest, np.finfo(float).tiny))
+    squares = graph.node("ReduceSumSquare", scaled, axes=[1], keepdims=1)
+    # At least 1, except for rows of zeros.
+    return graph.node("Div", scaled, graph.node("Sqrt", graph.at_least(squares, 0.5)))
 
 
 def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
@@ -259,68 +252,21 @@ def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
     helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     prefix = f"Distance_{len(graph.nodes)}"
     row, difference, distance = f"{prefix}_row", f"{prefix}_difference", f"{prefix}_sum"
-    compare = "Equal" if base is Base.EQUAL else "Sub"
-    nodes = [helper.make_node(compare, [row, graph.constant(atoms)], [difference])]
+    nodes = [helper.make_node("Equal" if base is Base.EQUAL else "Sub", [row, graph.constant(atoms)], [difference])]
     if base is Base.SQUARED:
         nodes.append(helper.make_node("ReduceSumSquare", [difference], [distance], axes=[1], keepdims=0))
     else:
-        sizes = f"{prefix}_sizes"
-        counted = {"to": double} if base is Base.EQUAL else {}
-        nodes.append(helper.make_node("Cast" if counted else "Abs", [difference], [sizes], **counted))
-        axes = graph.constant(np.array([1], dtype=np.int64))
+        sizes, axes = f"{prefix}_sizes", graph.constant(np.array([1], dtype=np.int64))
+        cast = {"to": double} if base is Base.EQUAL else {}
+        nodes.append(helper.make_node("Cast" if cast else "Abs", [difference], [sizes], **cast))
         nodes.append(helper.make_node("ReduceSum", [sizes, axes], [distance], keepdims=0))
-    m, d = atoms.shape
-    shape = graph.node("Shape", rows)
     body = helper.make_graph(
         nodes,
         f"{prefix}_of_one_row",
-        [helper.make_tensor_value_info(row, double, [d])],
-        [helper.make_tensor_value_info(distance, double, [m])],
+        [helper.make_tensor_value_info(row, double, [atoms.shape[1]])],
+        [helper.make_tensor_value_info(distance, double, [len(atoms)])],
     )
-    scanned = graph.node("Scan", _at_least_one_row(graph, rows, shape), body=body, num_scan_inputs=1)
-    n = graph.node("Gather", shape, graph.constant(np.array([0])), axis=0)
-    return graph.node("Slice", scanned, graph.constant(np.array([0])), n, graph.constant(np.array([0])))
-
-
-def _at_least_one_row(graph: Graph, rows: str, shape: str) -> str:
-    """Add a row of zeros if there is no row: onnxruntime's Scan fails without rows."""
-    is_none = graph.node("Equal", shape, graph.constant(np.array([0, -1])))
-    missing = graph.node("Cast", is_none, to=graph.onnx.TensorProto.INT64)
-    return graph.node("Pad", rows, graph.node("Concat", graph.constant(np.array([0, 0])), missing, axis=0))
-
-
-def _own_base_values(graph: Graph, matrix: PairwiseMatrix, rows: str, n_features: int) -> str:
-    if matrix.base is Base.EQUAL:
-        return graph.constant(np.float64(matrix.view.width(n_features)))
-    rows = _viewed(graph, matrix, rows)
-    if matrix.base is Base.INNER:
-        return graph.node("ReduceSumSquare", rows, axes=[1], keepdims=0)
-    if matrix.base is Base.COSINE:
-        differs = graph.node("Greater", _largest(graph, rows, keepdims=0), graph.constant(np.float64(0.0)))
-        return graph.node("Cast", differs, to=graph.onnx.TensorProto.DOUBLE)
-    return graph.constant(np.float64(0.0))
-
-
-def _viewed(graph: Graph, matrix: PairwiseMatrix, rows: str, origin: Array | None = None) -> str:
-    columns, divisors = matrix.view.columns, matrix.view.divisors
-    if columns is not None:
-        rows = graph.node("Gather", rows, graph.constant(np.array(columns, dtype=np.int64)), axis=1)
-    if matrix.view.matrix is not None:
-        if origin is not None:
-            rows = graph.node("Sub", rows, graph.constant(origin))
-        transposed = matrix.view.matrix.transposed
-        # A single number must not stand next to a matrix product: see `_kernel_values`.
-        return graph.node("MatMul" if len(transposed) > 1 else "Mul", rows, graph.constant(transposed))
-    return rows if divisors is None else graph.node("Div", rows, graph.constant(divisors))
-
-
-def _largest(graph: Graph, rows: str, *, keepdims: int) -> str:
-    return graph.node("ReduceMax", graph.node("Abs", rows), axes=[1], keepdims=keepdims)
-
-
-def _not_zero(graph: Graph, sizes: str) -> str:
-    is_zero = graph.node("Equal", sizes, graph.constant(np.float64(0.0)))
-    return graph.node("Where", is_zero, graph.constant(np.float64(1.0)), sizes)
+    return graph.node("Scan", rows, body=body, num_scan_inputs=1)
 
 
 class _NodeArithmetic(Arithmetic[str]):
@@ -337,8 +283,7 @@ class _NodeArithmetic(Arithmetic[str]):
 
     def minimum(self, x: str, most: float) -> str:
         # ONNX does not specify what Min makes of NaN.
-        limit = self._number(most)
-        return self.graph.node("Where", self.graph.node("Greater", x, limit), limit, x)
+        return self.graph.node("Where", self.graph.node("Greater", x, self._number(most)), self._number(most), x)
 
     def add(self, x: str, y: str) -> str:
         return self.graph.node("Add", x, y)
@@ -375,5 +320,5 @@ class _NodeArithmetic(Arithmetic[str]):
         ratio = graph.node("Where", is_one, one, graph.node("Div", graph.node("Log", u), rest))
         return graph.node("Mul", x, ratio)
 
-    def _number(self, value: float) -> str:
-        return self.graph.constant(np.full(self.shape, value))
+    def _number(self, value: float) -> Array:
+        return np.full(self.shape, value)

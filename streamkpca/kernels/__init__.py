@@ -4,12 +4,11 @@ A kernel compares features as they are. ``kernel.in_units(units)`` first divides
 range or standard deviation of the first rows. Features that vary together can be whitened: ``in_units("whitened")``.
 """
 
-from streamkpca.rows.categories import category_code
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.custom import Custom
 from streamkpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
 from streamkpca.kernels.equality import Equal
-from streamkpca.kernels.registry import kernel_from
+from streamkpca.kernels.registry import kernel_from, kernel_from_json
 from streamkpca.kernels.stationary import RBF, Laplacian, Matern, RationalQuadratic
 
 __all__ = [
@@ -24,6 +23,6 @@ __all__ = [
     "Polynomial",
     "RationalQuadratic",
     "Sigmoid",
-    "category_code",
     "kernel_from",
+    "kernel_from_json",
 ]

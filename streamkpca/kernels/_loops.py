@@ -16,8 +16,8 @@ from streamkpca._core.jit import jit
 TILE = 1024
 _DISTANCE_TILE = 256
 
-# The steps of a program. LOAD pushes a base matrix; SCALE multiplies by a function of each row.
-LOAD, SCALE, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(13)
+# The steps of a program, beginning with LOAD, which pushes a base matrix.
+LOAD, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(12)
 
 # The kinds of base matrices.
 INNER, COSINE, SQUARED, ABSOLUTE, EQUAL = range(5)
@@ -97,34 +97,38 @@ def run_program(
     constants: Any,
     depth: Any,
     others: Any,
-    left: Any,
-    right: Any,
     target: Any,
-    row: Any,
-    column: Any,
-    rows: Any,
-    columns: Any,
+    extent: Any,
+    which: Any,
+    slopes: Any,
 ) -> None:
-    """Evaluate a kernel program over a block, one tile of a row at a time.
+    """Evaluate a kernel program over a block, one tile of a row at a time, and differentiate it if asked.
 
     Notation:
 
-    * codes, operands (s,): the steps, and the base matrix, row scaling or integer of each
+    * codes, operands (s,): the steps, and the base matrix or the whole number of each
     * constants (s, 2): the numbers of each step
     * depth: largest number of values on the stack
     * others (b - 1, >= rows, >= columns): base matrices 1, 2, ... of the block
-    * left (r, n), right (r, m): row scalings of both sides
     * target (n, m): its block holds base matrix 0 and takes the results
+    * extent: first row, first column, rows and columns of the block
+    * which: the base matrix to differentiate by; -1 leaves `slopes` as they are
+    * slopes (n, m): its block takes the derivatives
 
     Notes
     -----
     A tile is part of a row, or several rows where they are short. The stack is one tile wide and stays in the
     first-level cache, and an operation is chosen once for each tile. A tile of base matrix 0 is read before its result
     is written, so both may share memory.
+
+    Each row of the stack has a row of derivatives in `along`. Where a square root is 0, as at a cusp, its derivative
+    counts as 0, the mean of both sides. Infinite derivatives become the nearest finite number, and NaN becomes 0.
     """
-    steps = codes.size
-    stack = np.empty((depth + 2, TILE))
-    bits = stack.view(np.int64)
+    row, column, rows, columns = extent
+    sloped = which >= 0
+    half = depth + 2
+    stack = np.empty((2 * half if sloped else half, TILE))
+    bits, along = stack.view(np.int64), stack[half:]
     height = max(1, TILE // max(1, columns))
     for i in range(0, rows, height):
         count = min(height, rows - i)
@@ -132,7 +136,7 @@ def run_program(
             width = min(TILE, columns - start)
             size = count * width
             top = -1
-            for step in range(steps):
+            for step in range(codes.size):
                 code, operand = codes[step], operands[step]
                 a, b = constants[step, 0], constants[step, 1]
                 if code == LOAD:
@@ -141,139 +145,77 @@ def run_program(
                         _load(stack, top, target, row + i, column + start, count, width)
                     else:
                         _load(stack, top, others[operand - 1], i, start, count, width)
+                    if sloped:
+                        along[top, :size] = 1.0 if operand == which else 0.0
                 elif code == AFFINE:
                     for j in range(size):
                         stack[top, j] = a * stack[top, j] + b
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] *= a
                 elif code == EXP:
                     exponentiate(stack, bits, top, depth, size)
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] *= stack[top, j]
                 elif code == ADD:
                     top -= 1
                     for j in range(size):
                         stack[top, j] += stack[top + 1, j]
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] += along[top + 1, j]
                 elif code == MULTIPLY:
                     top -= 1
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] = along[top, j] * stack[top + 1, j] + stack[top, j] * along[top + 1, j]
                     for j in range(size):
                         stack[top, j] *= stack[top + 1, j]
-                elif code == SCALE:
-                    for t in range(count):
-                        own = left[operand, row + i + t]
-                        scales = right[operand, column + start : column + start + width]
-                        values = stack[top, t * width : (t + 1) * width]
-                        for j in range(width):
-                            values[j] *= own * scales[j]
                 elif code == POWER:
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] *= operand * stack[top, j] ** (operand - 1)
                     _raise_to(stack, top, depth, operand, size)
                 elif code == COPY:
-                    for j in range(size):
-                        stack[top + 1, j] = stack[top, j]
                     top += 1
+                    _copy(stack, top - 1, top, size)
+                    if sloped:
+                        _copy(along, top - 1, top, size)
                 elif code == SWAP:
-                    for j in range(size):
-                        stack[top, j], stack[top - 1, j] = stack[top - 1, j], stack[top, j]
+                    _swap(stack, top, size)
+                    if sloped:
+                        _swap(along, top, size)
                 elif code == MINIMUM:
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] = 0.0 if stack[top, j] >= a else along[top, j]
                     for j in range(size):
                         stack[top, j] = a if stack[top, j] > a else stack[top, j]
                 elif code == SQRT:
                     for j in range(size):
                         stack[top, j] = math.sqrt(stack[top, j])
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] *= 0.5 / stack[top, j] if stack[top, j] > 0.0 else 0.0
                 elif code == LOG1P:
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] /= 1.0 + stack[top, j]
                     for j in range(size):
                         stack[top, j] = math.log1p(stack[top, j])
                 elif code == TANH:
                     for j in range(size):
                         stack[top, j] = math.tanh(stack[top, j])
-            for t in range(count):
-                block = target[row + i + t, column + start : column + start + width]
-                values = stack[0, t * width : (t + 1) * width]
-                for j in range(width):
-                    block[j] = values[j]
-
-
-@jit
-def differentiate(
-    codes: Any, operands: Any, constants: Any, depth: Any, bases: Any, which: Any, values: Any, slopes: Any
-) -> None:
-    """Evaluate a kernel program without row scalings, and its derivative by one base matrix.
-
-    Notation: codes, operands (s,), constants (s, 2) and depth as in `run_program`; bases (b, n, m), the base matrices;
-    which, the number of the one to differentiate by; values and slopes (n, m), output.
-
-    Notes
-    -----
-    Each row of the stack has a row of derivatives beside it. Where a square root is 0, as at a cusp, its derivative
-    counts as 0, the mean of both sides. Infinite derivatives become the nearest finite number, and NaN becomes 0.
-    """
-    n, m = values.shape
-    stack = np.empty((depth + 2, TILE))
-    bits = stack.view(np.int64)
-    along = np.empty((depth + 2, TILE))
-    for i in range(n):
-        for start in range(0, m, TILE):
-            size = min(TILE, m - start)
-            top = -1
-            for step in range(codes.size):
-                code, operand = codes[step], operands[step]
-                a, b = constants[step, 0], constants[step, 1]
-                if code == LOAD:
-                    top += 1
-                    source = bases[operand, i, start : start + size]
-                    slope = 1.0 if operand == which else 0.0
-                    for j in range(size):
-                        stack[top, j] = source[j]
-                        along[top, j] = slope
-                elif code == AFFINE:
-                    for j in range(size):
-                        stack[top, j] = a * stack[top, j] + b
-                        along[top, j] *= a
-                elif code == EXP:
-                    exponentiate(stack, bits, top, depth, size)
-                    for j in range(size):
-                        along[top, j] *= stack[top, j]
-                elif code == ADD:
-                    top -= 1
-                    for j in range(size):
-                        stack[top, j] += stack[top + 1, j]
-                        along[top, j] += along[top + 1, j]
-                elif code == MULTIPLY:
-                    top -= 1
-                    for j in range(size):
-                        along[top, j] = along[top, j] * stack[top + 1, j] + stack[top, j] * along[top + 1, j]
-                        stack[top, j] *= stack[top + 1, j]
-                elif code == POWER:
-                    for j in range(size):
-                        along[top, j] *= operand * stack[top, j] ** (operand - 1)
-                    _raise_to(stack, top, depth, operand, size)
-                elif code == COPY:
-                    for j in range(size):
-                        stack[top + 1, j] = stack[top, j]
-                        along[top + 1, j] = along[top, j]
-                    top += 1
-                elif code == SWAP:
-                    for j in range(size):
-                        stack[top, j], stack[top - 1, j] = stack[top - 1, j], stack[top, j]
-                        along[top, j], along[top - 1, j] = along[top - 1, j], along[top, j]
-                elif code == MINIMUM:
-                    for j in range(size):
-                        along[top, j] = 0.0 if stack[top, j] >= a else along[top, j]
-                        stack[top, j] = a if stack[top, j] > a else stack[top, j]
-                elif code == SQRT:
-                    for j in range(size):
-                        stack[top, j] = math.sqrt(stack[top, j])
-                        along[top, j] *= 0.5 / stack[top, j] if stack[top, j] > 0.0 else 0.0
-                elif code == LOG1P:
-                    for j in range(size):
-                        along[top, j] /= 1.0 + stack[top, j]
-                        stack[top, j] = math.log1p(stack[top, j])
-                elif code == TANH:
-                    for j in range(size):
-                        stack[top, j] = math.tanh(stack[top, j])
-                        along[top, j] *= 1.0 - stack[top, j] * stack[top, j]
-            value, slopes_of_row = values[i, start : start + size], slopes[i, start : start + size]
-            for j in range(size):
-                value[j] = stack[0, j]
-                slope = along[0, j]
-                slope = slope if slope == slope else 0.0
-                slopes_of_row[j] = min(max(slope, -_LARGEST), _LARGEST)
+                    if sloped:
+                        for j in range(size):
+                            along[top, j] *= 1.0 - stack[top, j] * stack[top, j]
+            _store(stack, target, row + i, column + start, count, width)
+            if sloped:
+                for j in range(size):
+                    slope = along[0, j] if along[0, j] == along[0, j] else 0.0
+                    along[0, j] = min(max(slope, -_LARGEST), _LARGEST)
+                _store(along, slopes, row + i, column + start, count, width)
 
 
 @jit
@@ -300,11 +242,34 @@ def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, 
 
 
 @jit
+def _store(stack: Any, target: Any, row: Any, column: Any, count: Any, width: Any) -> None:
+    """Copy the bottom row of the stack to a tile of `count` rows of a matrix."""
+    for t in range(count):
+        block = target[row + t, column : column + width]
+        values = stack[0, t * width : (t + 1) * width]
+        for j in range(width):
+            block[j] = values[j]
+
+
+@jit
+def _copy(stack: Any, source: Any, target: Any, size: Any) -> None:
+    """Copy a row of the stack to another one."""
+    for j in range(size):
+        stack[target, j] = stack[source, j]
+
+
+@jit
+def _swap(stack: Any, top: Any, size: Any) -> None:
+    """Exchange row `top` of the stack with the row below it."""
+    for j in range(size):
+        stack[top, j], stack[top - 1, j] = stack[top - 1, j], stack[top, j]
+
+
+@jit
 def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> None:
     """Raise row `top` of the stack to a whole power other than zero, by squaring."""
     remaining = abs(exponent) - 1
-    for j in range(size):
-        stack[scratch, j] = stack[top, j]
+    _copy(stack, top, scratch, size)
     while remaining > 0:
         if remaining & 1:
             for j in range(size):
@@ -426,11 +391,10 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
     q, m = axes.shape
     values = np.empty((1, m))
     others = np.empty((max(kinds.size - 1, 1), 1, m))
-    nothing = np.empty((0, max(m, 1)))
     finite = True
     for i in range(len(X)):
         _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
-        run_program(codes, operands, constants, depth, others, nothing, nothing, values, 0, 0, 1, m)
+        run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
         kernel_row = values[0]
         for a in range(q):
             coordinate, axis = 0.0, axes[a]
@@ -443,34 +407,35 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 
 
 @jit
-def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, inverse: Any, out: Any) -> Any:
+def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out: Any) -> Any:
     """Measure squared distances of rows to the span of the targets; return whether all are finite.
 
-    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative. What is subtracted is the explained energy.
+    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative. What is subtracted is the explained energy. Rows are
+    measured one by one, so that no bit depends on the rows beside.
 
-    Notation: plan, constants, parts and X as in `project_rows`; inverse (m, m), L^-1, lower triangular; out (2, n)
-    takes the distances and the explained energies.
+    Notation: plan, constants, parts and X as in `project_rows`; factor (m, m), L, lower triangular; out (2, n) takes
+    the distances and the explained energies.
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
-    m = len(inverse)
+    m = len(factor)
     values = np.empty((1, m))
     own = np.empty((1, 1))
     others = np.empty((max(kinds.size - 1, 1), 1, max(m, 1)))
-    nothing = np.empty((0, max(m, 1)))
     finite = True
     for i in range(len(X)):
         _fill_own_values(kinds, bounds, columns, X[i], own, others)
-        run_program(codes, operands, constants, depth, others, nothing, nothing, own, 0, 0, 1, 1)
+        run_program(codes, operands, constants, depth, others, own, (0, 0, 1, 1), -1, own)
         _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
-        run_program(codes, operands, constants, depth, others, nothing, nothing, values, 0, 0, 1, m)
+        run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
         explained = 0.0
-        kernel_row = values[0]
+        coordinates = values[0]
         for j in range(m):
-            coordinate = 0.0
-            weights = inverse[j, : j + 1]
-            for k in range(j + 1):
-                coordinate += weights[k] * kernel_row[k]
-            explained += coordinate * coordinate
+            before = factor[j, :j]
+            known = 0.0
+            for k in range(j):
+                known += before[k] * coordinates[k]
+            coordinates[j] = (coordinates[j] - known) / factor[j, j]
+            explained += coordinates[j] * coordinates[j]
         distance = own[0, 0] - explained
         # Written so that NaN stays NaN.
         out[0, i] = 0.0 if distance < 0.0 else distance
@@ -510,11 +475,11 @@ def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
 
 
 @jit
-def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, column: Any) -> None:
-    """Write squared or absolute (L1) distances, each a sum over the features.
+def compare_directly(kind: Any, X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
+    """Write squared distances, absolute (L1) distances, or numbers of equal features, each a sum over the features.
 
-    Notation: X (rows, d), left rows; Yt (d, columns), right rows, transposed, so that the inner loop runs along memory;
-    target (n, m) takes the block.
+    Notation: kind, SQUARED, ABSOLUTE or EQUAL; X (rows, d), left rows; Yt (d, columns), right rows, transposed, so that
+    the inner loop runs along memory; target (n, m) takes the block.
     """
     rows, d = X.shape
     columns = Yt.shape[1]
@@ -527,102 +492,15 @@ def direct_distances(X: Any, Yt: Any, squared: Any, target: Any, row: Any, colum
             for k in range(d):
                 value = X[i, k]
                 others = Yt[k, start : start + width]
-                if squared:
+                if kind == SQUARED:
                     for j in range(width):
                         sums[j] += (value - others[j]) * (value - others[j])
-                else:
+                elif kind == ABSOLUTE:
                     for j in range(width):
                         sums[j] += abs(value - others[j])
-
-
-@jit
-def count_equal(X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
-    """Write how many features are equal; notation as in `direct_distances`."""
-    rows, d = X.shape
-    columns = Yt.shape[1]
-    for i in range(rows):
-        sums = target[row + i, column : column + columns]
-        for j in range(columns):
-            sums[j] = 0.0
-        for k in range(d):
-            value = X[i, k]
-            others = Yt[k]
-            for j in range(columns):
-                sums[j] += 1.0 if value == others[j] else 0.0
-
-
-@jit
-def _merged_distance(
-    squared: Any, columns: Any, numbers: Any, count: Any, others: Any, given: Any, n_others: Any
-) -> Any:
-    """Sum the squares, or the sizes, of the differences of two packed rows, whose columns ascend."""
-    total, a, b = 0.0, 0, 0
-    while a < count or b < n_others:
-        if b >= n_others or (a < count and columns[a] < others[b]):
-            difference = numbers[a]
-            a += 1
-        elif a >= count or others[b] < columns[a]:
-            difference = given[b]
-            b += 1
-        else:
-            difference = numbers[a] - given[b]
-            a += 1
-            b += 1
-        total += difference * difference if squared else abs(difference)
-    return total
-
-
-@jit
-def compare_packed(
-    kind: Any,
-    x_columns: Any,
-    x_numbers: Any,
-    x_counts: Any,
-    x_squares: Any,
-    y_columns: Any,
-    y_numbers: Any,
-    y_counts: Any,
-    y_squares: Any,
-    row_of_x: Any,
-    target: Any,
-    row: Any,
-    column: Any,
-) -> None:
-    """Write inner products, squared or absolute distances of packed rows.
-
-    Notation: columns (n, k) in ascending order, then -1, numbers (n, k), counts and squared lengths (n,) of the left
-    rows x and the right rows y; row_of_x (d,), zeros, as they are again afterwards; target (n, m) takes the block.
-
-    Notes
-    -----
-    O(k) for each pair. A left row is spread out over all columns, so that a right row picks what it meets there.
-    Squared distances that have lost digits are summed again from the differences, as in `finish_squared_distances`.
-    """
-    for i in range(len(x_counts)):
-        for k in range(x_counts[i]):
-            row_of_x[x_columns[i, k]] = x_numbers[i, k]
-        out = target[row + i, column : column + len(y_counts)]
-        for j in range(len(y_counts)):
-            if kind == ABSOLUTE:
-                out[j] = _merged_distance(
-                    False, x_columns[i], x_numbers[i], x_counts[i], y_columns[j], y_numbers[j], y_counts[j]
-                )
-                continue
-            product = 0.0
-            columns, numbers = y_columns[j], y_numbers[j]
-            for k in range(y_counts[j]):
-                product += row_of_x[columns[k]] * numbers[k]
-            if kind == SQUARED:
-                total = x_squares[i] + y_squares[j]
-                distance = total - 2.0 * product
-                if not distance > _CANCELLED * total:
-                    distance = _merged_distance(
-                        True, x_columns[i], x_numbers[i], x_counts[i], columns, numbers, y_counts[j]
-                    )
-                product = distance
-            out[j] = product
-        for k in range(x_counts[i]):
-            row_of_x[x_columns[i, k]] = 0.0
+                else:
+                    for j in range(width):
+                        sums[j] += 1.0 if value == others[j] else 0.0
 
 
 @jit

@@ -1,5 +1,6 @@
 """Kernels as values, and their algebra: the class `Kernel`, and the combinations that its operators make."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -11,9 +12,8 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.html import page, rows_of
 from streamkpca._core.parameters import check_integer, check_real, is_real
-from streamkpca.rows.validation import as_rows, as_sample_weight
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.program import Array, Program, ProgramBuilder, RowFunction
+from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
 from streamkpca.kernels.views import (
     FeatureView,
     UnitMatrix,
@@ -23,10 +23,14 @@ from streamkpca.kernels.views import (
     checked_columns,
     checked_units,
     measured_units,
+    shown,
 )
+from streamkpca.rows.validation import as_rows, as_sample_weight
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
+# JSON of a kernel has at most so many parts: every pair of rows is evaluated in every part.
+MOST_PARTS = 1000
 
 # How tightly an expression binds when it is printed.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
@@ -41,6 +45,9 @@ class Kernel(ABC):
     ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
     2004, propositions 3.22 and 3.24). A new combination compiles nothing.
 
+    A class is a frozen dataclass, whose fields are its parameters and the kernels that it combines, with one method,
+    `_lower`, that writes the formula.
+
     Examples
     --------
     >>> from streamkpca.kernels import RBF, Linear
@@ -48,20 +55,23 @@ class Kernel(ABC):
     0.5 * RBF(gamma=0.1) + Linear() ** 2
     """
 
-    # Every kernel is a frozen dataclass, whose fields are its parameters and the kernels that it combines. Its class
-    # says what is known of all its values.
+    # What is known of all values of a class that combines no kernels.
     _stationary: ClassVar[bool] = False
     _of_equality: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
-    _divides: ClassVar[bool] = False
     _binding: ClassVar[int] = _ATOM
     # With this, numpy scalars leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
     __array_ufunc__ = None
 
     def __post_init__(self) -> None:
-        """Refuse kernels that are nested too deeply to be printed or compared."""
-        self._check_depth()
+        """Check the parameters, and refuse kernels that are nested too deeply to be printed or compared."""
+        if self._depth > DEEPEST:
+            raise ValueError(
+                f"{type(self).__name__}: a kernel is nested more than {DEEPEST} deep; join fewer kernels, or many in "
+                "pairs of pairs: (k1 + k2) + (k3 + k4)"
+            )
+        self._check()
 
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
@@ -134,10 +144,6 @@ class Kernel(ABC):
     def parameters(self) -> dict[str, Any]:
         """Return the parameters, and those of the parts by paths such as ``left__gamma``.
 
-        Returns
-        -------
-        dict
-
         Examples
         --------
         >>> from streamkpca.kernels import RBF
@@ -162,10 +168,6 @@ class Kernel(ABC):
         where : str
             Name of the caller, for the error text.
 
-        Returns
-        -------
-        Kernel
-
         Raises
         ------
         TypeError, ValueError
@@ -180,10 +182,30 @@ class Kernel(ABC):
         known = self.parameters()
         if path not in known:
             raise ValueError(
-                f"{where}: the kernel {_shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+                f"{where}: the kernel {shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
             )
         name, _, rest = path.partition("__")
         return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
+
+    def to_json(self) -> str:
+        """Write the kernel as JSON, which `kernel_from_json` reads.
+
+        Raises
+        ------
+        TypeError
+            The kernel calls a function of the caller, which is code and not stored.
+        ValueError
+            The kernel has more than 1,000 parts.
+
+        Examples
+        --------
+        >>> from streamkpca.kernels import Linear
+        >>> (2.0 * Linear()).to_json()
+        '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
+        """
+        if self._n_parts > MOST_PARTS:
+            raise ValueError(f"to_json: {shown(self)} has more than {MOST_PARTS} parts, and could not be read again")
+        return json.dumps(self._record())
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace words such as "contrast", "median" and "range" by numbers that fit the given rows.
@@ -247,17 +269,10 @@ class Kernel(ABC):
 
         Examples
         --------
-        Twenty sensors record eight causes. Wider kernels tell better whether a number belongs to its row:
-
-        >>> import numpy as np
         >>> from streamkpca.kernels import RBF
-        >>> random = np.random.default_rng(0)
-        >>> rows = random.normal(size=(500, 8)) @ random.normal(size=(8, 20)) + 0.05 * random.normal(size=(500, 20))
-        >>> gammas, areas = RBF().width_scores(rows)["gamma"].T
-        >>> areas.round(1)
-        array([0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9])
-        >>> float(round(gammas[0] / RBF().settled(rows).gamma, 1))
-        31.6
+        >>> RBF().width_scores([[0.0], [4.0]])["gamma"].round(2)[:2]
+        array([[0.25, 0.5 ],
+               [0.08, 0.5 ]])
         """
         rows, weights = self._counting(X, sample_weight, f"{type(self).__name__}.width_scores")
         return self._settle(rows, weights)._width_scores(rows, weights)
@@ -269,8 +284,7 @@ class Kernel(ABC):
         Examples
         --------
         >>> from streamkpca.kernels import RBF
-        >>> kernel = RBF(gamma="scale")
-        >>> kernel.is_settled, kernel.settled([[1.0], [3.0]]).is_settled
+        >>> RBF("scale").is_settled, RBF(0.5).is_settled
         (False, True)
         """
         is_rule = (isinstance(value, str) for value in self._own_parameters().values())
@@ -278,16 +292,15 @@ class Kernel(ABC):
 
     @cached_property
     def is_stationary(self) -> bool:
-        """Whether the value is known to depend on x - y alone.
+        """Whether the value is known to depend on x - y alone, and to be positive.
 
         Examples
         --------
-        >>> from streamkpca.kernels import RBF, Linear, Matern
-        >>> (RBF(1.0) + Matern(1.5)).is_stationary, (RBF(1.0) * Linear()).is_stationary
+        >>> from streamkpca.kernels import RBF, Linear
+        >>> RBF(1.0).is_stationary, (RBF(1.0) * Linear()).is_stationary
         (True, False)
         """
-        parts = self._parts()
-        return all(part.is_stationary for part in parts) if parts else self._stationary
+        return self._of_all_parts("is_stationary", self._stationary)
 
     @property
     def is_positive_definite(self) -> bool:
@@ -299,8 +312,7 @@ class Kernel(ABC):
         >>> RBF(1.0).is_positive_definite, (RBF(1.0) + Sigmoid(gamma=1.0)).is_positive_definite
         (True, False)
         """
-        parts = self._parts()
-        return all(part.is_positive_definite for part in parts) if parts else self._positive_definite
+        return self._of_all_parts("is_positive_definite", self._positive_definite)
 
     @cached_property
     def has_units(self) -> bool:
@@ -312,20 +324,7 @@ class Kernel(ABC):
         >>> RBF(1.0).has_units, RBF(1.0).in_units([100.0, 0.5]).has_units
         (False, True)
         """
-        return self._divides or any(part.has_units for part in self._parts())
-
-    @property
-    def is_of_equality(self) -> bool:
-        """Whether the value depends on nothing but which features are equal, as `Equal` does.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF, Equal
-        >>> (2.0 * Equal()).exp().is_of_equality, (RBF(1.0) * Equal()).is_of_equality
-        (True, False)
-        """
-        parts = self._parts()
-        return all(part.is_of_equality for part in parts) if parts else self._of_equality
+        return any(part.has_units for part in self._parts())
 
     @property
     def is_compiled(self) -> bool:
@@ -334,7 +333,7 @@ class Kernel(ABC):
         Examples
         --------
         >>> from streamkpca.kernels import RBF, Custom
-        >>> RBF(1.0).is_compiled, (RBF(1.0) + Custom(lambda X, Y: X @ Y.T)).is_compiled
+        >>> RBF(1.0).is_compiled, Custom(max).is_compiled
         (True, False)
         """
         return self._compiled and all(part.is_compiled for part in self._parts())
@@ -352,14 +351,13 @@ class Kernel(ABC):
         --------
         >>> import numpy as np
         >>> from streamkpca.kernels import RBF
-        >>> program = (2.0 * RBF(0.5)).program
-        >>> program.gram(np.array([[0.0], [2.0]])).round(3)
-        array([[2.   , 0.271],
-               [0.271, 2.   ]])
+        >>> RBF(0.5).program.gram(np.array([[0.0], [2.0]])).round(3)
+        array([[1.   , 0.135],
+               [0.135, 1.   ]])
         """
         if not self.is_settled:
             raise ValueError(
-                f"{type(self).__name__}: expected all parameters to be numbers, but {_shown(self)} still takes "
+                f"{type(self).__name__}: expected all parameters to be numbers, but {shown(self)} still takes "
                 "some from data; call kernel.settled(X) with rows of that kind and use the kernel that it returns"
             )
         builder = ProgramBuilder()
@@ -375,10 +373,6 @@ class Kernel(ABC):
         factor : float, default=1.25
             At least 1.
 
-        Returns
-        -------
-        bool
-
         Examples
         --------
         >>> from streamkpca.kernels import RBF
@@ -392,10 +386,6 @@ class Kernel(ABC):
 
     def exp(self) -> "Kernel":
         """Make the kernel exp(k(x, y)).
-
-        Returns
-        -------
-        Kernel
 
         Examples
         --------
@@ -411,11 +401,7 @@ class Kernel(ABC):
         Parameters
         ----------
         function : callable
-            Rows (n, d) in, n finite numbers out.
-
-        Returns
-        -------
-        Kernel
+            Rows (n, d) in, n finite numbers out. Each depends on its own row alone.
 
         Raises
         ------
@@ -438,10 +424,6 @@ class Kernel(ABC):
         columns : int or iterable of int
             Positions, counted from 0. Those of a nested selection count within the outer one.
 
-        Returns
-        -------
-        Kernel
-
         Raises
         ------
         TypeError, ValueError
@@ -453,7 +435,7 @@ class Kernel(ABC):
         >>> (RBF(1.0).on([0, 1]) * Linear().on(2)).diagonal([[5.0, 6.0, 7.0]])
         array([49.])
         """
-        return OnColumns(self, checked_columns(columns))
+        return OnColumns(self, columns)  # type: ignore[arg-type]
 
     def in_units(self, units: str | npt.ArrayLike) -> "Kernel":
         """Make the kernel k(x / u, y / u) with a unit for each feature, or k(W x, W y) with a matrix.
@@ -465,10 +447,6 @@ class Kernel(ABC):
             that takes from the first rows the largest less the smallest number of each feature, its standard
             deviation (1 if it does not vary), or the matrix that makes features uncorrelated, of variance 1.
 
-        Returns
-        -------
-        Kernel
-
         Raises
         ------
         TypeError, ValueError
@@ -478,22 +456,18 @@ class Kernel(ABC):
         Notes
         -----
         Units that are known beforehand are best: with a rule, a feature that hardly varied in the first rows, but does
-        later, counts for more than all others. gamma="spread" and the like are settled on rows in units.
-        ``k.in_units(u).on(columns)`` takes a unit for each chosen column, ``k.on(columns).in_units(u)`` for every
-        column.
+        later, counts for more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes
+        a unit for each chosen column, ``k.on(columns).in_units(u)`` for every column.
 
-        "auto" is "range" where a few features would make up nearly all distances, as where pressures of 100,000 stand
-        beside shares: with variances v of d features, (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere it leaves
-        features as they are, because features that hardly vary are often noise.
+        "auto" is "range" where a few features would make up nearly all distances: with variances v of d features,
+        (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere it leaves features as they are, because features that hardly
+        vary are often noise.
 
-        "whitened" is for features that vary together: what breaks their usual relation is then as far away as what
-        is unusual in one of them. With the standard deviations S and the correlations R of the first rows,
-        W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the symmetric root, so it does not matter in which units the
-        features are [1]_. Without correlations this is "std". The ridge r, 1e-2 or (features / different rows)^2 if
-        that is more, keeps directions in which these rows hardly vary from counting more than (1 + 1 / r)^(1/2) times.
-        A feature that does not vary counts as uncorrelated, in the unit 1. O(n d^2 + d^3) once, for at most 2,048
-        features, and O(d^2) for each row. If all features are on one scale already, a matrix made of their covariances
-        does not blow up those that hardly vary.
+        "whitened" is for features that vary together: breaking their usual relation is then as far away as an unusual
+        number in one of them. With the standard deviations S and the correlations R of the first rows,
+        W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the symmetric root [1]_. The ridge r, 1e-2 or
+        (features / different rows)^2 if that is more, keeps directions in which these rows hardly vary from counting
+        more than (1 + 1 / r)^(1/2) times. O(n d^2 + d^3) once, for at most 2,048 features, and O(d^2) for each row.
 
         A matrix is W itself, and not a covariance: ``in_units(numpy.diag(1 / u))`` is ``in_units(u)``. The distances of
         Mahalanobis take a W with W^T W = C^-1, such as ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
@@ -506,20 +480,10 @@ class Kernel(ABC):
         Examples
         --------
         >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).in_units([100.0, 0.5]).matrix([[300.0, 1.0]], [[200.0, 1.0]]).round(3)
-        array([[0.368]])
         >>> RBF(1.0).in_units("range").settled([[0.0, 5.0], [10.0, 5.5], [20.0, 5.0]])
         RBF(gamma=1.0).in_units((20.0, 0.5))
         >>> RBF(1.0).in_units([[1.0, 0.0], [-1.0, 1.0]]).matrix([[3.0, 4.0]], [[2.0, 3.0]]).round(3)
         array([[0.368]])
-
-        The second feature follows the first; of two rows as far from the mean, the one that breaks this is further:
-
-        >>> rows = [[0.0, 10.0], [1.0, 20.0], [2.0, 30.0], [3.0, 41.0], [4.0, 50.0]] * 10
-        >>> kernel = RBF(0.1).in_units("whitened").settled(rows)
-        >>> kernel.matrix([[3.0, 40.0], [3.0, 20.0]], [[2.0, 30.0]]).round(2)
-        array([[0.95],
-               [0.49]])
         """
         return InUnits(self, units)  # type: ignore[arg-type]
 
@@ -559,10 +523,8 @@ class Kernel(ABC):
         Examples
         --------
         >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).on([0, 4]).check_width(3, "partial_fit")
-        Traceback (most recent call last):
-            ...
-        ValueError: partial_fit: the kernel RBF(gamma=1.0).on((0, 4)) uses column 4 but got rows with 3 ...
+        >>> RBF(1.0).on([0, 4]).check_width(5, "fit") is None
+        True
         """
         for part in self._parts():
             part.check_width(d, where)
@@ -586,62 +548,43 @@ class Kernel(ABC):
         --------
         >>> import numpy as np
         >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).in_units([1e-100]).check_range(np.array([[1e60]]), "partial_fit")
-        Traceback (most recent call last):
-            ...
-        ValueError: partial_fit: ...
+        >>> RBF(1.0).in_units([0.1]).check_range(np.ones((1, 1)), "fit") is None
+        True
         """
         if self.has_units:
             for part in self._parts():
                 part.check_range(self._seen(X), where)
 
-    def matrices(self) -> dict[str, UnitMatrix]:
-        """Return the matrices of units that are too large to print, by the names under which they are printed.
-
-        Returns
-        -------
-        dict
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.kernels import RBF
-        >>> kernel = RBF(1.0).in_units(np.eye(5))
-        >>> kernel
-        RBF(gamma=1.0).in_units(matrix('5x5-87748e42a62618ab'))
-        >>> [np.asarray(matrix).shape for matrix in kernel.matrices().values()]
-        [(5, 5)]
-        """
-        return {name: matrix for part in self._parts() for name, matrix in part.matrices().items()}
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
         return self._own_parameters()
 
-    def contents(self, X: Array) -> Array:
-        """Return what a checksum of rows is made of.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, c)
-            The rows themselves, but for packed ones.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).contents(np.ones((1, 2)))
-        array([[1., 1.]])
-        """
-        return X
-
     def _own_parameters(self) -> dict[str, Any]:
         """Return the parameters by name, without those of the parts."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _parts(self) -> tuple["Kernel", ...]:
+        """Return the kernels that this one combines."""
+        return tuple(value for value in self._own_parameters().values() if isinstance(value, Kernel))
+
+    def _of_all_parts(self, name: str, own: bool) -> bool:
+        """Return whether all parts have a property; `own` is that of a kernel without parts."""
+        parts = self._parts()
+        return all(getattr(part, name) for part in parts) if parts else own
+
+    def _record(self) -> dict[str, Any]:
+        """Return the kernel as an object of JSON."""
+        record: dict[str, Any] = {"type": type(self).__name__}
+        for name, value in self._own_parameters().items():
+            if callable(value):
+                raise TypeError(
+                    f"to_json: the kernel {shown(self)} calls the function {value!r}, which is code and not stored; "
+                    "pass the kernel itself wherever it is needed again"
+                )
+            record[name] = value._record() if isinstance(value, Kernel) else value
+            if isinstance(value, UnitMatrix):
+                record[name] = value.entries.tolist()
+        return record
 
     def _replaced(self, name: str, value: Any) -> Self:
         """Make the kernel with another value of one of its own parameters."""
@@ -651,9 +594,8 @@ class Kernel(ABC):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         """Write the steps that leave k(x, y), for rows in this view, on top of the stack."""
 
-    def _parts(self) -> tuple["Kernel", ...]:
-        """Return the kernels that this one combines."""
-        return tuple(value for value in self._own_parameters().values() if isinstance(value, Kernel))
+    def _check(self) -> None:  # noqa: B027
+        """Check the parameters of a new kernel, and set those that change by it."""
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
@@ -663,20 +605,21 @@ class Kernel(ABC):
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
         """Compare the widths of all parts on rows that are known to be valid."""
-        found = self._own_width_scores(X, weights)
+        found: dict[str, Array] = {}
         for name, part in self._own_parameters().items():
             if isinstance(part, Kernel):
                 scores = part._width_scores(self._seen(X), weights)
                 found |= {f"{name}__{path}": values for path, values in scores.items()}
         return found
 
-    def _own_width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
-        """Compare the widths of this kernel itself, without those of its parts."""
-        return {}
-
     def _seen(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
         return X
+
+    @property
+    def _is_of_equality(self) -> bool:
+        """Whether the value depends on nothing but which features are equal, as `Equal` does."""
+        return self._of_all_parts("_is_of_equality", self._of_equality)
 
     def _repr_html_(self) -> str:
         kinds = [
@@ -706,17 +649,15 @@ class Kernel(ABC):
         self.check_range(rows, where)
         return rows
 
-    def _check_depth(self) -> None:
-        if self._depth > DEEPEST:
-            raise ValueError(
-                f"{type(self).__name__}: a kernel is nested more than {DEEPEST} deep; join fewer kernels, or many in "
-                "pairs of pairs: (k1 + k2) + (k3 + k4)"
-            )
-
     @cached_property
     def _depth(self) -> int:
         """Number of levels of parts."""
         return 1 + max((part._depth for part in self._parts()), default=-1)
+
+    @cached_property
+    def _n_parts(self) -> int:
+        """Number of kernels in this one, itself included."""
+        return 1 + sum(part._n_parts for part in self._parts())
 
     def _set(self, name: str, value: Any) -> None:
         """Set a checked parameter while the frozen value is made."""
@@ -728,39 +669,36 @@ class Kernel(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class Sum(Kernel):
-    """k1(x, y) + k2(x, y), written ``k1 + k2``."""
+class _Pair(Kernel):
+    """A kernel of two others, joined by one operation."""
 
     left: Kernel
     right: Kernel
 
-    _binding = _SUM
+    _sign: ClassVar[str]
+    _code: ClassVar[int]
 
     def __repr__(self) -> str:
-        return f"{self.left._within(_SUM)} + {self.right._within(_PRODUCT)}"
+        return f"{self.left._within(self._binding)} {self._sign} {self.right._within(self._binding + 1)}"
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.left._lower(builder, view)
         self.right._lower(builder, view)
-        builder.combine(loops.ADD)
+        builder.combine(self._code)
 
 
 @dataclass(frozen=True, repr=False)
-class Product(Kernel):
+class Sum(_Pair):
+    """k1(x, y) + k2(x, y), written ``k1 + k2``."""
+
+    _sign, _code, _binding = "+", loops.ADD, _SUM
+
+
+@dataclass(frozen=True, repr=False)
+class Product(_Pair):
     """k1(x, y) k2(x, y), written ``k1 * k2``."""
 
-    left: Kernel
-    right: Kernel
-
-    _binding = _PRODUCT
-
-    def __repr__(self) -> str:
-        return f"{self.left._within(_PRODUCT)} * {self.right._within(_POWER)}"
-
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.left._lower(builder, view)
-        self.right._lower(builder, view)
-        builder.combine(loops.MULTIPLY)
+    _sign, _code, _binding = "*", loops.MULTIPLY, _PRODUCT
 
 
 @dataclass(frozen=True, repr=False)
@@ -772,12 +710,11 @@ class Scaled(Kernel):
 
     _binding = _PRODUCT
 
-    def __post_init__(self) -> None:
-        self._set("scale", check_real("scale", self.scale, where="Scaled", least=0.0, open_below=True))
-        self._check_depth()
-
     def __repr__(self) -> str:
         return f"{self.scale!r} * {self.kernel._within(_POWER)}"
+
+    def _check(self) -> None:
+        self._set("scale", check_real("scale", self.scale, where="Scaled", least=0.0, open_below=True))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
@@ -793,12 +730,11 @@ class Power(Kernel):
 
     _binding = _POWER
 
-    def __post_init__(self) -> None:
-        self._set("exponent", check_integer("exponent", self.exponent, least=1, where="Power"))
-        self._check_depth()
-
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
+
+    def _check(self) -> None:
+        self._set("exponent", check_integer("exponent", self.exponent, least=1, where="Power"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
@@ -816,8 +752,8 @@ class Exponential(Kernel):
 
     @cached_property
     def is_stationary(self) -> bool:
-        """Whether the value is known to depend on x - y alone and is positive everywhere."""
-        return self.kernel.is_stationary or self.kernel.is_of_equality
+        """Whether the value is known to depend on x - y alone, and to be positive."""
+        return self.kernel.is_stationary or self.kernel._is_of_equality
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
@@ -832,26 +768,31 @@ class ScaledByRows(Kernel):
     function: RowFunction
 
     _compiled = False
+    is_stationary = False
 
-    def __post_init__(self) -> None:
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.scaled_by({self.function!r})"
+
+    def _check(self) -> None:
         if not callable(self.function):
             raise TypeError(
                 f"scaled_by: expected a function of rows, f(X) of shape (n,), but got {self.function!r}; "
                 "a number scales a kernel as in 2.0 * kernel"
             )
-        self._check_depth()
-
-    def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)}.scaled_by({self.function!r})"
-
-    @cached_property
-    def is_stationary(self) -> bool:
-        """False: the function depends on where the rows are."""
-        return False
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
-        builder.scale(self.function, view)
+        builder.load(Base.CUSTOM, view, self._of_pairs, self._of_rows)
+        builder.combine(loops.MULTIPLY)
+
+    def _of_pairs(self, X: Array, Y: Array) -> Array:
+        return np.outer(self._factors(X), self._factors(Y))
+
+    def _of_rows(self, X: Array) -> Array:
+        return self._factors(X) ** 2
+
+    def _factors(self, X: Array) -> Array:
+        return checked_values(self.function(X), (len(X),), where="scaled_by")
 
 
 @dataclass(frozen=True, repr=False)
@@ -861,12 +802,12 @@ class OnColumns(Kernel):
     kernel: Kernel
     columns: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        self._check_depth()
-        self.kernel.check_width(len(self.columns), "on")
-
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
+
+    def _check(self) -> None:
+        self._set("columns", checked_columns(self.columns))
+        self.kernel.check_width(len(self.columns), "on")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view.on(self.columns))
@@ -878,7 +819,7 @@ class OnColumns(Kernel):
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
-                f"{where}: the kernel {_shown(self)} uses column {max(self.columns)} but got rows with {d} "
+                f"{where}: the kernel {shown(self)} uses column {max(self.columns)} but got rows with {d} "
                 f"features (columns 0 to {d - 1}); choose columns that exist"
             )
 
@@ -890,19 +831,18 @@ class InUnits(Kernel):
     kernel: Kernel
     units: str | Units
 
-    _divides = True
+    has_units = True
 
-    def __post_init__(self) -> None:
-        self._check_depth()
+    def __repr__(self) -> str:
+        return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
+
+    def _check(self) -> None:
         self._set("units", checked_units(self.units))
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units), "in_units")
         if self.is_settled:
             # This multiplies units of units, and so refuses those out of range.
             self._lower(ProgramBuilder(), FeatureView())
-
-    def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         assert not isinstance(self.units, str)
@@ -922,42 +862,27 @@ class InUnits(Kernel):
 
     def check_width(self, d: int, where: str) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
-        if isinstance(self.units, str):
-            if self.units == "whitened":
-                check_can_whiten(d, where)
-        elif len(self.units) != d:
-            if isinstance(self.units, UnitMatrix):
-                has, give = f"a matrix for {len(self.units)} features", "a matrix with a row and a column"
-            else:
-                has, give = f"units for {len(self.units)} features", "one unit"
+        if self.units == "whitened":
+            check_can_whiten(d, where)
+        elif not isinstance(self.units, str) and len(self.units) != d:
+            is_matrix = isinstance(self.units, UnitMatrix)
+            has, give = ("a matrix", "a matrix with a row and a column") if is_matrix else ("units", "one unit")
             raise ValueError(
-                f"{where}: the kernel has {has} but got rows with {d}; give in_units {give} for each feature that its "
-                "kernel compares, after .on() where that chooses columns"
+                f"{where}: the kernel has {has} for {len(self.units)} features but got rows with {d}; give in_units "
+                f"{give} for each feature that its kernel compares, after .on() where that chooses columns"
             )
         super().check_width(d, where)
-
-    def matrices(self) -> dict[str, UnitMatrix]:
-        """Return the matrices that print as their names, by these."""
-        own = self.units
-        named = {own.name: own} if isinstance(own, UnitMatrix) and not own.is_printed_whole else {}
-        return named | super().matrices()
 
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:
     """Tell whether two parameters agree up to a factor: numbers, tuples of them, or kernels; others must be equal."""
     if isinstance(value, Kernel) and isinstance(other, Kernel):
         return value.is_near(other, factor)
-    if isinstance(value, tuple) and isinstance(other, tuple):
-        return len(value) == len(other) and all(_is_near(*pair, factor) for pair in zip(value, other, strict=True))
     if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):
         return value.is_near(other, factor)
+    if isinstance(value, tuple) and isinstance(other, tuple):
+        return len(value) == len(other) and all(_is_near(*pair, factor) for pair in zip(value, other, strict=True))
     if is_real(value) and is_real(other):
         smaller, larger = sorted((abs(float(value)), abs(float(other))))
         return larger <= factor * smaller and (float(value) >= 0.0) == (float(other) >= 0.0)
     return bool(value == other)
-
-
-def _shown(kernel: Kernel) -> str:
-    """Print a kernel for an error; the text of one with many columns or terms may take a megabyte."""
-    text = repr(kernel)
-    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -22,11 +22,6 @@ class Custom(Kernel):
         ``diagonal(X)`` returns the values of rows with themselves, of shape (n,). Without it they are computed
         one row at a time.
 
-    Raises
-    ------
-    TypeError
-        `function` or `diagonal` cannot be called.
-
     Examples
     --------
     >>> import numpy as np

@@ -1,14 +1,13 @@
 """Kernels of the inner product of two rows."""
 
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Self
+from dataclasses import KW_ONLY, dataclass
 
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.program import Array, Base, ProgramBuilder
+from streamkpca.kernels.program import Base, ProgramBuilder
 from streamkpca.kernels.registry import register
-from streamkpca.kernels.stationary import checked_width, settled_gamma
+from streamkpca.kernels.stationary import WidthKernel
 from streamkpca.kernels.views import FeatureView
 
 
@@ -29,7 +28,7 @@ class Linear(Kernel):
 
 @register("polynomial", "poly")
 @dataclass(frozen=True)
-class Polynomial(Kernel):
+class Polynomial(WidthKernel):
     """(gamma x.y + coef0)^degree.
 
     Parameters
@@ -41,34 +40,28 @@ class Polynomial(Kernel):
     coef0 : float
         At least 0.
 
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
-
     Examples
     --------
     >>> Polynomial(2, gamma=1.0).matrix([[1.0, 2.0]], [[3.0, 4.0]])
     array([[144.]])
     """
 
+    _rules = ("scale",)
+
     degree: int = 3
     _: KW_ONLY
     gamma: float | str = "scale"
     coef0: float = 1.0
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
+        super()._check()
         self._set("degree", check_integer("degree", self.degree, least=1, where="Polynomial"))
-        self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Polynomial"))
         self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.INNER, view)
         builder.affine(float(self.gamma), self.coef0)
         builder.power(self.degree)
-
-    def _settle(self, X: Array, weights: Array | None) -> Self:
-        return replace(self, gamma=settled_gamma(self.gamma, X, weights))
 
 
 @register("cosine")
@@ -88,7 +81,7 @@ class Cosine(Kernel):
 
 @register("sigmoid")
 @dataclass(frozen=True)
-class Sigmoid(Kernel):
+class Sigmoid(WidthKernel):
     """tanh(gamma x.y + coef0), which is not positive semidefinite in general: its feature space may not exist.
 
     Parameters
@@ -97,11 +90,6 @@ class Sigmoid(Kernel):
         Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
     coef0 : float
 
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
-
     Examples
     --------
     >>> Sigmoid(0.5, coef0=0.0).matrix([[1.0]], [[2.0]]).round(3)
@@ -109,19 +97,17 @@ class Sigmoid(Kernel):
     """
 
     _positive_definite = False
+    _rules = ("scale",)
 
     gamma: float | str = "scale"
     _: KW_ONLY
     coef0: float = 1.0
 
-    def __post_init__(self) -> None:
-        self._set("gamma", checked_width("gamma", self.gamma, rules=("scale",), where="Sigmoid"))
+    def _check(self) -> None:
+        super()._check()
         self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.INNER, view)
         builder.affine(float(self.gamma), self.coef0)
         builder.apply(loops.TANH)
-
-    def _settle(self, X: Array, weights: Array | None) -> Self:
-        return replace(self, gamma=settled_gamma(self.gamma, X, weights))

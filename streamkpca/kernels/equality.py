@@ -1,9 +1,7 @@
 """A kernel of categories: features that are equal or not."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from streamkpca.rows.categories import CategoryReader
 from streamkpca.kernels.base import Kernel, OnColumns
 from streamkpca.kernels.program import Base, ProgramBuilder
 from streamkpca.kernels.registry import register
@@ -17,23 +15,17 @@ class Equal(Kernel):
 
     Notes
     -----
-    This is the inner product of rows in which each category has a column of its own (one-hot), without these columns:
-    ``Equal()`` is the linear kernel of these. Their squared distance is 2 (c - k) where k of c features are equal, so
-    ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel, times exp(2 gamma c), which is the value of equal rows.
-    Choose the columns that hold categories with ``.on(columns)``, and multiply with a kernel of the others.
+    This is the linear kernel of one-hot columns. Their squared distance is 2 (c - k) where k of c features are equal,
+    so ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel times exp(2 gamma c). Choose the columns that hold
+    categories with ``.on(columns)``, and multiply with a kernel of the others.
 
-    Categories may be any numbers. Streams also take text in these columns, see `StreamingKernelPCA.partial_fit`. A
-    category that no row had before is equal to none. Atoms that move keep their categories, and pre-images have those
-    of the row that was projected nearest.
+    Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. A category that no row had before is
+    equal to none. Atoms that move keep their categories, and pre-images take those of the nearest row.
 
     Examples
     --------
-    >>> Equal().matrix([[1.0, 7.0]], [[1.0, 7.0], [1.0, 3.0], [2.0, 3.0]])
-    array([[2., 1., 0.]])
-
     A load is normal or not depending on the state of the machine, in the second column:
 
-    >>> import numpy as np
     >>> from streamkpca.kernels import RBF
     >>> kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
     >>> kernel.matrix([[3.0, 1.0]], [[3.0, 1.0], [3.0, 2.0]]).round(1)
@@ -60,8 +52,3 @@ def category_columns(kernel: Kernel, d: int) -> set[int]:
         case OnColumns(kernel=part, columns=columns):
             return {columns[column] for column in category_columns(part, len(columns))}
     return {column for part in kernel._parts() for column in category_columns(part, d)}
-
-
-def category_reader(kernel: Kernel) -> CategoryReader:
-    """Return what reads text in the columns that a kernel compares for equality."""
-    return CategoryReader(partial(category_columns, kernel))

@@ -11,51 +11,28 @@ _MOST_MATRICES = 64
 
 def has_gradients(program: Program) -> bool:
     """Say whether a kernel has derivatives: it calls no function of the caller, and has at most 64 base matrices."""
-    return (
-        not program.scalings
-        and len(program.base_matrices) <= _MOST_MATRICES
-        and all(matrix.is_dense and matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
-    )
+    matrices = program.base_matrices
+    return len(matrices) <= _MOST_MATRICES and all(matrix.base is not Base.CUSTOM for matrix in matrices)
 
 
 def is_of_squared_distances(program: Program) -> bool:
     """Say whether a kernel is a function of squared distances alone."""
-    return not program.scalings and all(
-        matrix.is_dense and matrix.base is Base.SQUARED for matrix in program.base_matrices
-    )
+    return all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
 
 
 def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
     """Evaluate a kernel with `has_gradients`, and its derivative by each base matrix, in the units of that.
 
-    X (n, d) and Y (m, d) give arrays (n, m).
-
-    Notes
-    -----
-    Forward differentiation: the program runs on values that carry their derivatives along. O(n m) for each step and
-    base matrix. At the cusp of a kernel, as Matern of smoothness 1/2 has one at distance 0, the derivative counts as 0.
+    X (n, d) and Y (m, d) give arrays (n, m). At the cusp of a kernel, as Matern of smoothness 1/2 has one at distance
+    0, the derivative counts as 0.
     """
-    bases = program.base_values(X, Y)
-    values = np.empty((len(X), len(Y)))
-    gradients = np.empty(bases.shape)
-    for p in range(len(bases)):
-        loops.differentiate(
-            program.codes, program.operands, program.constants, program.depth, bases, p, values, gradients[p]
-        )
+    values, gradients = program.differentiate(program.base_values(X, Y))
     return values, list(gradients)
 
 
 def own_gradients(program: Program, X: Array) -> Array:
     """Differentiate k(x, x) of a kernel with `has_gradients` by each base matrix, for rows (n, d); shape (b, n)."""
-    bases = np.empty((len(program.base_matrices), 1, len(X)))
-    for matrix, target in zip(program.base_matrices, bases, strict=True):
-        matrix.fill_diagonal(X, target[0])
-    values, gradients = np.empty((1, len(X))), np.empty(bases.shape)
-    for p in range(len(bases)):
-        loops.differentiate(
-            program.codes, program.operands, program.constants, program.depth, bases, p, values, gradients[p]
-        )
-    return gradients[:, 0]
+    return program.differentiate(program.own_base_values(X)[:, None])[1][:, 0]
 
 
 def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:

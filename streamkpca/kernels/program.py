@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.parts import parts_of
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
+from streamkpca.rows.parts import parts_of
 
 Array = npt.NDArray[np.float64]
 
@@ -42,18 +42,6 @@ class Base(Enum):
 
 
 @dataclass(frozen=True)
-class RowScaling:
-    """A function of one row that multiplies a kernel from both sides: rows (n, c) of the view in, n numbers out."""
-
-    function: RowFunction
-    view: FeatureView
-
-    def values(self, X: Array) -> Array:
-        """Evaluate the function for rows (n, d), and check that it returns n finite numbers."""
-        return checked_values(self.function(self.view.of(X)), (len(X),), where="scaled_by")
-
-
-@dataclass(frozen=True)
 class PairwiseMatrix:
     """A base matrix over pairs of rows, before any step is applied.
 
@@ -64,8 +52,6 @@ class PairwiseMatrix:
     view: FeatureView
     function: PairFunction | None = None
     diagonal: RowFunction | None = None
-
-    is_dense: ClassVar[bool] = True
 
     def origin(self, Y: Array) -> Array | None:
         """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
@@ -121,11 +107,8 @@ class PairwiseMatrix:
                 np.matmul(left.used, right.used.T, out=block)
             if right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
-        elif self.base is Base.EQUAL:
-            loops.count_equal(left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
         else:
-            transposed = np.ascontiguousarray(right.rows.T)
-            loops.direct_distances(left.rows, transposed, self.base is Base.SQUARED, target, row, column)
+            loops.compare_directly(KINDS[self.base], left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
 
     def fill_diagonal(self, X: Array, target: Array) -> None:
         """Write the values of rows (n, d) with themselves to `target` (n,)."""
@@ -230,30 +213,19 @@ class ProgramBuilder:
     def __init__(self) -> None:
         self._steps: list[tuple[int, int, float, float]] = []
         self._matrices: dict[PairwiseMatrix, int] = {}
-        self._scalings: dict[RowScaling, int] = {}
-        self._matrix: Callable[..., PairwiseMatrix] = PairwiseMatrix
         self._height = 0
         self._depth = 0
-
-    def pack(self, make: Callable[..., PairwiseMatrix]) -> None:
-        """Make base matrices of packed rows, by a function with the arguments of `PairwiseMatrix`."""
-        self._matrix = make
 
     def load(
         self, base: Base, view: FeatureView, function: PairFunction | None = None, diagonal: RowFunction | None = None
     ) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
-        matrix = self._matrix(base, view, function=function, diagonal=diagonal)
+        matrix = PairwiseMatrix(base, view, function=function, diagonal=diagonal)
         self._push(loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)))
 
     def copy(self) -> None:
         """Push the top once more."""
         self._push(loops.COPY, 0)
-
-    def scale(self, function: RowFunction, view: FeatureView) -> None:
-        """Multiply the top by a function of the rows on both sides."""
-        scaling = RowScaling(function, view)
-        self._steps.append((loops.SCALE, self._scalings.setdefault(scaling, len(self._scalings)), 0.0, 0.0))
 
     def affine(self, a: float, b: float) -> None:
         """Replace the top x by a x + b."""
@@ -278,7 +250,7 @@ class ProgramBuilder:
 
     def finish(self) -> "Program":
         """Turn the steps written so far into a program."""
-        return Program(self._steps, tuple(self._matrices), tuple(self._scalings), self._depth)
+        return Program(self._steps, tuple(self._matrices), self._depth)
 
     def _push(self, code: int, operand: int) -> None:
         self._steps.append((code, operand, 0.0, 0.0))
@@ -333,14 +305,12 @@ class Program:
         self,
         steps: Sequence[tuple[int, int, float, float]],
         base_matrices: tuple[PairwiseMatrix, ...],
-        scalings: tuple[RowScaling, ...],
         depth: int,
     ) -> None:
         self.codes = np.array([step[0] for step in steps], dtype=np.int64)
         self.operands = np.array([step[1] for step in steps], dtype=np.int64)
         self.constants = np.array([step[2:] for step in steps], dtype=np.float64)
         self.base_matrices = base_matrices
-        self.scalings = scalings
         self.depth = depth
 
     def matrix(self, X: Array, Y: Array) -> Array:
@@ -359,22 +329,17 @@ class Program:
         """Evaluate the kernel for every row (n, d) with itself."""
         out = np.empty(len(X))
         for place, part in parts_of(X, len(self.base_matrices)):
-            out[place] = self._diagonal(part)
+            values = self.own_base_values(part)[:, None]
+            self._run(values[1:], values[0], (0, 0, 1, len(part)))
+            out[place] = values[0, 0]
         return out
 
-    def _diagonal(self, X: Array) -> Array:
-        n = len(X)
-        values = np.empty((len(self.base_matrices), 1, n))
+    def own_base_values(self, X: Array) -> Array:
+        """Evaluate all base matrices for every row (n, d) with itself; shape (b, n)."""
+        values = np.empty((len(self.base_matrices), len(X)))
         for matrix, target in zip(self.base_matrices, values, strict=True):
-            matrix.fill_diagonal(X, target[0])
-        # The rows are one left row against n columns: the squared scalings stand on the right, ones on the left.
-        scales = self._scales(X)
-        with np.errstate(all="ignore"):
-            scales *= scales
-        self._run(values[1:], np.ones((len(self.scalings), 1)), scales, values[0], (0, 0, 1, n))
-        # A view would keep the values of all base matrices.
-        diagonal: Array = values[0, 0].copy()
-        return diagonal
+            matrix.fill_diagonal(X, target)
+        return values
 
     def base_values(self, X: Array, Y: Array) -> Array:
         """Evaluate all base matrices for all pairs of rows (n, d) and (m, d); shape (b, n, m)."""
@@ -384,8 +349,22 @@ class Program:
             matrix.fill(matrix.side(X, centre), matrix.side(Y, centre), target, 0, 0)
         return values
 
+    def differentiate(self, bases: Array) -> tuple[Array, Array]:
+        """Return the values (n, m) of base matrices (b, n, m), and their derivatives (b, n, m) by each of these.
+
+        Forward differentiation: each value carries its derivative along. O(b^2 n m) for each step.
+        """
+        slopes = np.empty(bases.shape)
+        for p in range(len(bases)):
+            values = bases[0].copy()
+            extent = (0, 0, *values.shape)
+            loops.run_program(
+                self.codes, self.operands, self.constants, self.depth, bases[1:], values, extent, p, slopes[p]
+            )
+        return values, slopes
+
     def evaluate(self, bases: Sequence[Value], arithmetic: Arithmetic[Value]) -> Value:
-        """Run the steps on values of any type, one for each base matrix; the program must have no row scalings."""
+        """Run the steps on values of any type, one for each base matrix."""
         stack: list[Value] = []
         for code, operand, (a, b) in zip(
             self.codes.tolist(), self.operands.tolist(), self.constants.tolist(), strict=True
@@ -412,8 +391,7 @@ class Program:
 
     def is_laid_out_in_little(self, d: int) -> bool:
         """Tell whether the features that all base matrices compare, of rows of d features, are few copies of a row."""
-        is_dense = all(matrix.is_dense for matrix in self.base_matrices)
-        return is_dense and sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
+        return sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
 
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
@@ -421,26 +399,18 @@ class Program:
         height, breadth = self._block_shape(Y.shape[1])
         centres = [matrix.centre(Y, n_rows=n) for matrix in self.base_matrices]
         matrices = list(zip(self.base_matrices, centres, strict=True))
-        left_scales = self._scales(X)
-        right_scales = left_scales if Y is X else self._scales(Y)
         others = np.empty((len(matrices) - 1, min(n, height), min(m, breadth)))
-        # Many views of many columns would take as much memory as that many copies of the rows.
-        keeps_sides = breadth * sum(matrix.view.width(Y.shape[1]) for matrix in self.base_matrices) <= _MOST_NUMBERS
         for column in range(0, m, breadth):
             right_rows = Y[column : column + breadth]
-            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices] if keeps_sides else []
+            rights = [matrix.side(right_rows, centre) for matrix, centre in matrices]
             for row in range(column if lower else 0, n, height):
                 left_rows = X[row : row + height]
                 width = min(len(right_rows), row + len(left_rows) - column) if lower else len(right_rows)
                 for p, (matrix, centre) in enumerate(matrices):
-                    right = rights[p] if keeps_sides else matrix.side(right_rows, centre)
-                    left, right = matrix.side(left_rows, centre), right.first(width)
-                    if p == 0:
-                        matrix.fill(left, right, out, row, column)
-                    else:
-                        matrix.fill(left, right, others[p - 1], 0, 0)
+                    place = (out, row, column) if p == 0 else (others[p - 1], 0, 0)
+                    matrix.fill(matrix.side(left_rows, centre), rights[p].first(width), *place)
                 extent = (row, column, len(left_rows), width)
-                self._run(others, left_scales, right_scales, out, extent)
+                self._run(others, out, extent)
                 if lower:
                     loops.mirror_lower(out, *extent)
 
@@ -452,14 +422,8 @@ class Program:
             height, breadth = height // 2, breadth // 2
         return height, breadth
 
-    def _scales(self, X: Array) -> Array:
-        values = np.empty((len(self.scalings), len(X)))
-        for scaling, target in zip(self.scalings, values, strict=True):
-            target[:] = scaling.values(X)
-        return values
-
-    def _run(self, others: Array, left: Array, right: Array, target: Array, extent: tuple[int, int, int, int]) -> None:
-        loops.run_program(self.codes, self.operands, self.constants, self.depth, others, left, right, target, *extent)
+    def _run(self, others: Array, target: Array, extent: tuple[int, int, int, int]) -> None:
+        loops.run_program(self.codes, self.operands, self.constants, self.depth, others, target, extent, -1, target)
 
 
 class PreparedKernel:
@@ -478,14 +442,6 @@ class PreparedKernel:
         bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
         # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
         self._is_laid_out = any(view.units is not None for view, _ in self._origins)
-        self._view: FeatureView | None = None
-        if self._is_laid_out and all(view.matrix is None for view, _ in self._origins):
-            chosen = tuple(chain.from_iterable(owned))
-            units = [
-                np.ones(len(own)) if view.divisors is None else view.divisors
-                for (view, _), own in zip(self._origins, owned, strict=True)
-            ]
-            self._view = FeatureView(None if chosen == all_columns else chosen, tuple(np.concatenate(units).tolist()))
         columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
         layout = [*(KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
@@ -505,18 +461,16 @@ class PreparedKernel:
         finite = loops.project_rows(*self._prepared, self._seen(X), axes, offset, out)
         return out if finite else None
 
-    def measure(self, X: Array, inverse: Array) -> tuple[Array, Array] | None:
+    def measure(self, X: Array, factor: Array) -> tuple[Array, Array] | None:
         """Measure squared distances (n,) of rows (n, d) to the span of the right rows, and explained energies (n,).
 
-        None where a distance is not finite. `inverse` (m, m) is the lower triangular L^-1 with L L^T = k(Z, Z).
+        None where a distance is not finite. `factor` (m, m) is the lower triangular L with L L^T = k(Z, Z).
         """
         out = np.empty((2, len(X)))
-        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), inverse, out) else None
+        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
 
     def _seen(self, X: Array) -> Array:
         if not self._is_laid_out:
             return X
-        if self._view is not None:
-            return self._view.of(X)
         parts = [view.of(X, origin) for view, origin in self._origins]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

@@ -2,9 +2,8 @@
 
 import math
 import sys
-from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,45 +28,21 @@ _MEDIAN_ROWS = 512
 _SMALLEST, _LARGEST = 1e-300, 1e300
 
 
-def checked_width(name: str, value: Any, *, rules: Collection[str], where: str) -> float | str:
-    """Check a kernel's width: a positive number, or one of the rules that find one."""
-    if isinstance(value, str):
-        return check_choice(name, value, choices=rules, where=where)
-    return check_real(name, value, least=0.0, open_below=True, where=where)
-
-
-def settled_gamma(gamma: float | str, X: Array, weights: Array | None) -> float:
-    """Return gamma, or what its rule finds: one over the typical squared distance of the rows."""
-    return 1.0 / typical_distance(X, gamma, squared=True, weights=weights) if isinstance(gamma, str) else gamma
-
-
 def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:
-    """Measure how far apart rows (n, d) typically are, in squared or L1 distances.
+    """Measure how far apart rows (n, d) typically are, in squared or L1 distances: positive and finite, 1 if all agree.
 
-    The result is positive and finite; it is 1 where all entries ("scale") or rows are equal. Weights (n,) are more than
-    0, and a whole number counts as that many copies of the row.
+    Weights (n,) are more than 0, and a whole number counts as that many copies of the row.
 
     Notes
     -----
     "spread": the sum over features of their variances, or standard deviations: half the mean squared distance of two
-    rows, wherever the features' origins are. "scale": d var, or d std, with the variance over all entries of X;
-    ``1 / (d var)`` is scikit-learn's ``gamma="scale"``. It is never smaller than "spread", and the same where all
-    features have one mean; features around different values make it larger than distances are. "median": over pairs
-    of at most 512 rows, evenly spaced, equal pairs left out. O(n d) for the first two and O(512^2 d) for the last.
+    rows. "scale": d var, or d std, over all entries, as in scikit-learn's ``gamma="scale"``; features around different
+    values make it larger than distances are. "median": over pairs of at most 512 rows, evenly spaced, equal pairs left
+    out [1]_. O(n d) for the first two and O(512^2 d) for the last.
 
     References
     ----------
-    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". There the median
-    is over all pairs, here over those of some rows.
-
-    Examples
-    --------
-    >>> typical_distance(np.array([[0.0, 9.0], [4.0, 9.0]]), "spread", squared=True)
-    4.0
-    >>> typical_distance(np.array([[0.0], [4.0]]), "scale", squared=True)
-    4.0
-    >>> typical_distance(np.array([[0.0], [4.0]]), "median", squared=True)
-    16.0
+    .. [1] Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic"; there over all pairs.
     """
     with np.errstate(all="ignore"):
         distance = _MEASURES[rule](X, squared, weights)
@@ -108,7 +83,8 @@ def _median_of_pairs(X: Array, squared: bool, weights: Array | None) -> float:
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MEDIAN_ROWS)).astype(np.intp)
     rows = np.ascontiguousarray(X[chosen])
     distances = np.empty((len(rows), len(rows)))
-    loops.direct_distances(rows, np.ascontiguousarray(rows.T), squared, distances, 0, 0)
+    kind = loops.SQUARED if squared else loops.ABSOLUTE
+    loops.compare_directly(kind, rows, np.ascontiguousarray(rows.T), distances, 0, 0)
     pairs = np.tril_indices(len(rows), -1)
     apart = distances[pairs] > 0.0
     if not apart.any():
@@ -131,15 +107,22 @@ def _weighted_median(values: Array, weights: Array) -> float:
 _MEASURES = {"spread": _sum_of_variances, "scale": _variance_of_entries, "median": _median_of_pairs}
 
 
-class DistanceKernel(Kernel):
-    """Base of the kernels of a distance, whose width is a number or a rule that finds it from rows.
+class WidthKernel(Kernel):
+    """Base of the kernels whose width is a number or a rule that finds it from rows.
 
     `_width` names the parameter: a length, or gamma, which is one over the distance or, if `_squared`, its square.
     """
 
-    _width: ClassVar[str]
+    _width: ClassVar[str] = "gamma"
+    _rules: ClassVar[tuple[str, ...]] = RULES
     _squared: ClassVar[bool] = True
-    _stationary = True
+
+    def _check(self) -> None:
+        value, where = getattr(self, self._width), type(self).__name__
+        if isinstance(value, str):
+            check_choice(self._width, value, choices=self._rules, where=where)
+        else:
+            self._set(self._width, check_real(self._width, value, least=0.0, open_below=True, where=where))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         rule = getattr(self, self._width)
@@ -151,7 +134,9 @@ class DistanceKernel(Kernel):
         distance = typical_distance(X, rule, squared=self._squared, weights=weights)
         return self._replaced(self._width, float(self._wider(distance, np.ones(1))[0]))
 
-    def _own_width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
+    def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
+        if "contrast" not in self._rules:
+            return {}
         widths, contrasts, _ = self._compared(X, weights)
         return {self._width: np.column_stack([widths, contrasts])}
 
@@ -176,7 +161,7 @@ _LARGEST_WHOLE_ALPHA = 16
 
 @register("rbf")
 @dataclass(frozen=True)
-class RBF(DistanceKernel):
+class RBF(WidthKernel):
     """``exp(-gamma |x - y|^2)``, the Gaussian kernel.
 
     Parameters
@@ -185,11 +170,6 @@ class RBF(DistanceKernel):
         Greater than 0, or a rule that computes it from rows: "contrast" compares 1 / (the sum of the features'
         variances) with smaller values, see Notes; "spread" is that number; "scale" is 1 / (d var) with the variance of
         all entries; "median" is 1 / median of the squared distances.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `gamma` is neither a positive number nor a rule.
 
     Notes
     -----
@@ -213,10 +193,7 @@ class RBF(DistanceKernel):
 
     gamma: float | str = "contrast"
 
-    _width = "gamma"
-
-    def __post_init__(self) -> None:
-        self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="RBF"))
+    _stationary = True
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.SQUARED, view)
@@ -226,20 +203,13 @@ class RBF(DistanceKernel):
 
 @register("laplacian")
 @dataclass(frozen=True)
-class Laplacian(DistanceKernel):
+class Laplacian(WidthKernel):
     """``exp(-gamma |x - y|_1)``, with the L1 distance.
 
     Parameters
     ----------
     gamma : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares 1 / (the sum of the features' standard
-        deviations) with smaller values, as `RBF` describes; "spread" is that number; "scale" is 1 / (d std) with that
-        of all entries; "median" is 1 / median of the L1 distances.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `gamma` is neither a positive number nor a rule.
+        Greater than 0, or a rule as in `RBF`, with standard deviations and L1 distances for variances and squares.
 
     Examples
     --------
@@ -249,11 +219,8 @@ class Laplacian(DistanceKernel):
 
     gamma: float | str = "contrast"
 
-    _width = "gamma"
+    _stationary = True
     _squared = False
-
-    def __post_init__(self) -> None:
-        self._set("gamma", checked_width("gamma", self.gamma, rules=RULES, where="Laplacian"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.ABSOLUTE, view)
@@ -263,7 +230,7 @@ class Laplacian(DistanceKernel):
 
 @register("matern")
 @dataclass(frozen=True)
-class Matern(DistanceKernel):
+class Matern(WidthKernel):
     """The Matern kernel, of smoothness 1/2, 3/2 or 5/2.
 
     Parameters
@@ -271,14 +238,7 @@ class Matern(DistanceKernel):
     nu : {0.5, 1.5, 2.5}
         Smoothness.
     length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares the root of the sum of the features'
-        variances with larger values, as `RBF` describes; "spread" is that number; "scale" is the root of d var with the
-        variance of all entries; "median" is that of the median squared distance.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
+        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
 
     Notes
     -----
@@ -299,13 +259,13 @@ class Matern(DistanceKernel):
     length_scale: float | str = "contrast"
 
     _width = "length_scale"
+    _stationary = True
 
-    def __post_init__(self) -> None:
-        nu = check_real("nu", self.nu, where="Matern")
-        if nu not in (0.5, 1.5, 2.5):
+    def _check(self) -> None:
+        super()._check()
+        self._set("nu", check_real("nu", self.nu, where="Matern"))
+        if self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
-        self._set("nu", nu)
-        self._set("length_scale", checked_width("length_scale", self.length_scale, rules=RULES, where="Matern"))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.SQUARED, view)
@@ -328,7 +288,7 @@ class Matern(DistanceKernel):
 
 @register("rational_quadratic")
 @dataclass(frozen=True)
-class RationalQuadratic(DistanceKernel):
+class RationalQuadratic(WidthKernel):
     """``(1 + |x - y|^2 / (2 alpha length_scale^2))^-alpha``, a mixture of Gaussian kernels of many widths.
 
     Parameters
@@ -336,14 +296,7 @@ class RationalQuadratic(DistanceKernel):
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
     length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares the root of the sum of the features'
-        variances with larger values, as `RBF` describes; "spread" is that number; "scale" is the root of d var with the
-        variance of all entries; "median" is that of the median squared distance.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A parameter is out of its range.
+        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
 
     References
     ----------
@@ -360,11 +313,11 @@ class RationalQuadratic(DistanceKernel):
     length_scale: float | str = "contrast"
 
     _width = "length_scale"
+    _stationary = True
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
+        super()._check()
         self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
-        length_scale = checked_width("length_scale", self.length_scale, rules=RULES, where="RationalQuadratic")
-        self._set("length_scale", length_scale)
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)

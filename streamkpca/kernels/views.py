@@ -1,6 +1,5 @@
 """Views: the features of rows that a kernel compares, in the units in which it compares them."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +36,14 @@ _FARTHEST = 1e65
 
 
 class UnitMatrix:
-    """A matrix (p, c) that multiplies rows of c features, as a value: immutable, comparable, hashable, printable.
+    """A matrix (p, c) that multiplies rows of c features, as an immutable value.
 
-    A large matrix prints as its name, which says its shape and a digest of its entries. ``numpy.asarray`` gives the
-    entries.
+    ``numpy.asarray`` gives the entries; a large matrix prints as its shape.
     """
 
     def __init__(self, entries: npt.ArrayLike) -> None:
-        self._entries = np.array(entries, dtype=np.float64, order="C")
+        # Zeros have one sign, as equal matrices have one hash.
+        self._entries = np.array(entries, dtype=np.float64, order="C") + 0.0
         self._entries.setflags(write=False)
 
     @property
@@ -70,18 +69,6 @@ class UnitMatrix:
         """The columns (p, c) divided by their lengths."""
         divided: Array = self._entries / np.where(self.column_lengths > 0.0, self.column_lengths, 1.0)
         return divided
-
-    @cached_property
-    def name(self) -> str:
-        """The shape and a digest of the entries, the same on all machines."""
-        # Negative zeros equal zeros, and so must their digests.
-        data = (self._entries + 0.0).astype("<f8").tobytes()
-        return f"{'x'.join(map(str, self._entries.shape))}-{hashlib.blake2b(data, digest_size=8).hexdigest()}"
-
-    @property
-    def is_printed_whole(self) -> bool:
-        """Whether the matrix prints its entries, and not its name."""
-        return self._entries.size <= _PRINTED_WHOLE
 
     @cached_property
     def is_invertible(self) -> bool:
@@ -112,18 +99,18 @@ class UnitMatrix:
         return isinstance(other, UnitMatrix) and np.array_equal(self._entries, other._entries)
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self._entries.tobytes())
 
     def __repr__(self) -> str:
-        if self.is_printed_whole:
+        if self._entries.size <= _PRINTED_WHOLE:
             return repr(tuple(map(tuple, self._entries.tolist())))
-        return f"matrix({self.name!r})"
+        return f"<matrix of {len(self._entries)} x {self._entries.shape[1]} numbers>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self._entries, dtype=dtype, copy=copy)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not the digest and the like, and so that the entries are read-only again.
+        # So that the entries are read-only again.
         return UnitMatrix, (self._entries,)
 
 
@@ -256,7 +243,7 @@ def checked_units(given: Any) -> str | Units:
     if not listed:
         raise ValueError(f"{where}: expected at least one unit but got none; leave .in_units() out to divide nothing")
     if getattr(given, "ndim", 1) > 1 or any(np.iterable(item) and not isinstance(item, str) for item in listed):
-        return _matrix_of(given)
+        return _checked_matrix(given)
     return _checked_numbers(listed)
 
 
@@ -280,30 +267,25 @@ def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
         spread = most - least
         varies = spread > _ROUNDING * np.maximum(np.abs(least), np.abs(most))
         units = np.where(varies, spread, 1.0)
-        if rule == "std":
-            # Squares of shares of the range are finite whatever the range is.
-            shares = (X - least) / units
-            mean = np.average(shares, axis=0, weights=weights)
-            units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
+        # Squares of shares of the range are finite whatever the range is.
+        shares = (X - least) / units
+        mean = np.average(shares, axis=0, weights=weights)
+        deviations = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
+    if rule == "std":
+        units = deviations
     usable = varies & (units >= _SMALLEST)
-    if rule == "auto" and not _few_count(X, units, usable, weights):
+    if rule == "auto" and not _few_count(deviations[usable]):
         units[:] = 1.0
     return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
 
 
-def _few_count(X: Array, ranges: Array, varies: npt.NDArray[np.bool_], weights: Array | None) -> bool:
+def _few_count(deviations: Array) -> bool:
     """Tell whether a few features make up nearly all distances: whether (sum v)^2 / sum v^2 of variances v is small."""
-    d = int(np.count_nonzero(varies))
-    if d < 2:
+    if len(deviations) < 2:
         return False
-    shares = X[:, varies] / ranges[varies]
-    mean = np.average(shares, axis=0, weights=weights)
-    deviations = np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights)) * (
-        ranges[varies] / ranges[varies].max()
-    )
-    variances = deviations**2
-    effective = variances.sum() ** 2 / np.maximum((variances**2).sum(), np.finfo(float).tiny)
-    return bool(effective - 1.0 < _FEW_COUNT * (d - 1))
+    variances = (deviations / deviations.max()) ** 2
+    effective = variances.sum() ** 2 / (variances**2).sum()
+    return bool(effective - 1.0 < _FEW_COUNT * (len(variances) - 1))
 
 
 def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
@@ -362,8 +344,8 @@ def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:
     )
 
 
-def _matrix_of(given: Any) -> UnitMatrix:
-    """Make a checked matrix of nested lists or an array."""
+def _checked_matrix(given: Any) -> UnitMatrix:
+    """Make a matrix of nested lists, an array or another matrix, if it is square and can be inverted."""
     try:
         entries = np.asarray(given)
     except ValueError:
@@ -371,17 +353,14 @@ def _matrix_of(given: Any) -> UnitMatrix:
     if entries.dtype.kind not in "fiu":
         raise TypeError(
             "in_units: expected a number for each feature, or a square matrix of numbers with rows of one length, but "
-            f"got {_shown(given)}"
+            f"got {shown(given)}"
         )
     if entries.ndim != 2 or entries.shape[0] != entries.shape[1]:
         raise ValueError(
             "in_units: expected a square matrix, with a row and a column for each feature, but got the shape "
             f"{entries.shape}; rows x become W x. To leave directions out, give the model the rows X @ W.T instead"
         )
-    return _checked_matrix(UnitMatrix(entries))
-
-
-def _checked_matrix(matrix: UnitMatrix) -> UnitMatrix:
+    matrix = given if isinstance(given, UnitMatrix) else UnitMatrix(entries)
     _checked_entries(matrix.entries)
     if not matrix.is_invertible:
         raise ValueError(
@@ -403,6 +382,7 @@ def _checked_entries(entries: Array) -> Array:
     return entries
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Print a value for an error; the text of one with many numbers or parts may take megabytes."""
     text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+    return text if len(text) <= 200 else f"{text[:200]}..."

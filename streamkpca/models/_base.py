@@ -7,17 +7,12 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import diags_array, vstack
 
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.packed import unpacked
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.rows.parts import Rows, parts_of
-from streamkpca.rows.validation import Names, as_sample_weight, checked_packed, checked_parts, is_plain
 from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
-from streamkpca.components.explanations import sparse_shares
 from streamkpca.components.snapshot import in_chunks, rows_counted_from
 from streamkpca.errors import LocalKernelWarning, not_fitted
+from streamkpca.kernels import Kernel
 from streamkpca.models._html import estimator_page
 from streamkpca.models._params import (
     KINDS,
@@ -26,29 +21,18 @@ from streamkpca.models._params import (
     constructor_parameters,
     contained,
     metadata_request,
-    of_rows,
     resolved_parameters,
     wanted_container,
 )
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.equality import category_reader
-from streamkpca.kernels.precomputed import Precomputed, is_precomputed
-from streamkpca.kernels.sparse import OfSparse
+from streamkpca.rows.arrow import arrow_table
+from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.validation import Names, as_sample_weight, checked_parts, is_plain
 
 Array = npt.NDArray[np.float64]
 
 
-# What a model with precomputed kernel values can answer, and what the other questions lack.
-_KERNEL_VALUES_SUFFICE = ("transform", "hotelling_t2")
-# Sparse rows explained at a time: the columns of the atoms are made dense for them.
-_SPARSE_ROWS = 64
-# Kernels of rows that are packed, or are no rows.
-_NOT_OF_ROWS = (OfSparse, Precomputed)
 # What needs all numbers of a row.
 _WHOLE_ONLY = ("score",)
-# What would make dense rows of sparse ones.
-_DENSE_ONLY = ("inverse_transform", "score", "impute")
-_NEEDED = dict.fromkeys(("reconstruction_error", "novelty", "score_samples"), "k(x, x) of the rows")
 
 
 class FittedModel(Protocol):
@@ -160,6 +144,18 @@ class Estimator(ABC):
 
     # Queries
 
+    @property
+    def snapshot_(self) -> FittedModel:
+        """The fitted model without its past, as an immutable value.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0]]).snapshot_.total_weight
+        2.0
+        """
+        return self._fitted("snapshot_")
+
     def transform(self, X: Any) -> Array:
         """Project rows onto the principal axes.
 
@@ -230,7 +226,6 @@ class Estimator(ABC):
             }
         return self
 
-    @of_rows
     def inverse_transform(self, X: Any) -> Array:
         """Find rows with given projections: pre-images.
 
@@ -276,7 +271,6 @@ class Estimator(ABC):
         array([[1., 0.]])
         """
         answers = self._fitted("inverse_transform")
-        self._check_has_rows("inverse_transform", answers)
         where = f"{type(self).__name__}.inverse_transform"
         projections = checked_parts(X, where, None, None)
         q = len(answers.eigenvalues)
@@ -287,7 +281,6 @@ class Estimator(ABC):
             )
         return answers.inverse_transform(projections)
 
-    @of_rows
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Measure how well rows can be recovered from their projections; the one score that compares kernels.
 
@@ -456,8 +449,7 @@ class Estimator(ABC):
         -------
         ndarray of shape (n, d)
             Never negative; a row of them adds up to ``novelty(X)``, or with a number of axes to
-            ``reconstruction_error(X, n_components)``. 0 for features that the kernel does not see. Of a model that
-            has learned sparse rows of more than 1,024 columns, in scipy's CSR.
+            ``reconstruction_error(X, n_components)``.            0 for features that the kernel does not see.
 
         Raises
         ------
@@ -504,9 +496,6 @@ class Estimator(ABC):
         answers = self._fitted("contributions")
         rows = self._query(X, "contributions", answers)
         n_components = self._checked_axes(n_components, "contributions", answers)
-
-        if isinstance(answers.kernel, OfSparse):
-            return _sparse_contributions(answers, answers.kernel, rows, n_components)
 
         def answer(part: Array) -> Array:
             whole = answers.novelty(part) if n_components is None else answers.reconstruction_error(part, n_components)
@@ -633,7 +622,6 @@ class Estimator(ABC):
             )
         return ControlLimits(t2_limit(q, residual.n_effective, quantile), residual.spe_limit(quantile))
 
-    @of_rows
     def score_samples(self, X: Any) -> Array:
         """Score how familiar rows are: the higher the score, the better the model represents the row.
 
@@ -719,8 +707,8 @@ class Estimator(ABC):
         return self._fitted("explained_variance_ratio_").explained_variance_ratio
 
     @property
-    def atoms_(self) -> Any:
-        """Rows that the model keeps; shape (m, d). Of sparse rows with more than 1,024 columns, in scipy's CSR.
+    def atoms_(self) -> Array:
+        """Rows that the model keeps; shape (m, d).
 
         Examples
         --------
@@ -730,13 +718,7 @@ class Estimator(ABC):
         array([[0.],
                [5.]])
         """
-        answers = self._fitted("atoms_")
-        if isinstance(answers.kernel, Precomputed):
-            raise AttributeError(
-                f"{type(self).__name__} has no atoms_: with kernel='precomputed' it has never seen rows, only their "
-                "kernel values; KernelPCA keeps all of them, and atom_rows_ of the other models says which they keep"
-            )
-        return unpacked(answers.atoms, answers.n_features) if isinstance(answers.kernel, OfSparse) else answers.atoms
+        return self._fitted("atoms_").atoms
 
     @property
     def n_atoms_(self) -> int:
@@ -889,7 +871,7 @@ class Estimator(ABC):
             estimator_type=None,
             target_tags=utils.TargetTags(required=False),
             transformer_tags=utils.TransformerTags(),
-            input_tags=utils.InputTags(sparse=True, pairwise=is_precomputed(vars(self).get("kernel"))),
+            input_tags=utils.InputTags(sparse=True),
         )
 
     def get_metadata_routing(self) -> Any:
@@ -1032,45 +1014,12 @@ class Estimator(ABC):
             )
         return count
 
-    def _check_has_rows(self, method: str, answers: FittedModel) -> None:
-        """Refuse what a precomputed kernel cannot answer."""
-        if isinstance(answers.kernel, OfSparse) and method in _DENSE_ONLY:
-            raise ValueError(
-                f"{type(self).__name__}.{method} finds rows by regression, which would be dense rows of "
-                f"{answers.n_features} columns; reduce the columns first, as by sklearn.random_projection"
-            )
-        if isinstance(answers.kernel, Precomputed):
-            raise ValueError(
-                f"{type(self).__name__}.{method} needs {_NEEDED.get(method, 'the rows themselves')}, which "
-                "kernel='precomputed' does not give: only k(x, z) with the rows z of the fit; pass a kernel, or "
-                "kernels.Custom(f), and rows"
-            )
-
     def _query(self, X: Any, method: str, answers: FittedModel) -> Rows:
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
-        kernel, width = answers.kernel, answers.atoms.shape[1]
-        # An instance of an abstract class takes longer to tell than its type.
-        if type(kernel) in _NOT_OF_ROWS:
-            width = answers.n_features
-            if method not in _KERNEL_VALUES_SUFFICE:
-                self._check_has_rows(method, answers)
-            if isinstance(kernel, OfSparse):
-                return checked_packed(X, f"{type(self).__name__}.{method}", width)
+        width = answers.atoms.shape[1]
         if is_plain(X, width):
             plain: Array = X
             return plain
         _, names = self._known_width(method)
-        categories = category_reader(answers.kernel)
         gaps = method == "impute" or (answers.has_gaps and method not in _WHOLE_ONLY)
-        return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps, categories=categories)
-
-
-def _sparse_contributions(answers: FittedModel, kernel: OfSparse, rows: Rows, n_components: int | None) -> Any:
-    """Return contributions to novelty or errors as CSR, for packed rows (n, 2 k)."""
-    parts = []
-    for start in range(0, len(rows), _SPARSE_ROWS):
-        part = rows[start : start + _SPARSE_ROWS]
-        whole = answers.novelty(part) if n_components is None else answers.reconstruction_error(part, n_components)
-        shares = sparse_shares(kernel, part, *answers.combinations(part, n_components))
-        parts.append(diags_array(whole) @ shares)
-    return vstack(parts, format="csr")
+        return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import cache, update_wrapper, wraps
+from functools import cache, wraps
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.kernels.precomputed import is_precomputed
 from streamkpca.kernels.registry import KERNELS
 
 Array = npt.NDArray[np.float64]
@@ -62,34 +61,11 @@ def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -
             raise ValueError(f"{where}: {advice_on(name, value, known, given)}")
         if path:
             kernel = own.get(whole, getattr(estimator, whole))
-            is_name = whole == "kernel" and isinstance(kernel, str) and kernel != "precomputed"
+            is_name = whole == "kernel" and isinstance(kernel, str)
             if not isinstance(kernel, Kernel) and not is_name:
                 raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have them")
             own[whole] = kernel_from(kernel, where=where).with_parameter(path, value, where=where)
     return own
-
-
-class _OfRows:
-    """A method that an estimator has unless its kernel is precomputed."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-        update_wrapper(self, method)  # type: ignore[arg-type]
-
-    def __get__(self, estimator: Any, owner: type) -> Any:
-        if estimator is None:
-            return self._method
-        if is_precomputed(vars(estimator).get("kernel")):
-            raise AttributeError(
-                f"{owner.__name__} has no {self._method.__name__} with kernel='precomputed': it needs k(x, x) or the "
-                "rows themselves, and kernel values with the rows of the fit do not give these; pass a kernel and rows"
-            )
-        return self._method.__get__(estimator, owner)
-
-
-def of_rows(method: Method) -> Method:
-    """Decorate a method that scikit-learn looks for, so that it is not found where a kernel matrix cannot answer."""
-    return cast(Method, _OfRows(method))
 
 
 def explaining_unknown_arguments(init: Init) -> Init:

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.positions import are_outside, origins_of
-from streamkpca.rows.validation import Names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.refit import Candidates, residual_spectrum, trace_sparsity
 from streamkpca.components.snapshot import Snapshot
@@ -14,6 +13,7 @@ from streamkpca.components.weights import Optimiser, SparsityPath
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import not_fitted
 from streamkpca.models._base import Estimator
+from streamkpca.rows.validation import Names
 
 Array = npt.NDArray[np.float64]
 

@@ -1,26 +1,24 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.rows.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.greedy import Criterion, Pursuit
+from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
+from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
+from streamkpca.rows.arrow import arrow_table
+from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -191,15 +189,27 @@ class ApproximateKernelPCA(SnapshotEstimator):
             check_integer("random_state", self.random_state, least=0, most=None, where=where)
         )
         X = arrow_table(X, where)
-        kernel, rows = kernel_and_rows(self.kernel, X, where)
+        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None)
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
 
-        pursuit = Pursuit(kernel, rows, weights, max_atoms, self.criterion)
-        pursuit.run(tolerance * pursuit.unexplained, n_candidates, random, progress)
-        basis = Basis(kernel, rows.shape[1])
+        pursuit = pursue(
+            kernel,
+            rows,
+            weights,
+            max_atoms,
+            self.criterion,
+            tolerance=tolerance,
+            n_candidates=n_candidates,
+            random=random,
+            progress=progress,
+        )
+        basis, chosen_rows = Basis.empty(kernel, rows.shape[1]), []
         # One by one, so that each is tested against the rounding errors in the span of those before it.
-        chosen = np.array([row for row in pursuit.atoms if len(basis.extend(rows[[row]]))], dtype=np.int64)
+        for row in pursuit.atoms:
+            basis, accepted = basis.extended(rows[[row]])
+            chosen_rows += [row] * len(accepted)
+        chosen = np.array(chosen_rows, dtype=np.int64)
         if self.atoms == "moved" and can_move(kernel):
             sample = _some(rows, weights, max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS), random)
             with one_blas_thread():
@@ -212,7 +222,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         self._published = FittedSnapshot(
-            replace(refit(kernel, candidates, moments, settings, some_of(rows)), kernel=asked_with(kernel)),
+            refit(kernel, candidates, moments, settings, some_of(rows)),
             candidates,
             moments,
             feature_names(X),

@@ -1,30 +1,29 @@
 """Exact kernel PCA of all rows at once: the reference that the other estimators are compared with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
-from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, squared_norms
 from streamkpca._core.parameters import check_flag, check_n_components
-from streamkpca.rows.parts import Rows
-from streamkpca.rows.validation import Names, as_sample_weight, feature_names
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
-from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks, width_of_questions
+from streamkpca.components.snapshot import ReadOnlyArrays, in_chunks
 from streamkpca.components.spectrum import RANK_TOLERANCE, deciding_signs, leading_eigenpairs, wanted_axes
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
+from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._base import Estimator
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import some_of
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
+from streamkpca.rows.arrow import arrow_table
+from streamkpca.rows.parts import Rows
+from streamkpca.rows.validation import Names, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -45,7 +44,6 @@ class _ExactAxes(ReadOnlyArrays):
     total_weight: float
     independent_rows: Array
     factor: Array
-    fitted_kernel: Kernel  # of two rows that were fitted; another one where their values were given
 
     @property
     def has_gaps(self) -> bool:
@@ -55,7 +53,7 @@ class _ExactAxes(ReadOnlyArrays):
     @property
     def n_features(self) -> int:
         """Number of columns of a row that is asked about."""
-        return width_of_questions(self.kernel, self.atoms)
+        return int(self.atoms.shape[1])
 
     def transform(self, rows: Rows) -> Array:
         """Project rows."""
@@ -118,7 +116,7 @@ class _ExactAxes(ReadOnlyArrays):
 
     def residual_spectrum(self, n_components: int) -> ResidualSpectrum:
         """Describe the variance beside the leading axes, O(n^3)."""
-        gram = self.fitted_kernel.program.gram(self.atoms)
+        gram = self.kernel.program.gram(self.atoms)
         total, square = float(self.weights.sum()), float(self.weights @ self.weights)
         centred = _centred_gram(gram, self.weights, self.mean_coefficients)
         divisor = _divisor(self.weights, self.mean_coefficients)
@@ -166,7 +164,7 @@ class KernelPCA(Estimator):
     Attributes
     ----------
     atoms_ : ndarray of shape (n, d)
-        All rows; not with precomputed kernel values.
+        All rows.
     eigenvalues_ : ndarray of shape (q,)
         Variances along the axes, in units of k(x, x).
     explained_variance_ratio_ : ndarray of shape (q,)
@@ -251,10 +249,10 @@ class KernelPCA(Estimator):
         center = check_flag("center", self.center, where=where)
         # The caller may write to X later.
         X = arrow_table(X, where)
-        kernel, rows = kernel_and_rows(self.kernel, X, where, copied=True)
+        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         axes = _exact_axes(kernel.settled(rows, weights), rows, weights, n_components, center)
-        self._published = replace(axes, kernel=asked_with(axes.kernel)), feature_names(X)
+        self._published = axes, feature_names(X)
         return self
 
     def _snapshot(self) -> _ExactAxes | None:
@@ -319,7 +317,6 @@ def _exact_axes(kernel: Kernel, rows: Array, weights: Array, n_components: int |
         total_weight=total,
         independent_rows=rows[independent],
         factor=factor,
-        fitted_kernel=kernel,
     )
 
 

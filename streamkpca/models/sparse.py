@@ -1,23 +1,21 @@
 """Sparse kernel PCA of all rows at once, by maximum likelihood."""
 
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.arrow import arrow_table
 from streamkpca._core.parameters import check_choice
-from streamkpca.rows.validation import as_sample_weight, feature_names
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
+from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.precomputed import asked_with, kernel_and_rows
+from streamkpca.rows.arrow import arrow_table
+from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -177,21 +175,21 @@ class SparseKernelPCA(SnapshotEstimator):
             where=where,
         )
         X = arrow_table(X, where)
-        kernel, rows = kernel_and_rows(self.kernel, X, where, copied=True)
+        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
         # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
-        basis = Basis(kernel, rows.shape[1])
+        basis = Basis.empty(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
             independent = choose_by_tolerance(basis, basis.project(chunk), np.ones(len(chunk)), 0.0).admitted
-            basis.extend(chunk[independent])
+            basis, _ = basis.extended(chunk[independent])
         block = basis.project(rows)
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
         self._published = FittedSnapshot(
-            replace(refit(kernel, candidates, moments, settings, some_of(rows)), kernel=asked_with(kernel)),
+            refit(kernel, candidates, moments, settings, some_of(rows)),
             candidates,
             moments,
             feature_names(X),

@@ -4,38 +4,39 @@ import copy
 import io
 import operator
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from typing import IO, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.arrow import arrow_table, is_arrow
-from streamkpca.rows.categories import CategoryReader
 from streamkpca._core.files import FileName, write_durably
-from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
+from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
+from streamkpca.components.certificates import captured_energy, upper_quantile
+from streamkpca.components.refit import Candidates
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.dictionary.moments import Moments, RowSums
+from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.kernels import Kernel
+from streamkpca.models._cell import StateCell
+from streamkpca.models._learning import learned, learned_in_batches, rounded, rows_for
+from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
+from streamkpca.models._snapshot_base import SnapshotEstimator
+from streamkpca.rows.arrow import arrow_table, is_arrow
 from streamkpca.rows.validation import (
     Names,
     as_sample_weight,
     feature_names,
     without_bad_rows,
 )
-from streamkpca.components.certificates import captured_energy, upper_quantile
-from streamkpca.components.refit import Candidates
-from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.moments import Moments, RowSums
-from streamkpca.errors import CheckpointError, not_fitted, plainly
-from streamkpca.models._learning import learned, learned_in_batches, rows_for
-from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SnapshotEstimator
-from streamkpca.kernels import Kernel
-from streamkpca.kernels.equality import category_reader
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.checkpoint import checkpoint_bytes, read_checkpoint, write_checkpoint
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream, StreamCell, merged_streams
+from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
+from streamkpca.stream.transitions import fit, forget, refit, without_rows
+from streamkpca.stream.transitions import merge as merge_states
 
 Array = npt.NDArray[np.float64]
 
@@ -103,7 +104,7 @@ class StreamingKernelPCA(SnapshotEstimator):
     on_missing : {"raise", "skip", "marginal"}, default="raise"
         What becomes of rows with gaps, which are NaN (or None in tables, or masked). "raise": as `on_bad_rows` says.
         "skip": they are left out. "marginal": a missing number is integrated out, see Notes, in learning and in all
-        questions; only rows without any number are left out. Sparse rows of more than 1,024 columns have no gaps.
+        questions; only rows without any number are left out.
     random_state : int or None, default=0
         Seed of the random sample; None for a new seed each time. Nothing else is random.
     dtype : {"float64", "float32"}, default="float64"
@@ -171,10 +172,9 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     With ``on_missing="marginal"``, missing numbers are normal, given those that the row has, with the running means,
     variances and (up to 256 features) correlations of the columns, weighted as the rows are. A row then enters as its
-    expected image: for RBF, Linear and Polynomial of degree 8 or less, their sums and products, in any units and on any
-    columns, in closed form (of products, with one inner product at most). With other kernels, gaps take the numbers of
-    the nearest atom. The energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms
-    are complete rows, or rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
+    expected image with RBF and Linear, in any units and on any columns; other kernels take the expected numbers. The
+    energy of a row is E k(x, x), and its variance counts as energy that is not recorded. Atoms are complete rows, or
+    rows completed by the expected numbers or those of the nearest atom, whichever are less novel.
     The novelty of a row with gaps is that of the row completed by the expected numbers, or as `impute` does where these
     would make it unusual. So nothing that was not seen makes a row novel, and the less was seen, the more room is below
     the threshold. `contributions` gives missing numbers none. Gaps cost a row O(m g^2) for g of them, and each row
@@ -316,9 +316,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         where = "StreamingKernelPCA.partial_fit"
         cell = self._cell
         with cell.write_lock.held:
-            settings = self._settings(where)
+            settings = self.settings(where)
             learn = learned_in_batches if is_arrow(X) else learned
-            cell.stream = learn(cell.stream, X, sample_weight, settings, where)
+            cell.state = learn(cell.state, X, sample_weight, settings, where)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -361,13 +361,11 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         del y
         where = "StreamingKernelPCA.fit"
-        settings, X = self._settings(where), arrow_table(X, where)
-        categories = category_reader(settings.kernel)
-        settings, rows = rows_for(None, settings, X, where, categories)
+        settings, X = self.settings(where), arrow_table(X, where)
+        rows = rows_for(None, settings, X, where)
         weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
-        stream, n_rejected = Stream(settings, rows.shape[1], feature_names(X)), 0
-        rows = stream.rounded(rows, where, finite=not settings.skips_bad_rows, has_text=categories.has_seen_text)
-        stream.categories = categories.names_with({})
+        state, n_rejected = State.begin(settings, rows.shape[1], feature_names(X)), 0
+        rows = rounded(rows, settings, where)
         if settings.skips_bad_rows or settings.admits_nan:
             rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
             if not np.any(weights):
@@ -376,7 +374,7 @@ class StreamingKernelPCA(SnapshotEstimator):
                     "sample_weight of 0; pass at least one finite row of positive weight"
                 )
         with self._cell.write_lock.held:
-            self._cell.stream = stream.fitted(rows, weights, settings, n_rejected=n_rejected)
+            self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
         return self
 
     def refit(self) -> Self:
@@ -406,9 +404,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.total_weight_, model.refit().total_weight_
         (1024.0, 1200.0)
         """
-        settings = self._settings(f"{type(self).__name__}.refit")
+        settings = self.settings(f"{type(self).__name__}.refit")
         with self._cell.write_lock.held:
-            self._cell.stream = self._require_stream("refit").refitted(settings)
+            self._cell.state = refit(self._state("refit"), settings)
         return self
 
     def forget(self, factor: float) -> Self:
@@ -447,8 +445,8 @@ class StreamingKernelPCA(SnapshotEstimator):
             "factor", factor, least=0.0, most=1.0, open_below=True, where=f"{type(self).__name__}.forget"
         )
         with self._cell.write_lock.held:
-            if self._cell.stream is not None:
-                self._cell.stream = self._cell.stream.forgotten(factor)
+            if self._cell.state is not None:
+                self._cell.state = forget(self._cell.state, factor)
         return self
 
     def merge(self, other: Self) -> Self:
@@ -495,7 +493,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         (array([2.667]), array([2.667]))
         """
         with self._cell.write_lock.held:
-            self._cell.stream = self._merged_with([other], f"{type(self).__name__}.merge")
+            self._cell.state = self._merged_with([other], f"{type(self).__name__}.merge")
         return self
 
     # Gaps
@@ -588,7 +586,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        snapshot, reservoir, totals = self._sampled("captured_energy")
+        snapshot, totals, reservoir = self._sampled("captured_energy")
         return captured_energy(snapshot, reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
@@ -616,8 +614,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         A split-conformal level [1]_ of the scores that rows of the stream have for a model that has not seen them:
         sampled rows that the atoms were not chosen from, and rows that came after the last refit. While there are too
-        few, in streams of up to some 20,000 rows with 256 atoms, rows are learned again without an eighth of them,
-        which is then scored; that takes up to eight times as long as learning them once, and less from 512 rows on.
+        few, in streams of up to some 20,000 rows with 256 atoms, runs of rows are scored without the atoms that they
+        became.
 
         If the rows to come are exchangeable with those of the stream, a share `quantile` of them stays below, up to
         chance: of 300 rows 3 decide about .99. In streams that change with time, or whose neighbours resemble each
@@ -640,8 +638,9 @@ class StreamingKernelPCA(SnapshotEstimator):
         0.94
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
-        stream, settings, _ = self._require_sample("novelty_threshold")
-        return upper_quantile(*calibrate(stream, settings, rows_for_level(share)), share)
+        state, settings, _ = self._require_sample("novelty_threshold")
+        found = calibrate(state, settings, rows_for_level(share))
+        return upper_quantile(found.novelty, found.weights, share)
 
     # Fitted attributes of a stream
 
@@ -655,7 +654,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]).partial_fit([[3.0]]).n_samples_seen_
         3
         """
-        return self._require_stream("n_samples_seen_").n_rows
+        return self._state("n_samples_seen_").n_rows
 
     @property
     def n_rows_rejected_(self) -> int:
@@ -668,24 +667,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.n_rows_rejected_, model.n_samples_seen_
         (1, 3)
         """
-        return self._require_stream("n_rows_rejected_").n_rejected
-
-    @property
-    def categories_(self) -> dict[str, float]:
-        """Categories that came as text, and the numbers that stand for them in `atoms_`.
-
-        At most 4,096, those of the smallest numbers, and none of more than 200 characters; others count all the same.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA(1, kernel="equal").partial_fit([["red", "round"], ["red", 4]])
-        >>> model.categories_
-        {'round': 6027358053731117.0, 'red': 7376076489290110.0}
-        >>> model.atoms_[1].tolist()
-        [7376076489290110.0, 4.0]
-        """
-        return dict(self._require_stream("categories_").categories)
+        return self._state("n_rows_rejected_").n_rejected
 
     @property
     def width_scores_(self) -> dict[str, Array]:
@@ -712,7 +694,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> bool(model.kernel_.gamma in gammas)
         True
         """
-        return self._require_stream("width_scores_").width_scores()
+        return width_scores(self._state("width_scores_"))
 
     @property
     def residual_trend_(self) -> float:
@@ -734,7 +716,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> round(model.partial_fit(random.normal(scale=4.0, size=(64, 2))).residual_trend_, 2)
         0.35
         """
-        summary = self._require_stream("residual_trend_").summary
+        summary = self._state("residual_trend_").summary
         return 0.0 if summary is None else summary.trend.strength
 
     @property
@@ -754,7 +736,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).drift_detected_
         True
         """
-        summary = self._require_stream("drift_detected_").summary
+        summary = self._state("drift_detected_").summary
         return summary is not None and summary.trend.is_fresh
 
     @property
@@ -772,7 +754,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).last_drift_row_  # three blocks later
         6592
         """
-        summary = self._require_stream("last_drift_row_").summary
+        summary = self._state("last_drift_row_").summary
         return None if summary is None else summary.last_drift
 
     # Checkpoints
@@ -783,36 +765,30 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk. It keeps its rights;
-            a new one can be read by its owner only, because it holds rows of the data. What links point to is
-            replaced. Character devices and FIFOs are written into.
+            An existing file is replaced in one step, once the new one is complete and on the disk, and keeps its mode; a
+            new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
+            replaced. A device or a FIFO is written into.
         extra : object, optional
-            JSON data, which `load` returns as `extra_`: for example the offset in the source from which a consumer
-            continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries are
-            nested at most 64 deep.
+            JSON data and arrays, which `load` returns as `extra_`: for example the offset in the source from which a
+            consumer continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries
+            are nested at most 64 deep.
 
         Raises
         ------
         OSError
-            The disk is full, the folder or the file is read-only, no process reads the FIFO, `path` is a folder, a
-            socket or a block device, ...; the file is then the old one or the complete new one.
+            The disk is full, the folder or the file is read-only, `path` is a folder or a socket, ...; the file is then
+            the old one or the complete new one.
         TypeError, ValueError
             JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
         CheckpointError
-            What was written could not be loaded again; the file is then the old one.
+            The contents could not be loaded again; nothing is written then.
 
         Notes
         -----
-        Before the new file replaces the old one, it is read and checked as `load` does. That takes O(m^3) time, and as
-        much memory as the file is long.
-
         The file is an uncompressed npz archive, numpy's own format, with parameters and counters in a JSON member. A
         loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
         Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
         `load` again.
-
-        An existing file also keeps its owner, group, access control list and extended attributes, as far as the system
-        allows. Its other hard links keep the old contents.
 
         Examples
         --------
@@ -824,7 +800,15 @@ class StreamingKernelPCA(SnapshotEstimator):
         ...     load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
-        self._save(path, extra)
+        contents = self._checkpoint("save", extra)
+        try:
+            self._restored(contents, self.kernel_to_load_with)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
+                "was saved; please report this"
+            ) from None
+        write_durably(path, contents.write)
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write, without its check that they can be loaded.
@@ -850,7 +834,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> StreamingKernelPCA.from_bytes(data).n_samples_seen_
         2
         """
-        return checkpoint_bytes(self._writer("to_bytes", extra))
+        return self._checkpoint("to_bytes", extra).to_bytes()
 
     @classmethod
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
@@ -871,16 +855,15 @@ class StreamingKernelPCA(SnapshotEstimator):
         Raises
         ------
         CheckpointError
-            The file is damaged, no checkpoint, of a later format, or contradicts itself.
+            The file is damaged, no checkpoint, of another format, or contradicts itself.
         OSError
             The file cannot be read.
 
         Notes
         -----
-        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, at most twice the file's
-        length plus 32 MB of memory is taken, and the parts are checked against each other: the factor against the
-        atoms' kernel matrix, the moments for being those of some rows, and so on. `docs/checkpoint-format.md` describes
-        the format, and `SECURITY.md` says what is promised of files from strangers.
+        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, and no more memory is taken
+        than the file is long. Sizes, types, shapes and ranges are checked. `docs/checkpoint-format.md` describes the
+        format, and `SECURITY.md` says what is promised of files from strangers.
 
         Examples
         --------
@@ -933,57 +916,50 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 
-    def _writer(self, method: str, extra: Any) -> Callable[[IO[bytes]], None]:
+    def _checkpoint(self, method: str, extra: Any) -> Checkpoint:
         where = f"{type(self).__name__}.{method}"
-        self._settings(where)
-        parameters, stream = self.get_params(deep=False), self._stream
-        return lambda file: write_checkpoint(file, parameters, stream, extra, where)
+        self.settings(where)
+        return checkpoint_of(self.get_params(deep=False), self._cell.state, extra, where)
 
-    def _without_rows(self) -> Self:
-        """Return a model that begins with the kernel and the atoms of this one, but has learned no rows."""
-        stream, parameters = self._stream, self.get_params(deep=False)
-        if stream is None:
+    def without_rows(self) -> Self:
+        """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
+
+        Returns
+        -------
+        StreamingKernelPCA
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]])
+        >>> model.without_rows().n_samples_seen_
+        0
+        """
+        state, parameters = self._cell.state, self.get_params(deep=False)
+        if state is None:
             return type(self)(**parameters)
-        model = type(self)(**(parameters | {"kernel": stream.settled_kernel()}))
-        model._stream = stream.without_rows(model._settings(type(self).__name__))
+        model = type(self)(**(parameters | {"kernel": state.settled_kernel}))
+        model.state_ = without_rows(state, model.settings())
         return model
 
-    def _known_kernel(self) -> Kernel | None:
-        """Return the kernel that readers of a checkpoint must pass, as files lack functions of the caller."""
-        stream, kernel = self._stream, self.kernel
-        if stream is not None and not stream.kernel.is_compiled:
-            return stream.settled_kernel()
-        return kernel if isinstance(kernel, Kernel) else None
-
-    def _save(self, path: FileName, extra: Any, check: Callable[[Self], object] = lambda loaded: None) -> None:
-        """Replace a file by one that was loaded again, and whose model passes a further `check`."""
-        write = self._writer("save", extra)
-        known = self._known_kernel()
-
-        def write_and_verify(file: IO[bytes]) -> None:
-            write(file)
-            try:
-                check(self._restored(file, known))
-            except CheckpointError as error:
-                reason: BaseException | None = error
-                while reason is not None:
-                    # Readers of untrusted files blame the file when memory runs out; this one is our own.
-                    if isinstance(reason, MemoryError):
-                        raise reason from None
-                    reason = reason.__context__
-                raise CheckpointError(
-                    f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
-                    "was saved; please report this"
-                ) from None
-
-        write_durably(path, write_and_verify)
+    @property
+    def kernel_to_load_with(self) -> Kernel | None:
+        """The kernel that `load` must get, as files lack functions of the caller; None for most models."""
+        state = self._cell.state
+        kernel = self.kernel if state is None else state.settled_kernel
+        return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
 
     @classmethod
-    def _restored(cls, file: IO[bytes], kernel: Kernel | None) -> Self:
+    def _restored(cls, file: IO[bytes] | Checkpoint, kernel: Kernel | None) -> Self:
         """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
-        parameters, stream, extra = read_checkpoint(file, lambda given: cls(**given)._settings(cls.__name__), kernel)
-        model = cls(**parameters)
-        model._stream, model.extra_ = stream, extra
+        model = cls()
+
+        def settings_of(parameters: dict[str, Any]) -> StreamSettings:
+            # Not set_params, which passes deep names on to the kernel.
+            cls.__init__(model, **parameters)
+            return model.settings(cls.__name__)
+
+        model._cell.state, model.extra_ = read_checkpoint(file, settings_of, kernel)
         return model
 
     @classmethod
@@ -991,106 +967,82 @@ class StreamingKernelPCA(SnapshotEstimator):
         if kernel is not None and not (isinstance(kernel, Kernel) and kernel.is_settled):
             raise TypeError(f"{where}: expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
         try:
-            model = cls._restored(file, kernel)
+            return cls._restored(file, kernel)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {plainly(str(error))}") from None
-        if model._stream is not None and model._stream.published is not None:
-            with one_blas_thread(), np.errstate(all="ignore"):
-                model._stream.published.ready()
-        return model
 
-    # The stream and its settings
+    # The state and its settings
 
     @property
-    def _cell(self) -> StreamCell:
-        cell: StreamCell | None = self.__dict__.get("_stream_cell")
-        if cell is None:
-            # The constructor sets nothing but parameters, as scikit-learn requires. Of two threads that make a cell,
-            # one wins.
-            cell = self.__dict__.setdefault("_stream_cell", StreamCell())
-        return cell
+    def state_(self) -> State:
+        """Everything that the model has learned, as an immutable value; see `streamkpca.stream`.
+
+        Assign a state to go on from it, or None to begin anew.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]])
+        >>> before = model.state_
+        >>> model.partial_fit([[3.0, 4.0]]).state_ = before
+        >>> model.n_samples_seen_
+        1
+        """
+        return self._state("state_")
+
+    @state_.setter
+    def state_(self, state: State | None) -> None:
+        self._cell.state = state
 
     @property
-    def _stream(self) -> Stream | None:
-        return self._cell.stream
+    def snapshot_(self) -> Snapshot:
+        """The published axes, or before the first refit those of all rows so far, as an immutable value.
 
-    @_stream.setter
-    def _stream(self, stream: Stream | None) -> None:
-        self._cell.stream = stream
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0], [3.0, 5.0]]).snapshot_.total_weight
+        2.0
+        """
+        return self._fitted_snapshot("snapshot_")
 
-    def _require_stream(self, request: str) -> Stream:
-        stream = self._cell.stream
-        if stream is None:
-            raise not_fitted(type(self).__name__, request)
-        return stream
+    @property
+    def write_lock(self) -> threading.RLock:
+        """The lock that writers hold, for several calls that belong together: ``with model.write_lock: ...``.
 
-    def _snapshot(self) -> Snapshot | None:
-        # Read once, as another thread may be publishing the next stream.
-        stream = self._cell.stream
-        if stream is None:
-            return None
-        return stream.published or stream.answering(self._settings(type(self).__name__))
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1)
+        >>> with model.write_lock:
+        ...     model.partial_fit([[1.0], [2.0]]).n_samples_seen_
+        2
+        """
+        return self._cell.write_lock.held
 
-    def _width(self) -> tuple[int, Names | None] | None:
-        stream = self._cell.stream
-        return None if stream is None else (stream.n_columns, stream.names)
+    def settings(self, where: str = "StreamingKernelPCA") -> StreamSettings:
+        """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
 
-    def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        stream = self._cell.stream
-        if stream is None:
-            return None
-        summary, atoms = stream.refit_input(self._settings(type(self).__name__))
-        return atoms, summary.moments
+        Parameters
+        ----------
+        where : str
+            The caller, for errors.
 
-    def _sampled(self, request: str) -> tuple[Snapshot, Reservoir, RowSums]:
-        """Return the published snapshot, a random sample of all rows, and the totals of all rows."""
-        stream, settings, sample = self._require_sample(request)
-        return stream.answering(settings), *sample
+        Returns
+        -------
+        StreamSettings
 
-    def _require_sample(self, request: str) -> tuple[Stream, StreamSettings, tuple[Reservoir, RowSums]]:
-        """Return the stream, its settings, and what it sampled, which must not be nothing."""
-        where = f"{type(self).__name__}.{request}"
-        stream, settings = self._require_stream(request), self._settings(where)
-        sample = stream.sampled(settings)
-        reservoir = sample[0]
-        if not len(reservoir):
-            reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
-            raise ValueError(
-                f"{where}: expected a random sample of the stream but there is none: {reason}; "
-                "start a stream with reservoir_size=512, and rows of positive weight"
-            )
-        return stream, settings, sample
+        Raises
+        ------
+        TypeError, ValueError
+            A parameter is out of its range.
 
-    def _open_share(self, method: str, name: str, value: Any) -> float:
-        where = f"{type(self).__name__}.{method}"
-        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
-
-    def _merged_with(self, others: Sequence[Self], where: str) -> Stream | None:
-        """Return the merged stream of this model and others; none of them changes."""
-        settings, streams = self._settings(where), []
-        for other in others:
-            if not isinstance(other, StreamingKernelPCA):
-                raise TypeError(
-                    f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows"
-                )
-            if other is self:
-                raise ValueError(
-                    f"{where}: a model cannot be merged with itself: its rows would count twice; "
-                    "to double their weight, give the rows twice the sample_weight"
-                )
-            # Read once, as the other may be learning in another thread.
-            stream = other._stream
-            if stream is not None:
-                streams.append((stream, other._settings(where)))
-        return merged_streams(self._stream, streams, settings, where)
-
-    def _note_categories(self, categories: CategoryReader) -> None:
-        """Keep the texts of categories that were turned into codes before the rows came here."""
-        with self._cell.write_lock.held:
-            stream = self._require_stream("categories_")
-            stream.categories = categories.names_with(stream.categories)
-
-    def _settings(self, where: str) -> StreamSettings:
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA(max_atoms=64).settings().max_atoms
+        64
+        """
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.
         checked = self._checked
@@ -1103,6 +1055,81 @@ class StreamingKernelPCA(SnapshotEstimator):
                 checked = None
         return checked
 
+    @property
+    def _cell(self) -> StateCell:
+        cell: StateCell | None = self.__dict__.get("_state_cell")
+        if cell is None:
+            # The constructor sets nothing but parameters, as scikit-learn requires. Of two threads that make a cell,
+            # one wins.
+            cell = self.__dict__.setdefault("_state_cell", StateCell())
+        return cell
+
+    def _state(self, request: str) -> State:
+        state = self._cell.state
+        if state is None:
+            raise not_fitted(type(self).__name__, request)
+        return state
+
+    def _snapshot(self) -> Snapshot | None:
+        # Read once, as another thread may be publishing the next state.
+        state = self._cell.state
+        if state is None:
+            return None
+        return state.published or answering(state, self.settings())
+
+    def _width(self) -> tuple[int, Names | None] | None:
+        state = self._cell.state
+        return None if state is None else (state.n_features, state.names)
+
+    def _refit_input(self) -> tuple[Candidates, Moments] | None:
+        state = self._cell.state
+        if state is None:
+            return None
+        summary, atoms = refit_input(state, self.settings())
+        return atoms, summary.moments
+
+    def _sampled(self, request: str) -> tuple[Snapshot, RowSums, Reservoir]:
+        """Return the published snapshot, the totals of all rows, and a random sample of them."""
+        state, settings, sample = self._require_sample(request)
+        return answering(state, settings), *sample
+
+    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
+        """Return the state, its settings, and what it sampled, which must not be nothing."""
+        where = f"{type(self).__name__}.{request}"
+        state, settings = self._state(request), self.settings(where)
+        sample = totals_and_sample(state, settings)
+        reservoir = sample[1]
+        if not len(reservoir):
+            reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
+            raise ValueError(
+                f"{where}: expected a random sample of the stream but there is none: {reason}; "
+                "start a stream with reservoir_size=512, and rows of positive weight"
+            )
+        return state, settings, sample
+
+    def _open_share(self, method: str, name: str, value: Any) -> float:
+        where = f"{type(self).__name__}.{method}"
+        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
+
+    def _merged_with(self, others: Sequence[Self], where: str) -> State | None:
+        """Return the merged state of this model and others; none of them changes."""
+        settings, states = self.settings(where), []
+        for other in others:
+            if not isinstance(other, StreamingKernelPCA):
+                raise TypeError(
+                    f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows"
+                )
+            if other is self:
+                raise ValueError(
+                    f"{where}: a model cannot be merged with itself: its rows would count twice; "
+                    "to double their weight, give the rows twice the sample_weight"
+                )
+            # Read once, as the other may be learning in another thread.
+            state = other._cell.state
+            if state is not None:
+                states.append((state, other.settings(where)))
+        return merge_states(self._cell.state, states, settings, where)
+
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
@@ -1111,11 +1138,11 @@ class StreamingKernelPCA(SnapshotEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.pop("_checked", None)
-        if "_stream_cell" in state:
-            state["_stream_cell"] = state["_stream_cell"].as_it_is()
+        if "_state_cell" in state:
+            state["_state_cell"] = state["_state_cell"].as_it_is()
         return state
 
-    def _as_it_is(self) -> Self:
+    def as_it_is(self) -> Self:
         """Return a model that keeps what this one has learned so far, without copying it; it must not learn."""
         twin = object.__new__(type(self))
         vars(twin).update(self.__getstate__())
@@ -1133,7 +1160,7 @@ def check_template(template: Any, where: str) -> None:
             f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
             "the parameters of the models to come"
         )
-    template._settings(where)
+    template.settings(where)
 
 
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
@@ -1179,5 +1206,5 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     if len({id(model) for model in models}) < len(models):
         raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
     merged = copy.deepcopy(first)
-    merged._stream = merged._merged_with(models[1:], where)
+    merged.state_ = merged._merged_with(models[1:], where)
     return merged

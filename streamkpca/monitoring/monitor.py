@@ -13,16 +13,17 @@ import numpy.typing as npt
 from streamkpca._core.files import FileName
 from streamkpca._core.html import folded, page, rows_of
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.rows.parts import Rows, parts_of
-from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.errors import CheckpointError, not_fitted, plainly
-from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
-from streamkpca.stream.calibration import held_out_runs, rows_for_level
-from streamkpca.stream.state import Stream
+from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
+from streamkpca.stream.calibration import calibrate, rows_for_level
+from streamkpca.stream.checks import check_range
+from streamkpca.stream.state import State, answering
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -30,8 +31,8 @@ Flags = npt.NDArray[np.bool_]
 # Rows that are learned, and thresholds that are renewed, together. So results do not depend on how calls cut the rows.
 _CHUNK = 32
 _TIMES_AT_ONCE = 2**20
-# Learned rows after which a young model is refitted, and its thresholds are found by cross-validation.
-_YOUNG = tuple(64 << i for i in range(6))
+# Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
+_YOUNG, _OLD = 64, 4096
 # Until this many rows are learned, nothing is known well enough to leave rows out.
 _LEARNED_WHOLE = 512
 # Numbers that the rows which are not learned may take until a change is accepted; the latest rows are kept.
@@ -192,7 +193,11 @@ class Monitor:
             raise TypeError(
                 f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
             )
-        self.model = StreamingKernelPCA(kernel=RBF().in_units("auto"), tolerance=_TOLERANCE) if model is None else model
+        self.model = (
+            StreamingKernelPCA(kernel=RBF().in_units("auto"), tolerance=_TOLERANCE, noise_variance=None)
+            if model is None
+            else model
+        )
         if self.model.max_atoms is None and self.model.reservoir_size == 0:
             raise ValueError(
                 f"{where}: with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is "
@@ -214,7 +219,7 @@ class Monitor:
         self._state: MonitorState | None = None
         self._last_time: float | None = None
         self.extra_: Any = None
-        if self.model._stream is not None:
+        if getattr(self.model, "state_", None) is not None:
             width = self.model.n_features_in_
             if width % self.lags:
                 raise ValueError(
@@ -243,14 +248,14 @@ class Monitor:
 
     def __getstate__(self) -> dict[str, Any]:
         # The rows that the model has learned and the thresholds belong together, so no update may come between.
-        with self.model._cell.write_lock.held:
-            return vars(self) | {"model": self.model._as_it_is()}
+        with self.model.write_lock:
+            return vars(self) | {"model": self.model.as_it_is()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
         twin = object.__new__(type(self))
         memo[id(self)] = twin
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
         return twin
 
@@ -307,9 +312,9 @@ class Monitor:
         (True, array([ True]))
         """
         where = "Monitor.update"
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             self._check_learns(where)
-            state, stream, last_time = self._state, self.model._stream, self._last_time
+            state, stream, last_time = self._state, getattr(self.model, "state_", None), self._last_time
             rows, names = self._checked(X, where)
             breaks = self._breaks(rows, time, where)
             n = len(rows)
@@ -326,7 +331,7 @@ class Monitor:
                         state = self._learned(state)
                     start = stop
             except BaseException:
-                self.model._stream, self._last_time = stream, last_time
+                self.model.state_, self._last_time = stream, last_time
                 raise
             self._state = state
         return record
@@ -386,7 +391,7 @@ class Monitor:
         >>> bool(np.isclose(record.smoothed[0], record.novelty[0]))
         True
         """
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             if self._state is not None:
                 self._state = replace(self._state, context=None, last_smoothed=None)
             self._last_time = None
@@ -447,9 +452,11 @@ class Monitor:
         ...     Monitor.load(pathlib.Path(folder, "plant.npz")).n_rows_
         1000
         """
-        with self.model._cell.write_lock.held:
-            extra = {"monitor": self._record(), "extra": extra}
-            self.model._save(path, extra, lambda model: self._restored(model, "monitor"))
+        with self.model.write_lock:
+            found = {"monitor": self._record(), "extra": extra}
+            # Refuse what could not be loaded again.
+            self._restored(self.model, found, f"{type(self).__name__}.save")
+            self.model.save(path, found)
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write.
@@ -482,7 +489,7 @@ class Monitor:
         >>> whole.to_bytes() == pieces.to_bytes()
         True
         """
-        with self.model._cell.write_lock.held:
+        with self.model.write_lock:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
 
     @classmethod
@@ -517,7 +524,8 @@ class Monitor:
         >>> loaded.smoothing, loaded.extra_
         (0.3, {'offset': 1})
         """
-        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fsdecode(path)}")
+        model = StreamingKernelPCA.load(path, kernel=kernel)
+        return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
@@ -546,10 +554,11 @@ class Monitor:
         >>> Monitor.from_bytes(monitor.to_bytes()).n_rows_
         1
         """
-        return cls._restored(StreamingKernelPCA.from_bytes(data, kernel=kernel), "from_bytes")
+        model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
+        return cls._restored(model, model.extra_, "from_bytes")
 
     def _record(self) -> dict[str, Any]:
-        """Return JSON data that, with the model, determine the future of the monitor."""
+        """Return JSON data and arrays that, with the model, determine the future of the monitor."""
         return {
             "parameters": {name: getattr(self, name) for name in _PARAMETERS},
             "last_time": self._last_time,
@@ -557,9 +566,9 @@ class Monitor:
         }
 
     @classmethod
-    def _restored(cls, model: StreamingKernelPCA, where: str) -> Self:
-        found = model.extra_ if isinstance(model.extra_, dict) else {}
-        if "monitor" not in found:
+    def _restored(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
+        """Make the monitor of a model and of what was saved beside it."""
+        if not isinstance(found, dict) or "monitor" not in found:
             raise CheckpointError(f"{where}: it holds a model without a monitor; read it with StreamingKernelPCA.load")
         try:
             record = found["monitor"]
@@ -570,7 +579,7 @@ class Monitor:
                 monitor._state = state = state_from_record(record["state"], monitor.lags, monitor.quantile)
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(repr(error))}") from None
+            raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
         monitor.extra_ = found.get("extra")
         return monitor
 
@@ -580,7 +589,7 @@ class Monitor:
         kept += [part.stacked for part in state.waiting]
         if self.model.on_missing != "marginal" and any(np.isnan(rows).any() for rows in kept):
             raise ValueError("its rows have gaps, which its model does not take")
-        if self.model._stream is None:
+        if getattr(self.model, "state_", None) is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")
         elif self.model.n_features_in_ != state.n_features * self.lags:
@@ -742,22 +751,24 @@ class Monitor:
             waiting=(),
             left_out=left_out if run.excess else (),
         )
+        is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if run.excess >= self.accept_after:
-            state = self._changed(state)
-        young = max((n for n in _YOUNG if n <= state.n_learned), default=0)
+            state, is_due = self._changed(state)
+        n, n_before = state.n_learned, state.n_young
+        is_due |= _YOUNG <= n < _OLD and n >= 2 * n_before
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
-        is_due = young > state.n_young or (state.n_young > 0 and self._kernel() != kernel)
-        state = replace(state, n_young=max(young, state.n_young))
-        if is_due or (self.learn == "none" and not np.isfinite(state.scores.threshold)):
-            return self._calibrated(state)
-        return state
+        is_due |= n_before > 0 and self._kernel() != kernel
+        return self._calibrated(state) if is_due else state
 
-    def _changed(self, state: MonitorState) -> MonitorState:
-        """Report a lasting change and, if normal rows are learned, learn the rows since as such."""
+    def _changed(self, state: MonitorState) -> tuple[MonitorState, bool]:
+        """Report a lasting change and, if normal rows are learned, learn the rows since as such.
+
+        Returns also whether thresholds are to be found anew.
+        """
         run, features = state.run, state.run.contributions
         if self.learn == "none" and state.change is not None and state.change.start == run.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
-            return replace(state, run=replace(run, excess=float(self.accept_after)))
+            return replace(state, run=replace(run, excess=float(self.accept_after))), False
         change = Change(
             start=run.start,
             detected=state.n_rows,
@@ -767,23 +778,18 @@ class Monitor:
         )
         state = replace(state, change=change)
         if self.learn == "none":
-            return state
+            return state, False
         rows = state.left_out
         state = replace(state, run=AlarmRun.none(state.n_features), left_out=())
-        novelty = np.empty(0)
-        if rows:
-            new = np.concatenate(rows)
-            # The second half shows how novel such rows are for a model that knows the first half.
-            first, second = np.array_split(new, 2)
-            self.model.partial_fit(first).refit()
-            if len(second):
-                novelty = self._novelty(second)
-                self.model.partial_fit(second)
-            state = replace(state, n_learned=state.n_learned + len(new))
-        if not len(novelty) or self.model._require_stream("update").holds_all_rows:
-            return self._calibrated(state)
-        self.model.refit()
-        return replace(state, scores=state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None)))
+        if sum(map(len, rows)) < 2:
+            return state, True
+        # The second half shows how novel such rows are for a model that knows the first half.
+        first, second = np.array_split(np.concatenate(rows), 2)
+        self.model.partial_fit(first).refit()
+        novelty = self._novelty(second)
+        self.model.partial_fit(second).refit()
+        scores = state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None))
+        return replace(state, n_learned=state.n_learned + len(first) + len(second), scores=scores), False
 
     def _latest(self, rows: tuple[Array, ...]) -> tuple[Array, ...]:
         """Drop the oldest of some arrays of rows while the others hold enough."""
@@ -796,16 +802,14 @@ class Monitor:
         """Publish axes of all rows if rows are learned, and take the thresholds from rows that are left out in turn."""
         if self.learn != "none":
             self.model.refit()
-        settings = self.model._settings("Monitor")
-        runs = held_out_runs(self.model._require_stream("update"), settings, rows_for_level(self.quantile))
-        smoothed = [smoothed_run(scores, self.smoothing, None) for scores in runs]
-        if not runs:
-            return state
-        return replace(state, scores=state.scores.replaced(np.concatenate(runs), np.concatenate(smoothed)))
+        found = calibrate(self.model.state_, self.model.settings("Monitor"), rows_for_level(self.quantile))
+        runs = np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1)
+        smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
+        return replace(state, scores=state.scores.replaced(found.novelty, smoothed), n_young=state.n_learned)
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
-        state, stream, skips = self._state, self.model._stream, self.model.on_bad_rows == "skip"
+        state, stream, skips = self._state, getattr(self.model, "state_", None), self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
             width = stream.n_features // self.lags
@@ -822,35 +826,34 @@ class Monitor:
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
-        if self.model._stream is None:
+        if getattr(self.model, "state_", None) is None:
             return state
         n_learned = self.model.n_samples_seen_
-        is_due = n_learned >= _YOUNG[0] or self.learn == "none"
-        state = replace(state, n_learned=n_learned, n_young=n_learned if is_due else 0)
-        return self._calibrated(state) if is_due else state
+        state = replace(state, n_learned=n_learned)
+        return self._calibrated(state) if n_learned >= _YOUNG or self.learn == "none" else state
 
     def _kernel(self) -> Kernel | None:
         """Return the kernel that rows are scored with."""
-        stream = self.model._stream
+        stream = getattr(self.model, "state_", None)
         return None if stream is None or stream.summary is None else stream.summary.basis.kernel
 
     def _check_range(self, stacked: Array) -> None:
         """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
-        stream = self.model._stream
+        stream = getattr(self.model, "state_", None)
         if stream is None:
-            stream = Stream(self.model._settings("Monitor.update"), stacked.shape[1], None)
-        stream.check_range(stacked, 1.0)
+            stream = State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
+        check_range(stream, stacked, 1.0)
 
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
-        stream = self.model._stream
+        stream = getattr(self.model, "state_", None)
         snapshot = None if stream is None else stream.published
         if snapshot is None and stream is not None and self.learn == "none":
-            snapshot = stream.answering(self.model._settings("Monitor.update"))
+            snapshot = answering(stream, self.model.settings("Monitor.update"))
         if snapshot is None:
             return np.zeros(len(stacked))
-        # One by one, because matrix products round differently for different numbers of rows.
-        return np.concatenate([snapshot.novelty(stacked[i : i + 1]) for i in range(len(stacked))])
+        novelty: Array = snapshot.novelty_by_row(stacked)
+        return novelty
 
     def _contributions(self, row: Array, n_features: int) -> Array:
         """Return what each feature (d,) adds to the novelty of a row with its predecessors."""
@@ -879,7 +882,7 @@ class Monitor:
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and self.model._stream is None:
+        if self.learn == "none" and getattr(self.model, "state_", None) is None:
             raise ValueError(
                 f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"

@@ -1,4 +1,4 @@
-"""What all pictures share: figures without global state, colours, legends, checks, and thinning of dense data."""
+"""The parts that all pictures share: figures without global state, colours, legends, and a check."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,27 +14,13 @@ Array = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
-EVENT = "#F0E442"
-INK, FAINT = "#333333", "#999999"
-_INK_ON_DARK = "#DDDDDD"
+FAINT = "#999999"
 GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
-# Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
-_TEN_COLORS = (
-    "#332288",
-    "#CC6677",
-    "#117733",
-    "#DDCC77",
-    "#88CCEE",
-    "#882255",
-    "#44AA99",
-    "#999933",
-    "#AA4499",
-    "#000000",
-)
 _FEW_COLORS = (LINE, "#E69F00", GOOD, EXTRA, BAR, ALARM)
+# Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
+_TEN_COLORS = tuple("#332288 #CC6677 #117733 #DDCC77 #88CCEE #882255 #44AA99 #999933 #AA4499 #000000".split())
 
-# More points than this fill paper and memory without showing more.
-MOST_PIECES = 1500
+# More points fill paper and memory without showing more.
 MOST_POINTS = 6000
 
 _LEGEND_GAP = 0.42  # inches below the axes: beneath the tick labels and the name of the axis
@@ -90,11 +76,11 @@ def is_dark(axes: "Axes") -> bool:
 
 def ink(axes: "Axes") -> str:
     """Return the colour of text and lines beside the data, which shows on the background of the axes."""
-    return _INK_ON_DARK if is_dark(axes) else INK
+    return "#DDDDDD" if is_dark(axes) else "#333333"
 
 
 def on_background(colors: Sequence[Any], axes: "Axes") -> list[Any]:
-    """Return colours in which black is white on a dark background."""
+    """Replace black by white on a dark background."""
     return ["#FFFFFF" if color == "#000000" and is_dark(axes) else color for color in colors]
 
 
@@ -107,27 +93,19 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     axes.tick_params(which="both", labelsize="small")
 
 
-def add_legend_below(axes: "Axes", *, ncols: int = 6) -> None:
+def add_legend_below(axes: "Axes") -> None:
     """Put the legend below axes of any height, where it hides no data."""
     from matplotlib.transforms import ScaledTranslation
 
     axes.legend(
         fontsize="x-small",
-        ncols=ncols,
+        ncols=6,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
         bbox_transform=axes.transAxes + ScaledTranslation(0.0, -_LEGEND_GAP, axes.figure.dpi_scale_trans),
         frameon=False,
         markerscale=1.5,
     )
-
-
-def add_color_bar(axes: "Axes", mappable: Any, label: str, **ticks: Any) -> Any:
-    """Put a colour bar beside the axes."""
-    bar = axes.figure.colorbar(mappable, ax=axes, label=label, shrink=0.9, pad=0.015, **ticks)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize="small")
-    return bar
 
 
 def group_colors(n: int) -> list[Any]:
@@ -146,21 +124,7 @@ def every_nth(n: int, most: int) -> int:
     return max(-(-n // most), 1)
 
 
-def first_of_each_piece(positions: npt.NDArray[Any], n: int) -> npt.NDArray[np.intp]:
-    """Keep the first of the ascending positions (k,) in each of 1,500 equal pieces of n rows: lone ones always stay."""
-    piece = positions * MOST_PIECES // max(n, MOST_PIECES)
-    return np.asarray(positions[np.unique(piece, return_index=True)[1]], dtype=np.intp)
-
-
 def check_count(values: Any, n: int, name: str, *, where: str) -> None:
     """Refuse values that are not n in number."""
     if np.shape(values)[:1] != (n,):
         raise ValueError(f"{where} expected {n} {name} but got an array of shape {np.shape(values)}; give one for each")
-
-
-def check_shape(values: npt.ArrayLike, shape: Sequence[int], name: str, *, where: str, remedy: str) -> Array:
-    """Convert values to an array and refuse another shape."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != tuple(shape):
-        raise ValueError(f"{where} expected {name} of shape {tuple(shape)} but got {array.shape}; {remedy}")
-    return array

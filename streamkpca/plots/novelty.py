@@ -1,4 +1,4 @@
-"""The novelty score over time."""
+"""Scores over time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,17 +8,14 @@ import numpy.typing as npt
 
 from streamkpca.plots.canvas import (
     BAR,
-    EVENT,
     GROUP_COLORS,
     LINE,
-    MOST_PIECES,
     MOST_POINTS,
     Array,
     add_legend_below,
     axes_or_new,
     check_count,
     finish,
-    first_of_each_piece,
     ink,
     on_background,
 )
@@ -29,15 +26,18 @@ if TYPE_CHECKING:
     from streamkpca.monitoring import Change, Event
 
 # Longer series are drawn as ranges of pieces.
-_MOST_SINGLE_ROWS = 2 * MOST_PIECES
+_PIECES = 1500
+_MOST_SINGLE_ROWS = 2 * _PIECES
+_EVENT = "#F0E442"
 
-# Lowest score drawn, as a share of the median. Rounding leaves 1e-16 for atoms, which would squeeze all other scores.
+# Lowest score drawn, as a share of the median. The 1e-16 of atoms would squeeze all other scores.
 _LOWEST_SHARE = 1e-4
 
 
 def draw_novelty(
     novelty: npt.ArrayLike,
     *,
+    name: str = "novelty",
     time: npt.ArrayLike | None = None,
     threshold: npt.ArrayLike | None = None,
     labels: npt.ArrayLike | None = None,
@@ -46,12 +46,14 @@ def draw_novelty(
     changes: "Sequence[Change]" = (),
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the novelty score over time, with its threshold, the alarms and the known anomalies.
+    """Draw scores over time, with their threshold, the alarms and the known anomalies.
 
     Parameters
     ----------
     novelty : array-like of shape (n,)
         Scores; the higher, the more novel. NaN for a row without a score.
+    name : str
+        Name of the scores: another for Hotelling's T^2, for example.
     time : array-like of shape (n,), optional
         Time of each row, ascending, as numbers or datetime64; its position if None.
     threshold : float or array-like of shape (n,), optional
@@ -79,34 +81,28 @@ def draw_novelty(
 
     Notes
     -----
-    Scores below 1e-4 of the median are drawn at that value, and the name of the axis tells so: on a logarithmic scale
-    the scores of atoms, which are zero but for rounding, would squeeze all others together.
-
-    A long series is drawn as the range and the median of 1,500 equal pieces, with one tick for the alarms of a
-    piece, so that no peak and no lone alarm is lost.
+    The scale is logarithmic. Scores below 1e-4 of the median, such as those of atoms, which are zero but for rounding,
+    are drawn at that value, and the name of the axis tells so. A long series is drawn as the range and the median of
+    1,500 equal pieces, with one tick for the alarms of a piece: no peak and no lone alarm is lost.
 
     Examples
     --------
-    >>> from streamkpca.plots import draw_novelty
-    >>> draw_novelty([0.1, 0.2, 0.9], threshold=0.5, labels=[0, 0, 1]).get_ylabel()
-    'novelty'
-
-    What a monitor has found:
-
     >>> import numpy as np
     >>> from streamkpca.monitoring import Monitor
+    >>> from streamkpca.plots import draw_novelty
     >>> monitor, rows = Monitor(), np.random.default_rng(0).normal(size=(600, 3))
     >>> rows[500:] += 9.0
     >>> record = monitor.update(rows)
-    >>> axes = draw_novelty(record.novelty, threshold=record.threshold, events=monitor.events_)
+    >>> draw_novelty(record.novelty, threshold=record.threshold, events=monitor.events_).get_title()
+    'novelty over time'
     """
     where = "draw_novelty"
     scores = np.asarray(novelty, dtype=np.float64)
     if scores.ndim != 1:
         raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
-    for values, name in ((time, "times"), (labels, "labels"), (threshold, "thresholds")):
+    for values, what in ((time, "times"), (labels, "labels"), (threshold, "thresholds")):
         if values is not None and np.ndim(values):
-            check_count(values, len(scores), name, where=where)
+            check_count(values, len(scores), what, where=where)
     classes = np.zeros(len(scores)) if labels is None else np.asarray(labels, dtype=np.float64)
     if not np.isfinite(classes).all():
         raise ValueError(f"{where} expected whole numbers as labels but got NaN or infinity; 0 is a healthy row")
@@ -116,34 +112,32 @@ def draw_novelty(
     known = np.isfinite(scores)
     positive = scores[known & (scores > 0)]
     lowest = max(float(positive.min()), _LOWEST_SHARE * float(np.median(positive))) if len(positive) else 1e-12
-    is_below = known & (scores < lowest)
     shown = np.maximum(scores, lowest)
     axes.set_yscale("log")
-    healthy = np.where(classes == 0, shown, np.nan)
     name_of_rest = label_names[0] if classes.any() else None if threshold is None else "rows"
-    _draw_series(axes, when, healthy, name_of_rest)
+    _draw_series(axes, when, np.where(classes == 0, shown, np.nan), name_of_rest)
     palette = on_background(GROUP_COLORS, axes)
     for i, kind in enumerate(np.unique(classes[classes > 0])):
         part = np.flatnonzero(known & (classes == kind))
         if len(part) > MOST_POINTS:
-            part = part[_highest_of_each_piece(shown[part])]
-        color = palette[i % len(palette)]
-        name = label_names[kind] if kind < len(label_names) else str(kind)
-        axes.scatter(when[part], shown[part], s=5, color=color, linewidths=0, label=name, zorder=3, rasterized=True)
+            # The highest of each piece.
+            pieces = np.array_split(part, _PIECES)
+            part = np.array([piece[np.argmax(shown[piece])] for piece in pieces])
+        label = label_names[kind] if kind < len(label_names) else str(kind)
+        style: dict[str, Any] = {"s": 5, "linewidths": 0, "zorder": 3, "rasterized": True}
+        axes.scatter(when[part], shown[part], color=palette[i % len(palette)], label=label, **style)
     if threshold is not None:
         level = np.broadcast_to(np.asarray(threshold, dtype=np.float64), scores.shape)
         _draw_threshold(axes, when, level)
         with np.errstate(invalid="ignore"):
-            alarms = np.flatnonzero(known & (scores > level))
-        if len(alarms):
-            _draw_alarms(axes, when[first_of_each_piece(alarms, len(scores))])
+            _draw_alarms(axes, when, np.flatnonzero(known & (scores > level)))
     _draw_events(axes, when, events)
     _draw_changes(axes, when, changes)
-    if classes.any() or threshold is not None or axes.get_legend_handles_labels()[0]:
+    if axes.get_legend_handles_labels()[0]:
         add_legend_below(axes)
     axes.margins(x=0.005)
-    name_of_scores = f"novelty, at least {lowest:.2g}" if is_below.any() else "novelty"
-    finish(axes, "novelty over time", "row" if time is None else "time", name_of_scores)
+    name_of_axis = f"{name}, at least {lowest:.2g}" if (known & (scores < lowest)).any() else name
+    finish(axes, f"{name} over time", "row" if time is None else "time", name_of_axis)
     return axes
 
 
@@ -151,12 +145,13 @@ def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str
     if len(values) <= _MOST_SINGLE_ROWS:
         axes.plot(when, values, color=LINE, linewidth=0.7, label=label)
         return
-    edges = np.linspace(0, len(values), MOST_PIECES + 1).astype(int)
-    pieces = [part[np.isfinite(part)] for part in np.split(values, edges[1:-1])]
-    low, middle, high = np.array([(p.min(), np.median(p), p.max()) if len(p) else (np.nan,) * 3 for p in pieces]).T
+    pieces = np.array_split(values, _PIECES)
+    starts = when[np.cumsum([0, *map(len, pieces)])[:-1]]
+    known = [piece[np.isfinite(piece)] for piece in pieces]
+    low, middle, high = np.array([np.percentile(p, [0, 50, 100]) if len(p) else (np.nan,) * 3 for p in known]).T
     # The edge keeps a peak in a single piece visible.
-    axes.fill_between(when[edges[:-1]], low, high, facecolor=BAR, edgecolor=BAR, alpha=0.6, linewidth=0.6, label=label)
-    axes.plot(when[edges[:-1]], middle, color=LINE, linewidth=0.8)
+    axes.fill_between(starts, low, high, facecolor=BAR, edgecolor=BAR, alpha=0.6, linewidth=0.6, label=label)
+    axes.plot(starts, middle, color=LINE, linewidth=0.8)
 
 
 def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
@@ -164,40 +159,32 @@ def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
     edge = np.append(True, level[1:] != level[:-1])[: len(level)]
     edge[:-1] |= edge[1:]
     edge[-1:] = True
-    corners = np.flatnonzero(edge)
-    axes.plot(
-        when[corners], level[corners], color=ink(axes), linewidth=0.9, linestyle="--", label="threshold", zorder=4
-    )
+    style: dict[str, Any] = {"color": ink(axes), "linewidth": 0.9, "linestyle": "--", "zorder": 4}
+    axes.plot(when[edge], level[edge], label="threshold", **style)
 
 
-def _draw_alarms(axes: "Axes", when: npt.NDArray[Any]) -> None:
-    style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": ink(axes), "alpha": 0.6}
-    axes.plot(when, np.full(len(when), 0.985), transform=axes.get_xaxis_transform(), label="alarm", **style)
+def _draw_alarms(axes: "Axes", when: npt.NDArray[Any], alarms: npt.NDArray[np.intp]) -> None:
+    """Draw a tick for the first alarm of each piece: lone ones always stay."""
+    if len(alarms):
+        first = np.unique(alarms * _PIECES // max(len(when), _PIECES), return_index=True)[1]
+        style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": ink(axes), "alpha": 0.6}
+        heights = np.full(len(first), 0.985)
+        axes.plot(when[alarms[first]], heights, transform=axes.get_xaxis_transform(), label="alarm", **style)
 
 
 def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]") -> None:
     """Shade the rows of events; those that are nearer than a piece of the picture are one span."""
-    n, spans = len(when), list[list[int]]()
+    spans = list[list[int]]()
     for start, end in sorted((event.start, event.end) for event in events):
-        first, last = max(start, 0), min(end, n) - 1
-        if last < first:
-            continue
-        if spans and first - spans[-1][1] <= n // MOST_PIECES:
+        first, last = max(start, 0), min(end, len(when)) - 1
+        if spans and first - spans[-1][1] <= len(when) // _PIECES:
             spans[-1][1] = max(spans[-1][1], last)
-        else:
+        elif first <= last:
             spans.append([first, last])
+    # The edge keeps an event of a single row visible.
+    style: dict[str, Any] = {"facecolor": _EVENT, "edgecolor": _EVENT, "linewidth": 0.5, "alpha": 0.4, "zorder": 0}
     for i, (first, last) in enumerate(spans):
-        # The edge keeps an event of a single row visible.
-        axes.axvspan(
-            when[first],
-            when[last],
-            facecolor=EVENT,
-            edgecolor=EVENT,
-            linewidth=0.5,
-            alpha=0.4,
-            label=None if i else "event",
-            zorder=0,
-        )
+        axes.axvspan(when[first], when[last], label=None if i else "event", **style)
 
 
 def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Change]") -> None:
@@ -206,21 +193,14 @@ def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Chang
         at = when[change.start]
         axes.axvline(at, color=ink(axes), linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
         first = change.features[0].feature if change.features else None
-        name = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
+        feature = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
         axes.annotate(
-            f"change{name}",
+            f"change{feature}",
             (at, 0.02 + 0.05 * (i % 4)),
             xycoords=axes.get_xaxis_transform(),
             xytext=(3, 0),
             textcoords="offset points",
             fontsize="small",
             color=ink(axes),
-            ha="left",
             va="bottom",
         )
-
-
-def _highest_of_each_piece(values: Array) -> npt.NDArray[np.intp]:
-    """Return the positions of the highest values in 1,500 equal pieces."""
-    edges = np.linspace(0, len(values), MOST_PIECES + 1).astype(int)[:-1]
-    return np.array([i + np.argmax(part) for i, part in zip(edges, np.split(values, edges[1:]), strict=True)])

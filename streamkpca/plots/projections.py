@@ -9,7 +9,6 @@ import numpy.typing as npt
 from streamkpca.plots.canvas import (
     ALARM,
     MOST_POINTS,
-    add_color_bar,
     axes_or_new,
     check_count,
     every_nth,
@@ -64,7 +63,7 @@ def draw_projections(
     Raises
     ------
     ValueError
-        There are no such components; colours, groups or marks differ from the rows in number, or names from the groups.
+        There are no such components; colours, groups or marks differ from the rows in number, names from the groups.
 
     Notes
     -----
@@ -104,7 +103,9 @@ def draw_projections(
     else:
         values, ticks = _as_shades(np.arange(len(points)) if color is None else color)
         dots = axes.scatter(x, y, c=values[chosen], cmap="viridis", **style)
-        add_color_bar(axes, dots, color_name, **ticks)
+        bar = axes.figure.colorbar(dots, ax=axes, label=color_name, shrink=0.9, pad=0.015, **ticks)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(labelsize="small")
     if highlight is not None:
         marked = points[np.asarray(highlight, dtype=bool)]
         marked = marked[:: every_nth(len(marked), MOST_POINTS)]

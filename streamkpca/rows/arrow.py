@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.rows.categories import CategoryReader
-
 Array = npt.NDArray[np.float64]
 
 
@@ -78,8 +76,8 @@ def in_order(table: Any, names: npt.NDArray[np.object_] | None) -> Any:
     return table.select(wanted)
 
 
-def arrow_rows(table: Any, where: str, categories: CategoryReader | None) -> Array:
-    """Turn a table of pyarrow into rows (n, d); missing cells become NaN, and text in columns of categories codes.
+def arrow_rows(table: Any, where: str) -> Array:
+    """Turn a table of pyarrow into rows (n, d); missing cells become NaN.
 
     Raises
     ------
@@ -87,7 +85,6 @@ def arrow_rows(table: Any, where: str, categories: CategoryReader | None) -> Arr
         A column holds anything else than numbers.
     """
     names, n = table.schema.names, table.num_rows
-    coded = set() if categories is None else set(categories.columns(len(names)))
     rows = np.empty((n, len(names)))
     for j, column in enumerate(table.columns):
         kind = column.type
@@ -95,13 +92,10 @@ def arrow_rows(table: Any, where: str, categories: CategoryReader | None) -> Arr
             column, kind = _decoded(column), kind.value_type
         if _holds_numbers(kind):
             rows[:, j] = column.to_numpy(zero_copy_only=False) if hasattr(column, "buffers") else column.to_numpy()
-        elif j in coded and _holds_text(kind):
-            assert categories is not None
-            rows[:, j] = categories.coded(column.to_pylist(), n)
         else:
             raise TypeError(
                 f"{where}: column {names[j]!r} of X holds {kind} but numbers are required; leave it out, convert it, "
-                f"or if it is text compare it as categories, by kernels.Equal().on({j})"
+                "or number its categories"
             )
     return rows
 
@@ -118,8 +112,3 @@ def _holds_numbers(kind: Any) -> bool:
     types = sys.modules["pyarrow"].types
     checks = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     return any(check(kind) for check in checks)
-
-
-def _holds_text(kind: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    return any(check(kind) for check in (types.is_string, types.is_large_string, types.is_string_view))

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from streamkpca._core._loops import all_finite
 from streamkpca.rows.arrow import arrow_batches, arrow_rows, arrow_table, in_order, is_arrow, is_arrow_table
-from streamkpca.rows.categories import CategoryReader
-from streamkpca.rows.packed import MOST_DENSE, checked_csr, dense_parts, is_sparse, packed_parts
 from streamkpca.rows.parts import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
@@ -41,13 +39,12 @@ def as_rows(
     n_features: int | None = None,
     finite: bool = True,
     gaps: bool = False,
-    categories: CategoryReader | None = None,
 ) -> Array:
     """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
 
     X may be a list, an array of any real number type and memory order, a memory map or a DataFrame. `where` names the
     caller in error texts, such as ``"StreamingKernelPCA.partial_fit"``. The result is X itself where X needs no
-    conversion: do not write to it. Text is refused but in the columns that `categories` says, if it is given.
+    conversion: do not write to it.
 
     Raises
     ------
@@ -57,7 +54,7 @@ def as_rows(
         X is not two-dimensional, has no row or no column, is complex, holds text, NaN (unless `gaps` is True or
         `finite` False) or infinity (unless `finite` is False), or has another number of columns than `n_features`.
     """
-    values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X", categories))
+    values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X"))
     _check_shape(values.shape, where, n_features)
     if finite:
         _check_finite(values, where, gaps=gaps)
@@ -176,16 +173,15 @@ def checked_rows(
     *,
     finite: bool = True,
     gaps: bool = False,
-    categories: CategoryReader | None = None,
 ) -> Array:
     """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
-    if is_sparse(X) and X.shape[-1] <= MOST_DENSE:
-        return dense_parts(checked_csr(X, where, n_features, finite=finite))[:]
+    if is_sparse(X):
+        X = _dense_parts(X, where, n_features)[:]
     X = _by_names(X, where, names)
-    return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps, categories=categories)
+    return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
 
 
 def checked_parts(
@@ -196,24 +192,19 @@ def checked_parts(
     *,
     finite: bool = True,
     gaps: bool = False,
-    categories: CategoryReader | None = None,
 ) -> Rows:
     """Check X as `checked_rows` does, but convert many rows only where they are sliced."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
     if is_sparse(X):
-        if n_features is None and X.shape[-1] > MOST_DENSE:
-            raise TypeError(
-                f"{where}: X is sparse with {X.shape[-1]} columns but dense data is required for more than "
-                f"{MOST_DENSE}; only the models themselves take such rows as they are; reduce the columns first"
-            )
-        return dense_parts(checked_csr(X, where, n_features, finite=finite))
-    if not isinstance(X, RowParts):
-        X = _by_names(_unmasked(X) if gaps else X, where, names)
-    parts = _unconverted(X, where, categories)
+        parts: RowParts | None = _dense_parts(X, where, n_features)
+    else:
+        if not isinstance(X, RowParts):
+            X = _by_names(_unmasked(X) if gaps else X, where, names)
+        parts = _unconverted(X, where)
     if parts is None:
-        return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps, categories=categories)
+        return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
     _check_shape(parts.shape, where, n_features)
     if finite:
         _check_finite(parts, where, gaps=gaps)
@@ -224,16 +215,22 @@ def checked_parts(
     return parts
 
 
-def checked_packed(X: Any, where: str, n_features: int | None, *, finite: bool = True, room: int = 0) -> RowParts:
-    """Check sparse or dense rows (n, d) and pack them, with room for at least that many numbers each."""
-    if not is_sparse(X):
-        # Dense rows of so many columns are few, or become so.
-        rows = checked_parts(X, where, n_features, None, finite=finite)
-        X = vstack([csr_array(part) for _, part in parts_of(rows)], format="csr")
-    return packed_parts(checked_csr(X, where, n_features, finite=finite), room)
+def is_sparse(X: Any) -> bool:
+    """Tell whether X is a sparse matrix or array of scipy."""
+    return hasattr(X, "tocsr") and hasattr(X, "nnz")
 
 
-def _unconverted(X: Any, where: str, categories: CategoryReader | None) -> RowParts | None:
+def _dense_parts(X: Any, where: str, n_features: int | None) -> RowParts:
+    """Return sparse rows (n, d) as dense ones, made where they are sliced."""
+    shape: tuple[int, ...] = X.shape
+    _check_shape(shape, where, n_features)
+    if X.dtype.kind not in "fiub":
+        raise TypeError(f"{where}: X is sparse with dtype {X.dtype} but real numbers are required; convert it first")
+    rows = csr_array(X)
+    return RowParts((shape[0], shape[1]), lambda start, stop: _contiguous(rows[start:stop].toarray()))
+
+
+def _unconverted(X: Any, where: str) -> RowParts | None:
     """Return the rows of a large table or array before they are converted, None where that would gain nothing."""
     if isinstance(X, RowParts):
         return X
@@ -244,8 +241,8 @@ def _unconverted(X: Any, where: str, categories: CategoryReader | None) -> RowPa
     if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
         return None
     if cut := _cut_of_table(X):
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X", categories)))
-    values = _real_array(X, where, "X", categories)
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X")))
+    values = _real_array(X, where, "X")
     if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
         return None
     return RowParts((n, d), lambda start, stop: _contiguous(values[start:stop]))
@@ -387,7 +384,7 @@ def is_plain(X: Any, n_features: int | None) -> bool:
     )
 
 
-def _real_array(values: Any, where: str, name: str, categories: CategoryReader | None = None) -> npt.NDArray[Any]:
+def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
     """Return an array of real numbers, and refuse what has no plain meaning as such."""
     if hasattr(values, "tocsr") or hasattr(values, "todense"):
         raise TypeError(
@@ -399,11 +396,7 @@ def _real_array(values: Any, where: str, name: str, categories: CategoryReader |
     if isinstance(values, str | bytes) or values is None:
         raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
     if is_arrow(values):
-        return arrow_rows(arrow_table(values, where), where, categories)
-    if categories is not None:
-        coded = categories.rows(values, lambda others: _contiguous(_real_array(others, where, name)), where, name)
-        if coded is not None:
-            return coded
+        return arrow_rows(arrow_table(values, where), where)
     try:
         array = _numbers(_plain_array(values), is_table=hasattr(values, "columns"))
     except (ValueError, TypeError, OverflowError) as error:
@@ -413,14 +406,14 @@ def _real_array(values: Any, where: str, name: str, categories: CategoryReader |
         raise ValueError(f"{where}: Complex data not supported; {name} must be real, pass {name}.real")
     if kind in "SU":
         raise ValueError(
-            f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float), or compare "
-            "the columns of text as categories, by kernels.Equal().on(columns)"
+            f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float), or "
+            "number categories, as by sklearn.preprocessing.OrdinalEncoder, and compare them by kernels.Equal()"
         )
     if kind not in "fiub":
         raise TypeError(
             f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
-            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float), or "
-            "compare the columns of text as categories, by kernels.Equal().on(columns)"
+            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float); "
+            "sklearn.preprocessing.OrdinalEncoder numbers categories, which kernels.Equal() compares"
         )
     return array
 

@@ -1,10 +1,11 @@
-"""The state of a stream, from the rows of a call to a summary and published axes.
+"""The method on a stream: an immutable state, and functions that make the next one.
 
-parameters : the table of a model's parameters
-settings : parameters, checked
-blocks : pending rows, blocks compared with the atoms and prepared ahead, and when to search them for atoms
-drift : a test of whether the stream is explained worse than before
-summary : all that is kept of the rows, advanced a block at a time
-state : pending rows, summary, refits and published axes; the cell that holds them for a model
-checkpoint : a stream written to a file and read back
+`State` holds everything that a model has learned, as arrays and scalars: `StreamingKernelPCA.state_`. `advance` learns
+rows, `forget` makes old ones count less, `merge` unites streams, `fit` learns the first rows in two passes, and `axes`
+fits weights and axes. None of them changes its arguments.
 """
+
+from streamkpca.stream.state import State, axes
+from streamkpca.stream.transitions import advance, fit, forget, merge, refit
+
+__all__ = ["State", "advance", "axes", "fit", "forget", "merge", "refit"]

@@ -1,35 +1,51 @@
 """The novelty that rows of a stream have for a model which has not seen them, from which thresholds come."""
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import one_blas_thread
-from streamkpca.components.certificates import left_out_novelty
+from streamkpca._core.linalg import (
+    LEAST_PIVOT,
+    one_blas_thread,
+    restrict_factor,
+    solve_factor,
+    solve_transposed,
+    squared_norms,
+)
+from streamkpca._core.positions import origins_of
 from streamkpca.components.novelty import NoveltyScore
-from streamkpca.kernels import Kernel
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.dictionary._loops import GAIN, choose_greedily
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
+from streamkpca.stream.state import State, answering, holds_all_rows, rows_for_selection, totals_and_sample
 
 Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
 
-# Rows are left out in at most this many parts, and in fewer once one part holds this many rows. With four parts,
-# thresholds of 300 rows were exceeded by half as many fresh rows as they should be.
-_MOST_PARTS, _ROWS_LEFT_OUT = 8, 512
-# Widths that contrast chooses from are a factor of 3 apart, and those of parts of the rows differ by less than this.
-_SAME_WIDTH = 2.0
+# Runs of neighbours that are left out in turn. With four, thresholds of 300 rows were exceeded by half as many fresh
+# rows as they should be; with runs of 64 rows, those of 2,048 rows by twice as many where atoms move.
+_N_RUNS = 8
+# Rows that may take the places of atoms that are left out, until the others are explained as well as before but for
+# this factor. If all places are taken, fresh rows exceed thresholds up to three times as often as they should: the
+# other atoms were chosen to explain the run, too. If none is, half as often, and the last atom of a rank is missing.
+_MOST_ADMISSIBLE, _AS_WELL = 256, 1.2
+# Below this share of k(x, x), what other atoms explain of a row is not known from what they explain together.
+_LEAST_EXPLAINED, _ROUNDING = 1e-6, 1e-16
 # Unseen rows of the sample that are enough for any level, if it resolves them.
 _ENOUGH = 250
 
 
 class Calibration(NamedTuple):
-    """Novelty (k,) of rows that were not seen when it was measured, and the weight (k,) that each stands for."""
+    """Novelty (k,) of rows that were not seen when it was measured, and the weight (k,) that each stands for.
+
+    `runs` (k,) numbers them: rows of one run were neighbours in the stream, in this order.
+    """
 
     novelty: Array
     weights: Array
+    runs: Numbers
 
 
 def rows_for_level(quantile: float) -> int:
@@ -41,68 +57,91 @@ def rows_for_level(quantile: float) -> int:
     return math.ceil(max(least, min(5.0 * least, _ENOUGH)))
 
 
-def calibrate(stream: Stream, settings: StreamSettings, n_least: int) -> Calibration:
+def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibration:
     """Score rows of a stream as if its snapshot had not seen them; `n_least` rows or more decide alone.
 
     Notes
     -----
+    All scores are made with the snapshot's kernel: scores of another kernel would have another unit.
+
     Rows that came after the last refit, and sampled rows that had no part in the choice of the atoms, are unseen. While
-    there are too few of them, the rows that the snapshot has seen are learned anew, each time without some of them,
-    which are scored then (cross-validation). Without a budget, the rows other than the atoms had no part in the choice
-    but being explained, and an atom is scored against the others (leave-one-out).
+    there are too few of them, an eighth of the rows that the snapshot has seen, a run of neighbours, is scored without
+    the atoms that began as rows of this run. Without a budget, sampled rows are left out one by one.
     """
-    snapshot, (reservoir, _) = stream.answering(settings), stream.sampled(settings)
+    snapshot, (_, reservoir) = answering(stream, settings), totals_and_sample(stream, settings)
     counting = reservoir.inclusion_weights()
+    is_counting = counting > 0.0
     if settings.max_atoms is None:
-        novelty = left_out_novelty(snapshot, reservoir)
-        return Calibration(novelty[counting > 0.0], counting[counting > 0.0])
+        with one_blas_thread():
+            singles = np.arange(len(counting))
+            novelty = _without_own_atoms(snapshot, reservoir.rows, counting, reservoir.positions, singles)
+        return _single(novelty[is_counting], counting[is_counting])
     n_seen = stream.n_rows_at_refit if snapshot is stream.scheduled else stream.n_rows
-    rows, weights, positions = stream.rows_for_selection()
-    seen = positions < n_seen
-    is_unseen = ((reservoir.positions >= n_seen) | ~np.isin(reservoir.positions, positions)) & (counting > 0.0)
-    unseen = Calibration(snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
-    if len(unseen.weights) >= n_least or np.count_nonzero(seen) < 2:
-        return unseen if len(unseen.weights) else Calibration(snapshot.novelty(reservoir.rows), counting)
-    n = int(np.count_nonzero(seen))
-    parts = np.random.default_rng(stream.seed).permutation(n) % min(_MOST_PARTS, n)
-    known = list(_cross_validated(stream, snapshot.kernel, rows[seen], weights[seen], parts, settings))
-    if not known:
-        return Calibration(snapshot.novelty(rows), weights)
-    return Calibration(*map(np.concatenate, zip(unseen, *known, strict=True)))
-
-
-def held_out_runs(stream: Stream, settings: StreamSettings, n_least: int) -> list[Array]:
-    """Return the novelty of rows as if they had not been seen, in runs of rows in the order of the stream.
-
-    While all rows are kept, runs of neighbours are left out in turn. Later the rows are not neighbours any more, and
-    each run is a single one of those that `calibrate` scores.
-    """
-    if settings.max_atoms is not None and stream.holds_all_rows:
-        rows, weights, _ = stream.rows_for_selection()
-        parts = np.arange(len(rows)) * _MOST_PARTS // max(len(rows), 1)
-        kernel = stream.answering(settings).kernel
-        return [part.novelty for part in _cross_validated(stream, kernel, rows, weights, parts, settings)]
-    return [np.array([score]) for score in calibrate(stream, settings, n_least).novelty]
-
-
-def _cross_validated(
-    stream: Stream, kernel: Kernel, rows: Array, weights: Array, parts: npt.NDArray[np.int64], settings: StreamSettings
-) -> Iterator[Calibration]:
-    """Learn rows (n, d) without each of some parts in turn, given by their numbers (n,), and score those rows."""
-    n_parts = int(parts.max(initial=-1)) + 1
-    is_young = stream.summary is None or stream.settling is not None
-    n_left_out = min(n_parts, -(-_ROWS_LEFT_OUT * n_parts // max(len(rows), 1)))
+    rows, weights, positions = rows_for_selection(stream)
+    is_unseen = ((reservoir.positions >= n_seen) | ~np.isin(reservoir.positions, positions)) & is_counting
+    unseen = _single(snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
+    seen = np.flatnonzero((positions < n_seen) & (weights > 0.0))
+    if len(unseen.weights) >= n_least or len(seen) < 2:
+        return unseen if len(unseen.weights) else _single(snapshot.novelty(reservoir.rows), counting)
+    runs = np.arange(len(seen)) * min(_N_RUNS, len(seen)) // len(seen)
     with one_blas_thread():
-        for number in range(n_left_out):
-            left_out = (parts == (2 * number + 1) * n_parts // (2 * n_left_out)) & (weights > 0.0)
-            # Rows of weight zero keep their places, so that blocks end where they did.
-            others = np.where(left_out, 0.0, weights)
-            if left_out.any() and others.any():
-                # While the scale is not final, rows that it was settled on look nearer than rows to come.
-                known = stream.settled_on(rows, others) if is_young else kernel
-                if stream.has_gaps and not known.is_near(kernel, _SAME_WIDTH):
-                    # Completed rows show less contrast, and of another width novelty has another unit.
-                    known = kernel
-                basis = stream.relearned(rows, others, settings, known).basis
-                score = NoveltyScore(basis.kernel, basis.atoms, basis.factor)
-                yield Calibration(score.of_rows(basis.completed(rows[left_out])), weights[left_out])
+        novelty = _without_own_atoms(snapshot, rows[seen], weights[seen], positions[seen], runs)
+    # Rows of a sample that are next to each other were not neighbours.
+    runs = runs if holds_all_rows(stream) else np.arange(len(seen))
+    return Calibration(
+        np.concatenate([novelty, unseen.novelty]),
+        np.concatenate([weights[seen], unseen.weights]),
+        np.concatenate([runs, -1 - unseen.runs]),
+    )
+
+
+def _single(novelty: Array, weights: Array) -> Calibration:
+    """Return scores (k,) of rows that are no neighbours."""
+    return Calibration(novelty, weights, np.arange(len(novelty)))
+
+
+def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, positions: Numbers, runs: Numbers) -> Array:
+    """Score rows (n, d), at positions in the stream, with rows of other runs in place of the atoms of their own run.
+
+    Notes
+    -----
+    With beta = K^-1 k_Z(x) and P = K^-1, the residual inner product of two rows grows by beta_S^T (P_SS)^-1 beta'_S
+    without the atoms S: their dual vectors, whose inner products are P_SS, span what only they explain. Then rows of
+    other runs are admitted greedily. O(n m (m + s)) for s rows that may be.
+    """
+    rows, factor = snapshot.completed(rows), snapshot.span_factor
+    program = snapshot.kernel.program
+    energy, coordinates = program.diagonal(rows), solve_factor(factor, program.matrix(rows, snapshot.span_atoms))
+    unit = float(np.abs(energy).max()) or 1.0
+    coefficients, residual = solve_transposed(factor, coordinates), (energy - squared_norms(coordinates)) / unit
+    precision = solve_transposed(factor, solve_factor(factor, np.eye(len(factor)))) * unit
+    origins = origins_of(snapshot.atom_rows)
+    run_of_row = dict(zip(positions.tolist(), runs.tolist(), strict=True))
+    owners = np.array([run_of_row.get(row, -1) for row in origins.tolist()], dtype=np.int64)
+    free = np.flatnonzero(~np.isin(positions, origins))
+    free = free[:: max(-(-len(free) // _MOST_ADMISSIBLE), 1)]
+    products = (program.matrix(rows[free], rows) - coordinates[free] @ coordinates.T) / unit
+    left = residual.copy()
+    for run in np.unique(owners[owners >= 0]):
+        own, others = np.flatnonzero(owners == run), np.flatnonzero(runs[free] != run)
+        both = np.concatenate([free[others], np.flatnonzero(runs == run)])
+        lost = coefficients[np.ix_(both, own)]
+        shared = np.linalg.solve(precision[np.ix_(own, own)], lost.T)
+        gram, found = products[np.ix_(others, both)] + lost[: len(others)] @ shared, np.empty((len(own), len(both)))
+        after = residual[both] + (lost * shared.T).sum(axis=1)
+        # Rows of the run itself weigh nothing in the choice.
+        counting = np.concatenate([weights[free[others]], np.zeros(len(both) - len(others))])
+        enough = _AS_WELL * max(float(counting @ residual[both]), 0.0)
+        limits, untested = (1.0, 0.0, enough, LEAST_PIVOT, 0.0), (np.empty((0, 0)), np.empty(0))
+        numbers, chosen = np.arange(len(others)), np.empty(len(own), dtype=np.int64)
+        choose_greedily(gram, numbers, counting, energy[both] / unit, after, GAIN, limits, found, *untested, chosen)
+        left[both[len(others) :]] = after[len(others) :]
+    explained = np.maximum(energy - np.maximum(left, 0.0) * unit, _ROUNDING * energy)
+    novelty = snapshot.novelty_of(rows, energy - explained, explained)
+    is_rounding = (explained < _LEAST_EXPLAINED * energy) & np.isin(runs, owners)
+    for run in np.unique(runs[is_rounding]) if runs[-1] < _N_RUNS else ():
+        # Rounding has taken the digits of what the other atoms explain. Many runs would take too long.
+        part, others = np.flatnonzero(is_rounding & (runs == run)), np.flatnonzero(owners != run)
+        score = NoveltyScore(snapshot.kernel, snapshot.span_atoms[others], restrict_factor(factor, others)[0])
+        novelty[part] = score.of_rows(rows[part])
+    return novelty

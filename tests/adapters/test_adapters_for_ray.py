@@ -1,43 +1,29 @@
-"""Ray: answers for batches, and real Datasets where Ray is installed."""
+"""Ray: refusals, and real Datasets where Ray is installed; `test_adapters_parts` has what its tasks do."""
 
 import doctest
 import sys
-from functools import partial
+from functools import reduce
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+pytest.importorskip("pandas", reason="blocks are tables of pandas; needs the extra pandas")
+
+import pandas as pd
+
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.adapters import for_ray
-from streamkpca.adapters.runs import NamedRows
+from streamkpca.aggregate import Aggregate
 
 NAMES = ["load", "heat", "flow"]
 ROWS = np.random.default_rng(1).normal(size=(7000, 3))
 
 
-def test_answers_stand_beside_the_columns():
-    model = StreamingKernelPCA(2, max_atoms=8).partial_fit(NamedRows(NAMES, ROWS))
-    batch = {"time": np.arange(5), **dict(zip(NAMES[::-1], ROWS[:5, ::-1].T, strict=True))}
-    found = for_ray.transform(model, batch)
-    assert list(found) == [*batch, "novelty", "streamingkernelpca0", "streamingkernelpca1"]
-    np.testing.assert_array_equal(found["novelty"], model.novelty(ROWS[:5]))
-    np.testing.assert_array_equal(found["streamingkernelpca1"], model.transform(ROWS[:5])[:, 1])
-    empty = for_ray.transform(model, {name: column[:0] for name, column in batch.items()})
-    assert {name: column.shape for name, column in empty.items()} == dict.fromkeys(found, (0,))
-    batch["heat"] = np.array([0.5, None, 0.5, np.inf, 0.5], dtype=object)
-    with pytest.raises(ValueError, match="NaN"):
-        for_ray.transform(model, batch)
-    skipped = for_ray.transform(model.set_params(on_bad_rows="skip"), batch)
-    np.testing.assert_array_equal(np.isfinite(skipped["novelty"]), [True, False, True, False, True])
-    with pytest.raises(ValueError, match=r"for_ray\.transform expected the column heat but got load, flow; check"):
-        for_ray.transform(model, {"load": ROWS[:, 0], "flow": ROWS[:, 2]})
-
-
 def test_invalid_models_are_refused_before_rows_are_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data.aggregate", SimpleNamespace(AggregateFnV2=object))
     monkeypatch.setitem(sys.modules, "ray.data.block", SimpleNamespace(BlockAccessor=object))
-    with pytest.raises(TypeError, match=r"for_ray\.fit expected a StreamingKernelPCA but got KernelPCA"):
+    with pytest.raises(TypeError, match=r"for_ray\.fit expected a StreamingKernelPCA as the template but got Ker"):
         for_ray.fit(KernelPCA(), None)
     with pytest.raises(ValueError, match=r"for_ray\.fit expected half_life=None but got 9\.0; Ray promises no order"):
         for_ray.fit(StreamingKernelPCA(half_life=9.0), None)
@@ -46,10 +32,55 @@ def test_invalid_models_are_refused_before_rows_are_read(monkeypatch):
         for_ray.fit(StreamingKernelPCA(), None)
 
 
+class Dataset:
+    """The methods of a Dataset that the door uses, with a block for each table."""
+
+    def __init__(self, tables):
+        self.tables = tables
+
+    def limit(self, n):
+        return Dataset([self.to_pandas()[:n]])
+
+    def to_pandas(self):
+        return pd.concat(self.tables, ignore_index=True)
+
+    def columns(self):
+        return list(self.tables[0])
+
+    def aggregate(self, fit):
+        states = [fit.combine(fit.zero(), fit.aggregate_block(table)) for table in self.tables]
+        return {"state": reduce(fit.combine, states)}
+
+    def map_batches(self, answer, *, batch_format):
+        assert batch_format == "pandas"
+        return Dataset([answer(table) for table in self.tables])
+
+
+class AggregateFnV2:
+    def __init__(self, name, zero, *, on, ignore_nulls):
+        self.zero = zero
+
+
+def test_a_fit_is_the_merge_of_its_blocks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray.data.aggregate", SimpleNamespace(AggregateFnV2=AggregateFnV2))
+    accessor = SimpleNamespace(for_block=lambda block: SimpleNamespace(to_pandas=lambda: block))
+    monkeypatch.setitem(sys.modules, "ray.data.block", SimpleNamespace(BlockAccessor=accessor))
+    # The order of the columns may differ from block to block.
+    tables = [pd.DataFrame(part, columns=NAMES) for part in np.split(ROWS[:300], [100, 120])]
+    model = for_ray.fit(StreamingKernelPCA(2, max_atoms=8), Dataset([tables[0], tables[1][NAMES[::-1]], tables[2]]))
+    empty = Aggregate(StreamingKernelPCA(2, max_atoms=8).partial_fit(pd.concat(tables)))
+    states = [empty.zero().add(table) for table in tables]
+    assert model.to_bytes() == reduce(Aggregate.merge, states).finish().to_bytes()
+    answers = for_ray.transform(model, Dataset(tables), keep=["flow"]).to_pandas()
+    np.testing.assert_allclose(answers["novelty"], model.novelty(pd.concat(tables)), rtol=1e-9, atol=1e-12)
+    assert list(answers) == ["flow", "novelty", "streamingkernelpca0", "streamingkernelpca1"]
+    with pytest.raises(ValueError, match=r"for_ray\.fit: found 0 rows to learn from"):
+        for_ray.fit(StreamingKernelPCA(1), Dataset([tables[0][:0]]))
+
+
 @pytest.fixture(scope="module")
 def ray():
     ray = pytest.importorskip("ray", reason="real Datasets of Ray; needs the extra ray")
-    pytest.importorskip("pandas", reason="real Datasets of Ray; needs the extra ray")
     ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -64,8 +95,6 @@ def ray():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_fit_is_batch_kernel_pca_of_all_rows(ray):
-    import pandas as pd
-
     rows = ROWS[:300]
     tables = [pd.DataFrame(part, columns=NAMES) for part in np.split(rows, [10, 100, 220])]
     exact = StreamingKernelPCA(3, kernel=kernels.RBF(0.4), max_atoms=None, tolerance=0.0, block_size=16)
@@ -76,7 +105,8 @@ def test_a_fit_is_batch_kernel_pca_of_all_rows(ray):
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_allclose(model.eigenvalues_, batch.eigenvalues_, rtol=0, atol=1e-8)
 
-    scores = dataset.map_batches(partial(for_ray.transform, model)).to_pandas().sort_values("load")
+    scores = for_ray.transform(model, dataset, keep=["load"]).to_pandas().sort_values("load")
+    assert list(scores) == ["load", "novelty", *model.get_feature_names_out()]
     expected = model.novelty(rows[np.argsort(rows[:, 0])])
     np.testing.assert_allclose(scores["novelty"], expected, rtol=1e-9, atol=1e-12)
 
@@ -87,6 +117,9 @@ def test_a_fit_is_batch_kernel_pca_of_all_rows(ray):
         for_ray.fit(StreamingKernelPCA(1), ray.data.from_pandas(tables))
     with pytest.raises(ValueError, match=r"for_ray\.fit: found 0 rows to learn from"):
         for_ray.fit(StreamingKernelPCA(1), ray.data.from_pandas(tables[0].iloc[:0]))
-    test = doctest.DocTestParser().get_doctest(for_ray.fit.__doc__, {"ray": ray, "np": np}, "fit", None, None)
-    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 2
+    weighted = ray.data.from_pandas([table.fillna(0.0).assign(weight=0.5) for table in tables])
+    assert for_ray.fit(exact, weighted, weight_column="weight").total_weight_ == 150.0
+    examples = for_ray.fit.__doc__ + for_ray.transform.__doc__
+    test = doctest.DocTestParser().get_doctest(examples, {"ray": ray}, "for_ray", None, None)
+    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 5
     assert doctest.DocTestRunner().run(test).failed == 0

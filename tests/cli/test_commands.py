@@ -1,173 +1,223 @@
-"""Commands as users see them: help and errors without compiled loops, functions that take the options, progress."""
+"""Commands as users see them: help without compiled loops, options from the table of parameters, plain errors."""
 
-import inspect
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
+import warnings
 
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from commands import SMALL, refused, run
 
-from streamkpca.cli.main import cli
-from streamkpca.cli.options import MODEL_PARAMETERS, Command
-from streamkpca.kernels.registry import KERNELS
+from streamkpca import StreamingKernelPCA, load
+from streamkpca.cli.console import Signals, print_facts, print_json
+from streamkpca.cli.main import Commands, cli
+from streamkpca.kernels import RBF
 
 LIGHT = """
 import json, sys
 from click.testing import CliRunner
 import streamkpca.__main__
 from streamkpca.cli.main import cli
-for args, variables, code, answer in json.loads(sys.stdin.read()):
-    result = CliRunner().invoke(cli, args, env=variables, prog_name="streamkpca")
+for args, code, answer in json.loads(sys.stdin.read()):
+    result = CliRunner().invoke(cli, args, prog_name="streamkpca")
     assert result.exit_code == code, (args, result.output)
     assert answer in result.output, (args, result.output)
     heavy = {"llvmlite", "matplotlib", "numba", "pyarrow", "scipy"} & set(sys.modules)
-    assert not heavy, (args, variables, heavy)
+    assert not heavy, (args, heavy)
 """
+USAGE_ERRORS = {
+    "fit x.csv --max-atom 3": "No such option '--max-atom'",
+    "fit": "Missing argument 'FILE...'",
+    "fit x.csv --max-atoms many": "expected N|none but got 'many'",
+    "fit x.csv --max-atoms 0": "max_atoms must be at least 1, got 0",
+    "fit x.csv --tolerance 2": "tolerance must be a finite number in [0, 1), got 2.0",
+    "fit x.csv --axes best": "'best' is not one of 'ritz', 'likelihood'",
+    "fit x.csv --save-every 3d": "neither a number of rows",
+    "fit x.csv --save-every 0": "neither a number of rows",
+    "fit x.csv --save-every 1.5": "neither a number of rows",
+    "score x.csv --quantile 1": "--quantile",
+    "transform x.csv": "Missing option '--model'",
+    "plot maps --model m.npz --save a.png": "'maps' is not one of",
+}
 
 
-def every_command(command=cli, path=()):
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from every_command(command.get_command(context, name), (*path, name))
-
-
-def loads_nothing_heavy(*asked):
-    """Give command lines, variables, exit codes and parts of the answers to the command in a fresh process."""
-    given = [(args, variables, code, answer) for args, variables, code, answer in asked]
-    done = subprocess.run([sys.executable, "-c", LIGHT], input=json.dumps(given), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.tanh(np.random.default_rng(0).normal(size=(300, 2)) @ [[1.0, 2.0, 0.5], [0.0, 1.0, 1.0]]))
+    return "x.npy"
 
 
 def test_help_needs_no_compiled_loops():
-    lines = [[*path, "--help"] for path, _ in every_command()]
-    assert len(lines) == 19
-    loads_nothing_heavy(*((line, {}, 0, "Usage: streamkpca") for line in lines), (["--version"], {}, 0, "version"))
+    light = [[], *([name] for name in cli.commands if name not in ("fit", "score"))]
+    asked = [([*path, "--help"], 0, "Usage: streamkpca") for path in light] + [(["--version"], 0, "version")]
+    asked += [(["nonsense"], 2, "No such command 'nonsense'"), (["info"], 2, "Missing argument 'MODEL'")]
+    done = subprocess.run([sys.executable, "-c", LIGHT], input=json.dumps(asked), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-def test_usage_errors_need_no_compiled_loops():
-    lines = {
-        "nonsense": "No such command 'nonsense'. There are: demo, fit, score,",
-        "fitt": "No such command 'fitt'. Did you mean 'fit'?",
-        "fit x.csv --max-atom 3": "No such option '--max-atom'. Did you mean --max-atoms?",
-        "fit x.csv --smoothing 3": "No such option '--smoothing'. These commands have it: score, plot novelty.",
-        "fit": "Missing argument 'FILE...'",
-        "fit x.csv --nonsense": "No such option",
-        "fit x.csv --max-atoms many": "expected a whole number or 'none' but got 'many'",
-        "fit x.csv --max-atoms 0": "fit: --max-atoms must be at least 1, got 0",
-        "fit x.csv --tolerance 2": "fit: --tolerance must be a number of at least 0 and below 1, got 2.0",
-        "fit x.csv --axes best": "'best' is not one of 'ritz', 'likelihood'",
-        "fit x.csv --save-every 3d": "neither a number of rows",
-        "score x.csv --noise-variance -1": "score: --noise-variance must be a number above 0, got -1.0",
-        "score x.csv --top -1": "--top",
-        "transform x.csv": "Missing option '--model'",
-        "info": "Missing argument 'MODEL'",
-        "export m.npz": "Missing argument 'OUT.onnx|OUT.c'",
-        "demo --rows 0": "--rows",
-        "plot nonsense": "No such command",
-        "plot atoms --save a.png": "Missing argument 'MODEL'",
-        "plot atoms m.npz n.npz --save a.png": "Expected one model but got m.npz, n.npz",
-        "plot novelty x.csv --model m.npz --save n.png --size big": "'big' is not two sizes in inches",
-        "completion cmd": "'cmd' is not one of",
-    }
-    loads_nothing_heavy(*((line.split(), {}, 2, part) for line, part in lines.items()))
+@pytest.mark.parametrize(("line", "part"), USAGE_ERRORS.items())
+def test_wrong_use_is_refused_before_a_file_is_opened(line, part):
+    refused(run(*line.split()), part, code=2)
 
 
-def test_shell_completion_needs_no_compiled_loops():
-    words = {
-        "": "plain,transform",
-        "plot no": "plain,novelty",
-        "fit --ker": "plain,--kernel",
-        "fit --kernel rb": "plain,rbf",
-        "fit --dtype ": "plain,float32",
-        "plot atoms --sh": "plain,--shape",
-        "completion b": "plain,bash",
-        "info ": "file,",
-    }
-    answers = (
-        (
-            [],
-            {"_STREAMKPCA_COMPLETE": "bash_complete", "COMP_WORDS": f"streamkpca {line}", "COMP_CWORD": f"{n}"},
-            0,
-            part,
-        )
-        for line, part in words.items()
-        for n in [line.count(" ") + 1]
-    )
-    scripts = ((["completion", shell], {}, 0, f"{shell}_complete") for shell in ("bash", "zsh", "fish"))
-    loads_nothing_heavy(*answers, *scripts)
+def test_examples_in_the_help_name_options_that_there_are():
+    n = 0
+    for name, command in cli.commands.items():
+        options = {
+            option
+            for parameter in command.get_params(click.Context(command))
+            for option in parameter.opts + parameter.secondary_opts
+        }
+        for line in re.findall(rf"streamkpca {name} (.*)", command.help):
+            assert {word for word in line.split() if word.startswith("--")} <= options
+            n += 1
+    assert n > 6
 
 
-LEAVES = [
-    pytest.param(path, one, id=" ".join(path)) for path, one in every_command() if not isinstance(one, click.Group)
-]
+OTHERS = {
+    "--components": ("0.5", 0.5),
+    "--kernel": ("laplacian", None),
+    "--max-atoms": ("none", None),
+    "--atoms": ("rows", "rows"),
+    "--tolerance": ("0.25", 0.25),
+    "--noise-variance": ("none", None),
+    "--n-active": ("4", 4),
+    "--axes": ("likelihood", "likelihood"),
+    "--no-center": (None, False),
+    "--half-life": ("500", 500.0),
+    "--block-size": ("32", 32),
+    "--refit-every": ("96", 96),
+    "--reservoir-size": ("64", 64),
+    "--random-state": ("none", None),
+    "--on-missing": ("marginal", "marginal"),
+    "--dtype": ("float32", "float32"),
+}
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES)
-def test_the_function_of_a_command_takes_its_options(path, command):
-    names = {parameter.name for parameter in command.params if parameter.expose_value} - {"named_models"}
-    assert inspect.signature(command.function).bind(**dict.fromkeys(names))
-    # One that is left to **options is used by name; all others are arguments.
-    arguments = inspect.signature(command.function).parameters.values()
-    assert {one.name for one in arguments if one.kind is not inspect.Parameter.VAR_KEYWORD} <= names
+def test_the_command_offers_every_parameter_of_the_model(table):
+    words = [word for name, (text, _) in OTHERS.items() for word in (name, text) if word is not None]
+    result = run("fit", table, *words, "--model", "m.npz")
+    assert result.exit_code == 0, result.stderr
+    found = load("m.npz").get_params(deep=False)
+    names = {"--components": "n_components", "--no-center": "center"}
+    expected = {names.get(name, name[2:].replace("-", "_")): value for name, (_, value) in OTHERS.items()}
+    assert type(found.pop("kernel")).__name__ == "InUnits"
+    # Bad rows are left out as files are read.
+    assert found == {name: value for name, value in expected.items() if name != "kernel"} | {"on_bad_rows": "raise"}
 
 
-@pytest.mark.parametrize(("path", "command"), LEAVES)
-def test_every_help_is_a_manual_page(path, command):
-    result = run(*path, "--help")
-    assert result.exit_code == 0
-    for part in ("Usage:", "Results:", "Examples:", "Standard output and error:", "Exit codes:"):
-        assert part in result.stdout
-    # Examples can be typed: each names this command and options that there are.
-    options = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
-    assert command.examples
-    lines = [line for line, _ in command.examples if f"streamkpca {' '.join(path)}" in line]
-    assert lines
-    for line in lines:
-        words = line.partition(f"streamkpca {' '.join(path)}")[2].partition("|")[0].split()
-        assert {word for word in words if word.startswith("--")} <= options
+def test_the_command_has_the_defaults_of_the_model(table):
+    assert run("fit", table, "--model", "m.npz").exit_code == 0
+    expected = StreamingKernelPCA(kernel=RBF().in_units("auto"))
+    assert load("m.npz").get_params(deep=False) == expected.get_params(deep=False)
 
 
-def test_the_kernels_that_shells_complete_are_those_that_there_are():
-    assert list(MODEL_PARAMETERS["kernel"].usual) == sorted(KERNELS)
+@pytest.mark.parametrize("name", ["--components", "--no-center", "--units"])
+def test_a_parameter_cannot_change_when_a_model_continues(table, name):
+    assert run("fit", table, *SMALL, "--model", "m.npz").exit_code == 0
+    words = [name, *([] if name == "--no-center" else ["std" if name == "--units" else "2"])]
+    shown = name.replace("--no-center", "--center")
+    refused(run("fit", table, *words, "--model", "m.npz", "--resume"), "leave out", shown, code=2)
+    refused(run("score", table, *words, "--model", "m.npz"), "has its parameters already; leave out", shown, code=2)
 
 
-def test_a_parameter_is_refused_before_a_file_is_opened(tmp_path):
-    refused(run("fit", tmp_path / "absent.csv", "--half-life", "-3"), "fit: --half-life must be", "got -3")
+def test_units_are_chosen_unless_the_kernel_has_numbers_or_units(table):
+    np.save("y.npy", np.random.default_rng(0).normal(size=(400, 3)) * [1.0, 1.0, 1000.0])
+    own, fixed = RBF().in_units("range").to_json(), RBF(gamma=0.5).to_json()
+    for words, expected in (
+        ([], RBF().in_units("auto")),
+        (["--units", "none"], RBF()),
+        (["--units", "std"], RBF().in_units("std")),
+        (["--kernel", fixed], RBF(gamma=0.5)),
+        (["--kernel", fixed, "--units", "std"], RBF(gamma=0.5).in_units("std")),
+        (["--kernel", own], RBF().in_units("range")),
+    ):
+        result = run("fit", "y.npy", *words, "--model", "m.npz")
+        assert result.exit_code == 0, result.stderr
+        assert load("m.npz").get_params(deep=False)["kernel"] == expected
+    refused(run("fit", "y.npy", "--units", "std", "--kernel", own), "units of its own", code=2)
+    refused(run("fit", "y.npy", "--kernel", "nonsense"), "nonsense", "rbf")
+    refused(run("fit", "y.npy", "--kernel", '{"RBF": '), "--kernel")
 
 
-def test_the_demo_says_what_it_does_before_it_loads_anything(monkeypatch):
-    def function(command):
-        click.echo("loads", err=True)
-        return lambda **options: click.echo("works", err=True)
-
-    monkeypatch.setattr(Command, "function", property(function))
-    first, *later = run("demo", "--rows", "1234").stderr.splitlines()
-    assert first.startswith("streamkpca: simulating 1,234 rows of a plant with 24 sensors; the first run also compiles")
-    assert later == ["loads", "works"]
-    assert run("fit", "x.csv").stderr.splitlines() == ["loads", "works"]
+def grouped(command):
+    """Run a function as the only command of a group of the same kind."""
+    return CliRunner().invoke(Commands("group", commands={"act": click.Command("act", callback=command)}), ["act"])
 
 
-def test_the_demo_tells_its_progress_in_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr("streamkpca.cli.console._SECONDS_BETWEEN_LINES", 0.0)
-    done = run("demo", "--rows", "1600", "--out", tmp_path, "--json")
-    _, *lines = done.stderr.splitlines()
-    pattern = r"streamkpca: learning: (62|100)%, 1,[06]00 rows, [\d,]+ rows/s, \d+ atoms"
-    assert len(lines) == 2
-    assert all(re.fullmatch(pattern, line) for line in lines)
-    (answer,) = done.stdout.splitlines()
-    assert json.loads(answer)["model"]["rows"] == 1600
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ValueError("rows\nof 3"), 1, "Error: rows of 3\n"),
+        (ImportError("pip install it"), 1, "Error: pip install it\n"),
+        (FileNotFoundError(2, "No such file", "x.csv"), 1, "Error: x.csv: No such file\n"),
+        (MemoryError(), 1, "Error: not enough memory; ask for fewer --max-atoms or --chunk-rows\n"),
+        (KeyboardInterrupt(), 130, "Interrupted\n"),
+        (BrokenPipeError(32, "gone"), 1, ""),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_is_one_line_and_an_exit_code(error, code, said):
+    def act():
+        raise error
+
+    result = grouped(act)
+    assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")
 
 
-def test_other_commands_tell_no_progress_where_there_is_no_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr("streamkpca.cli.console._SECONDS_BETWEEN_LINES", 1e9)
-    assert len(run("demo", "--rows", "1600", "--out", tmp_path).stderr.splitlines()) == 1
-    monkeypatch.setattr("streamkpca.cli.console._SECONDS_BETWEEN_LINES", 0.0)
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(300, 3)))
-    done = run("fit", tmp_path / "x.npy", *SMALL)
-    assert (done.exit_code, done.stderr) == (0, "")
+def test_a_warning_is_one_line():
+    def act():
+        warnings.simplefilter("always")
+        warnings.warn("odd\nrows \x1b[2J", UserWarning, stacklevel=1)
+
+    assert grouped(act).stderr == "Warning: odd rows \\x1b[2J\n"
+
+
+def test_facts_are_printed_without_what_is_missing_and_json_without_nan(capsys):
+    print_facts("Title", {"a_b": 0.123456, "none": None, "list": [], "is_open": True, "inner": {"c_d": [1, 2]}})
+    print_json({"a": float("nan"), "b": [float("inf"), 1]})
+    said = capsys.readouterr().out
+    assert said == '\nTitle\n  a b      0.1235\n  is open  yes\n  inner    c d 1, 2\n{"a": null, "b": [null, 1]}\n'
+
+
+def test_a_signal_waits_for_the_chunk_and_ends_the_loop():
+    signals, seen = Signals(), []
+    before = signal.getsignal(signal.SIGTERM)
+    with signals.handled():
+        for item in signals.until_stopped(range(5)):
+            if item == 2:
+                signal.raise_signal(signal.SIGTERM)
+            seen.append(item)
+        assert seen == [0, 1, 2]
+        assert list(signals.until_stopped(range(5))) == []
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+    with click.Context(cli), pytest.raises(click.exceptions.Exit) as caught:
+        signals.leave_if_stopped("after 3 rows")
+    assert caught.value.exit_code == 143
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
+def test_a_loop_that_waits_is_called_in_time():
+    def slow():
+        yield 1
+        deadline = time.monotonic() + 10.0
+        while not called and time.monotonic() < deadline:
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+        yield 2
+
+    signals, called = Signals(), []
+    with signals.handled(0.02, lambda: called.append(1)):
+        assert list(signals.until_stopped(slow())) == [1]
+    assert called
+    assert signals.number == signal.SIGINT
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

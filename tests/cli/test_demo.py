@@ -1,9 +1,13 @@
 """The simulated plant: the same for the same seed, faults where they are said to be."""
 
+import json
+
 import numpy as np
 import pytest
+from commands import fact, run
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from streamkpca.cli.demo import BLOCK_ROWS, FAULT_KINDS, N_SENSORS, simulate_plant
 
@@ -52,7 +56,22 @@ def test_sensors_are_correlated_and_drift():
     assert (moved > 0.1).any()
 
 
-@pytest.mark.parametrize(("n_rows", "seed", "error"), [(0, 0, ValueError), (10, -1, ValueError), (1.5, 0, TypeError)])
-def test_bad_arguments_are_refused(n_rows, seed, error):
-    with pytest.raises(error, match=r"simulate_plant: (n_rows|seed) must be"):
-        next(simulate_plant(n_rows, seed=seed))
+@pytest.mark.slow
+def test_the_demo_learns_says_it_is_simulated_and_writes_its_files(tmp_path):
+    result = run("demo", "--rows", "3000", "--seed", "5", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith("Simulating 3,000 rows of a plant with 24 sensors; the first run also compiles")
+    assert "simulated plant, not real data" in result.stdout
+    assert fact(result.stdout, "area under ROC curve") > "0.8"
+    table = parquet.read_table(tmp_path / "out" / "projections.parquet")
+    assert table.num_rows == 3000
+    assert table.column_names[:3] == ["row", "label", "novelty"]
+    picture = (tmp_path / "out" / "picture.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 50_000
+
+
+def test_a_demo_too_short_for_faults_says_so(tmp_path):
+    found = json.loads(run("demo", "--rows", "700", "--out", tmp_path, "--json").stdout)
+    assert found["model"]["rows"] == 700
+    assert "none yet" in found["faults"]["faults"]

@@ -32,7 +32,7 @@ def defined(problem, weights):
     return likelihood, solved @ problem.features.T, solved @ problem.second_moment @ solved.T
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(few_weights(), st.sampled_from([0.0, 1e-10]), st.booleans())
 def test_everything_agrees_with_the_dense_covariance(drawn, least_gain, by_gram):
     problem, weights = drawn
@@ -56,17 +56,6 @@ def test_everything_agrees_with_the_dense_covariance(drawn, least_gain, by_gram)
     assert found_Q.flags.c_contiguous
     np.testing.assert_allclose(found_A, A[np.ix_(working, working)], rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(found_Q, Q[np.ix_(working, working)], rtol=1e-8, atol=1e-10)
-
-
-def test_rows_are_computed_once_and_given_in_the_order_asked_for():
-    rng = np.random.default_rng(0)
-    features, moment = rng.normal(size=(9, 3)), np.diag([3.0, 2.0, 1.0])
-    candidates = CandidateGram(Problem(features, moment))
-    for asked in ([4, 1], [], [1, 8, 4], [0]):
-        gram, moment_gram = candidates.rows(np.array(asked, dtype=np.intp))
-        np.testing.assert_allclose(gram, features[asked] @ features.T)
-        np.testing.assert_allclose(moment_gram, features[asked] @ moment @ features.T)
-    assert len(candidates._gram) == 4
 
 
 def test_many_weights_are_computed_by_features():

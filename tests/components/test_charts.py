@@ -47,7 +47,7 @@ def classical_limits(rows, q, quantile, *, center=True):
     return t2, spe
 
 
-@pytest.mark.parametrize("q", [1, 3, 4])
+@pytest.mark.parametrize("q", [1, 4])
 def test_with_a_linear_kernel_both_statistics_are_those_of_classical_pca(q):
     centred = FRESH - ROWS.mean(axis=0)
     variances, axes = np.linalg.eigh(np.cov(ROWS.T))
@@ -59,9 +59,7 @@ def test_with_a_linear_kernel_both_statistics_are_those_of_classical_pca(q):
         np.testing.assert_allclose(model.reconstruction_error(FRESH, q), spe, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("q", [1, 3, None])
-@pytest.mark.parametrize("quantile", [0.9, 0.99])
+@pytest.mark.parametrize(("q", "quantile", "center"), [(1, 0.9, True), (3, 0.99, False), (None, 0.99, True)])
 def test_with_a_linear_kernel_the_limits_are_those_of_classical_pca(q, quantile, center):
     expected = classical_limits(ROWS, q or 4, quantile, center=center)
     for model in linear_models(center=center):
@@ -111,13 +109,6 @@ def test_limits_of_sums_of_squares_hold(variances):
     assert (sums > spe_limit(*moments, 0.99)).mean() < 0.013
 
 
-def test_a_few_large_variances_among_many_small_ones_have_a_limit():
-    variances = np.r_[1.0, np.full(5000, 1e-3)]
-    moments = [(variances**power).sum() for power in (1, 2, 3)]
-    for quantile in (0.9, 0.99, 0.9999):
-        assert moments[0] < spe_limit(*moments, quantile) < 20.0
-
-
 def test_without_variance_there_are_limits_too():
     assert t2_limit(0, 100.0, 0.99) == 0.0
     assert spe_limit(0.0, 0.0, 0.0, 0.99) == 0.0
@@ -126,11 +117,6 @@ def test_without_variance_there_are_limits_too():
         assert limits.t2 == 0.0
         assert 0.0 < limits.spe < 1e-9
         assert not model.hotelling_t2([[3.0, 4.0]]).any()
-
-
-def test_rows_in_the_span_of_the_axes_stay_below_the_limit_of_spe():
-    model = StreamingKernelPCA(6, kernel="linear", tolerance=0.0, max_atoms=None).fit(ROWS)
-    assert (model.reconstruction_error(ROWS, 6) < model.control_limits().spe).all()
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.2), Polynomial(2, gamma=0.5), 0.2 * RBF(0.3) + Linear()])
@@ -145,14 +131,6 @@ def test_limits_under_other_kernels_are_of_the_size_of_the_errors(kernel):
         exceeded = model.reconstruction_error(fresh, 3) > model.control_limits(0.95).spe
         # Their projections are not normal.
         assert exceeded.mean() < 0.2
-
-
-def test_limits_follow_the_axes_that_few_active_atoms_make():
-    exact = StreamingKernelPCA(2, kernel="linear", noise_variance=None).partial_fit(ROWS).refit()
-    sparse = StreamingKernelPCA(2, kernel="linear", n_active=2).partial_fit(ROWS).refit()
-    assert sparse.n_active_ == 2
-    assert sparse.control_limits().spe > 1.01 * exact.control_limits().spe
-    assert (sparse.reconstruction_error(ROWS, 2) > sparse.control_limits().spe).mean() < 0.03
 
 
 def test_t2_under_a_local_kernel_warns_that_far_rows_are_alike():

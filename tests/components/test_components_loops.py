@@ -37,7 +37,7 @@ def take_steps(features, second_moment, weights, block, *, least_gain=1e-12):
     return steps, status, A, Q, diagonal_A, diagonal_Q
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000), p=st.integers(1, 9), r=st.integers(1, 6), block=st.integers(1, 12), warm=st.booleans()
 )
@@ -52,7 +52,7 @@ def test_collected_changes_equal_recomputation(seed, p, r, block, warm):
     np.testing.assert_allclose(diagonal_Q, expected_Q.diagonal(), atol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000), warm=st.booleans())
 def test_each_step_goes_to_the_maximum_of_the_best_coordinate(seed, warm):
     features, second_moment = draw_problem(seed, 4, 3)
@@ -74,7 +74,7 @@ def test_each_step_goes_to_the_maximum_of_the_best_coordinate(seed, warm):
     assert log_likelihood(features, second_moment, after) >= best - 1e-9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000), warm=st.booleans())
 def test_gains_are_those_of_the_best_changes(seed, warm):
     features, second_moment = draw_problem(seed, 4, 3)

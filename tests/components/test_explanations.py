@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from exports import EXPORTABLE, MATRIX, OF_THE_CALLER, PRIMITIVES, drawn_rows, probing_rows, streamed
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA
@@ -22,18 +22,6 @@ def estimators(kernel, rows):
         ApproximateKernelPCA(2, kernel=kernel, max_atoms=20).fit(rows),
         StreamingKernelPCA(2, kernel=kernel, max_atoms=20, block_size=32).fit(rows),
     ]
-
-
-@pytest.mark.parametrize("kernel", [*EXPORTABLE, *OF_THE_CALLER])
-def test_contributions_are_not_negative_and_add_up_to_the_novelty(kernel):
-    model = streamed(kernel)
-    rows = probing_rows(model)
-    for n_components in (None, 0, 2):
-        contributions = model.contributions(rows, n_components)
-        errors = model.novelty(rows) if n_components is None else model.reconstruction_error(rows, n_components)
-        assert contributions.shape == rows.shape
-        assert (contributions >= 0.0).all()
-        np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_components", [None, 0, 1, 2])
@@ -62,18 +50,10 @@ def test_with_a_linear_kernel_they_are_the_classical_contributions_to_spe(q):
         np.testing.assert_allclose(model.contributions(queries, q), beside**2, rtol=1e-7, atol=1e-9)
 
 
-def test_with_a_linear_kernel_and_few_atoms_they_are_squares_of_what_the_span_lacks():
-    rows = drawn_rows(0, 60, 5)
-    model = ApproximateKernelPCA(1, kernel=2.0 * Linear(), max_atoms=2).fit(rows)
-    queries = drawn_rows(1, 20, 5)
-    inside = np.linalg.lstsq(model.atoms_.T, queries.T)[0].T @ model.atoms_
-    np.testing.assert_allclose(model.contributions(queries), 2.0 * (queries - inside) ** 2, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
-    "kernel", [Polynomial(3, gamma=0.3, coef0=0.5), Sigmoid(0.05, coef0=0.5), (0.1 * Linear()).exp()]
+    ("kernel", "n_components"),
+    [(Polynomial(3, gamma=0.3, coef0=0.5), None), (Sigmoid(0.05, coef0=0.5), 2), ((0.1 * Linear()).exp(), None)],
 )
-@pytest.mark.parametrize("n_components", [None, 2])
 def test_with_inner_products_they_follow_the_derivative_of_the_error(kernel, n_components):
     model = streamed(kernel, max_atoms=6, atoms="rows")
     step = 1e-5
@@ -98,14 +78,14 @@ def test_with_distances_they_follow_the_mean_distance_from_the_rows_that_the_pro
         np.testing.assert_allclose(contributions / contributions.sum(), expected / expected.sum(), rtol=1e-7)
 
 
-@pytest.mark.parametrize("kernel", PRIMITIVES, ids=repr)
+@pytest.mark.parametrize("kernel", PRIMITIVES[::3], ids=repr)
 def test_permuted_features_have_permuted_contributions(kernel):
     rows, queries, order = drawn_rows(0), 2.0 * drawn_rows(1, 20), [2, 0, 1]
-    settings = {"max_atoms": 8, "atoms": "rows"}
-    given = streamed(kernel, rows, **settings).contributions(queries)
-    permuted = streamed(kernel, np.ascontiguousarray(rows[:, order]), **settings).contributions(queries[:, order])
+    options = {"max_atoms": 8, "atoms": "rows"}
+    found = streamed(kernel, rows, **options).contributions(queries)
+    permuted = streamed(kernel, np.ascontiguousarray(rows[:, order]), **options).contributions(queries[:, order])
     # Sums in another order round differently, and a nearly singular kernel matrix multiplies that.
-    np.testing.assert_allclose(permuted, given[:, order], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(permuted, found[:, order], rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +100,6 @@ def test_features_that_the_kernel_does_not_see_add_nothing(kernel):
     np.testing.assert_array_equal(model.contributions(queries), contributions)
 
 
-@pytest.mark.parametrize("kernel", [RBF(0.4), Linear(), Laplacian(0.4)], ids=repr)
-def test_units_change_nothing_if_rows_are_in_them(kernel):
-    units, rows, queries = np.array([4.0, 0.25, 32.0]), drawn_rows(0), 2.0 * drawn_rows(1, 20)
-    plain = streamed(kernel, rows).contributions(queries)
-    in_units = streamed(kernel.in_units(units), rows * units).contributions(queries * units)
-    np.testing.assert_allclose(in_units, plain, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "kernel", [RBF(0.4), Matern(0.5, length_scale=1.0), RBF(0.4) + Laplacian(0.2), Cosine(), Linear()]
 )
@@ -140,13 +112,6 @@ def test_a_feature_far_away_adds_nearly_everything(kernel):
         # The novelty goes on growing, and rounding is relative to its size.
         np.testing.assert_allclose(contributions.sum(), model.novelty([[0.3, size, -0.5]]), rtol=1e-12)
         assert np.isfinite(contributions).all()
-
-
-def test_a_kernel_of_several_parts_counts_each_by_its_steepness():
-    rows = drawn_rows(0)
-    model = streamed(RBF(0.5).on([0]) + 1e-6 * Linear().on([1]) + RBF(1e-9).on([2]), rows, tolerance=1e-12)
-    contributions = model.contributions([[3.0, 3.0, 3.0]])[0]
-    assert contributions[0] > 0.999 * contributions.sum()
 
 
 def differences(model, x, matrix):
@@ -166,21 +131,12 @@ def test_in_units_of_a_matrix_terms_of_the_squared_length_count(of):
         np.testing.assert_allclose(contributions / contributions.sum(), expected / expected.sum(), rtol=1e-7)
 
 
-@pytest.mark.parametrize("of", [*PRIMITIVES, *OF_THE_CALLER])
+@pytest.mark.parametrize("of", [*PRIMITIVES[1::3], *OF_THE_CALLER[:1]])
 def test_a_diagonal_matrix_gives_the_contributions_of_its_units(of):
     units, rows = np.array([0.5, 2.0, 4.0]), 2.0 * drawn_rows(1, 20)
     plain = streamed(of.in_units(units)).contributions(rows)
     multiplied = streamed(of.in_units(np.diag(1.0 / units))).contributions(rows)
     np.testing.assert_allclose(multiplied, plain, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("of", [RBF(0.4), Linear(), Cosine(), Laplacian(0.4)], ids=repr)
-def test_features_that_a_matrix_does_not_look_at_add_nothing(of):
-    # The kernel sees the third row of the product alone, which the second feature is not part of.
-    model = streamed(of.on([2, 0]).in_units([[1.0, 0.0, 0.5], [0.3, 1.0, 0.2], [0.4, 0.0, 1.0]]))
-    contributions = model.contributions(3.0 * drawn_rows(1, 20))
-    assert not contributions[:, 1].any()
-    assert contributions[:, [0, 2]].any()
 
 
 @pytest.mark.parametrize("of", [Linear(), Cosine()], ids=repr)
@@ -196,8 +152,7 @@ def test_inner_products_in_units_of_a_matrix_compare_rows_with_their_projections
     np.testing.assert_allclose(model.contributions(queries), shares * model.novelty(queries)[:, None], rtol=1e-9)
 
 
-@pytest.mark.parametrize("of", [RBF(0.4), Linear(), Cosine(), Laplacian(0.4)], ids=repr)
-@pytest.mark.parametrize("size", [1e-60, 1e60])
+@pytest.mark.parametrize(("of", "size"), [(RBF(0.4), 1e-60), (Cosine(), 1e60), (Laplacian(0.4), 1e-60)])
 def test_entries_of_matrices_whose_squares_are_no_floats(of, size):
     matrix = MATRIX / [size, 1.0, 1.0]
     expected = streamed(of.in_units(MATRIX)).contributions(drawn_rows(1, 20))
@@ -238,13 +193,21 @@ def test_rows_have_the_same_contributions_in_any_company():
         np.testing.assert_allclose(model.contributions(rows[i : i + 1])[0], together[i], rtol=1e-9)
 
 
-@given(st.sampled_from(EXPORTABLE), st.integers(0, 100), st.sampled_from([0.0, 1e-6, 1.0, 10.0]))
-def test_any_row_has_finite_contributions_that_add_up(kernel, seed, size):
+@settings(max_examples=30)
+@given(
+    st.sampled_from([*EXPORTABLE, *OF_THE_CALLER]),
+    st.integers(0, 100),
+    st.sampled_from([0.0, 1e-6, 1.0, 10.0]),
+    st.sampled_from([None, 0, 2]),
+)
+def test_any_row_has_finite_contributions_that_add_up(kernel, seed, size, n_components):
     model = streamed(kernel, drawn_rows(0, 100))
-    rows = size * drawn_rows(seed, 5)
-    contributions, novelty = model.contributions(rows), model.novelty(rows)
+    rows = np.concatenate([size * drawn_rows(seed, 5), probing_rows(model)])
+    contributions = model.contributions(rows, n_components)
+    errors = model.novelty(rows) if n_components is None else model.reconstruction_error(rows, n_components)
+    assert contributions.shape == rows.shape
     assert (contributions >= 0.0).all()
-    np.testing.assert_allclose(contributions.sum(axis=1), novelty, rtol=1e-12)
+    np.testing.assert_allclose(contributions.sum(axis=1), errors, rtol=1e-12)
 
 
 def test_a_model_without_atoms_explains_by_the_row_itself():

@@ -3,9 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.components import weights as sparsity
 from streamkpca.components.refit import Candidates, RefitSettings, find_weights, trace_sparsity
-from streamkpca.components.weights import fit_weights
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 
@@ -87,21 +85,6 @@ def test_automatic_noise_of_a_share_leaves_the_axes_that_explain_it(center):
     np.testing.assert_array_equal(*(weights for weights, _ in (found, expected)))
 
 
-def test_automatic_noise_is_the_same_for_both_kinds_of_axes():
-    candidates, moments, *_ = drawn(3)
-    weights, noise = find_weights(candidates, moments, settings_of())
-    others, other_noise = find_weights(candidates, moments, settings_of(axes="likelihood"))
-    assert noise == other_noise
-    np.testing.assert_array_equal(weights, others)
-
-
-def test_where_no_noise_leaves_enough_all_are_active(monkeypatch):
-    candidates, moments, *_ = drawn(3)
-    monkeypatch.setattr(sparsity, "_MOST_FITS_TO_HOLD", 0)
-    weights, noise = find_weights(candidates, moments, settings_of())
-    assert (weights.tolist(), noise) == ([1.0] * 40, None)
-
-
 @pytest.mark.parametrize("noise_variance", [None, "auto", 1e-3])
 def test_without_variance_or_a_likelihood_all_weights_are_equal(noise_variance):
     c = np.tile([[0.3, 0.1]], (5, 1))
@@ -114,8 +97,7 @@ def test_without_variance_or_a_likelihood_all_weights_are_equal(noise_variance):
     assert (weights.tolist(), noise) == ([1.0] * 40, None)
 
 
-@pytest.mark.parametrize("n_active", [1, 2, 4, 7])
-@pytest.mark.parametrize("noise_variance", [None, "auto"])
+@pytest.mark.parametrize(("n_active", "noise_variance"), [(1, None), (4, "auto"), (7, None)])
 def test_exactly_this_many_stay_active(n_active, noise_variance):
     candidates, moments, *_ = drawn(1, r=8)
     settings = settings_of(n_active=n_active, noise_variance=noise_variance)
@@ -143,36 +125,6 @@ def test_impossible_numbers_are_refused():
         find_weights(candidates, moments, settings_of(noise_variance=50.0))
 
 
-@pytest.mark.parametrize("changes", [{"noise_variance": 0.05}, {"noise_variance": "auto"}, {"n_active": 3}])
-def test_the_start_is_where_the_search_begins(changes):
-    candidates, moments, *_ = drawn(2)
-    settings = settings_of(**changes)
-    found, noise = find_weights(candidates, moments, settings)
-    again, same = find_weights(candidates, moments, settings, (found, noise))
-    assert same == noise
-    np.testing.assert_allclose(again, found, rtol=1e-3, atol=1e-6)
-
-
-def test_a_start_spares_most_of_the_search_for_a_number(monkeypatch):
-    candidates, before, *_ = drawn(3, n=2_000, r=8, p=30)
-    more = np.random.default_rng(4).normal(size=(20, 8)) * 0.5 ** np.arange(8)
-    settings = settings_of(n_active=5)
-    start = find_weights(candidates, before, settings)
-    after = before.add(more, np.einsum("ij,ij->i", more, more), np.ones(20))
-    fits = []
-
-    def counting(*arguments, **options):
-        fits.append(fit_weights(*arguments, **options))
-        return fits[-1]
-
-    monkeypatch.setattr(sparsity, "fit_weights", counting)
-    weights, _ = find_weights(candidates, after, settings, start)
-    near = len(fits)
-    find_weights(candidates, after, settings)
-    assert np.count_nonzero(weights) == 5
-    assert near < len(fits) - near
-
-
 @given(SEEDS, st.booleans())
 def test_a_path_says_what_every_noise_variance_leaves(seed, center):
     candidates, moments, c, a = drawn(seed, p=10)
@@ -197,34 +149,3 @@ def test_a_path_of_its_own_begins_below_the_largest_eigenvalue():
     path = trace_sparsity(candidates, moments, None, center=True)
     np.testing.assert_allclose(path.noise_variances, np.geomspace(0.999 * largest, 1e-3 * largest, 20))
     assert path.converged.all()
-
-
-def test_settings_that_make_sense_are_kept():
-    checked = RefitSettings.checked(**(DEFAULTS | {"n_components": np.int64(3)}), where="A.b")
-    assert checked == settings_of(n_components=3)
-    assert RefitSettings.checked(**(DEFAULTS | {"noise_variance": 1}), where="A.b").noise_variance == 1.0
-    assert RefitSettings.checked(**(DEFAULTS | {"n_active": 4, "noise_variance": None}), where="A.b").n_active == 4
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"n_active": 3, "noise_variance": 0.1}, ValueError, "noise_variance=0.1 and n_active=3 both decide.*set one"),
-        ({"n_active": 0}, ValueError, "n_active must be at least 1"),
-        ({"n_active": 2.0}, TypeError, "n_active must be an integer"),
-        (
-            {"noise_variance": "best"},
-            ValueError,
-            "noise_variance must be a positive number, 'auto' or None, got 'best'",
-        ),
-        ({"noise_variance": 0.0}, ValueError, r"noise_variance must be a finite number in \(0, inf\)"),
-        ({"noise_variance": True}, TypeError, "noise_variance must be a number"),
-        ({"axes": "rits"}, ValueError, "axes must be one of 'ritz', 'likelihood'"),
-        ({"optimiser": "newton"}, ValueError, "optimiser must be one of 'coordinate', 'fixed_point', 'em'"),
-        ({"center": 1}, TypeError, "center must be True or False"),
-        ({"n_components": 0}, ValueError, "n_components must be at least 1"),
-    ],
-)
-def test_bad_settings_are_refused_with_the_name_of_the_caller(changes, error, message):
-    with pytest.raises(error, match=rf"^A\.b: {message}"):
-        RefitSettings.checked(**(DEFAULTS | changes), where="A.b")

@@ -21,7 +21,7 @@ def dense(features, moment, weights):
     return np.eye(len(moment)) + features.T @ (weights[:, None] * features)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 8), r=st.integers(1, 6))
 def test_everything_agrees_with_the_dense_covariance(seed, k, r):
     features, moment, weights = draw_problem(seed, k, r)

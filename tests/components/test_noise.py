@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tipping import mean_log_likelihood
 
-from streamkpca.components import weights as noise_module
-from streamkpca.components import weights as weights_module
 from streamkpca.components.weights import (
     automatic_noise_variance,
     fewest_that_hold,
@@ -23,7 +21,7 @@ def draw_problem(seed, *, n=100, p=30, r=8):
     return data[:p], data.T @ data / n
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1_000), r=st.integers(2, 8), q=st.integers(1, 10))
 def test_automatic_noise_is_the_next_eigenvalue(seed, r, q):
     _, second_moment = draw_problem(seed, r=r)
@@ -41,8 +39,7 @@ def test_automatic_noise_is_positive_whatever_the_rank():
     assert not fit_weights(np.eye(3), np.zeros((3, 3)), noise).weights.any()
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("n_active", [1, 3, 7])
+@pytest.mark.parametrize(("seed", "n_active"), [(0, 1), (1, 3), (2, 7)])
 def test_search_finds_the_noise_for_a_number_of_active_candidates(seed, n_active):
     features, second_moment = draw_problem(seed)
     found = noise_variance_for(n_active, features, second_moment)
@@ -59,19 +56,6 @@ def test_search_takes_the_nearest_below_where_the_count_jumps():
     assert found.noise_variance == pytest.approx(1.0, rel=1e-3)
 
 
-def test_search_stops_at_the_rank():
-    features = np.vstack([np.eye(2), np.zeros((2, 2))])
-    found = noise_variance_for(4, features, np.diag([2.0, 1.0]))
-    assert not found.exact
-    assert found.fit.active.tolist() == [0, 1]
-
-
-def test_search_without_variance_finds_nothing():
-    found = noise_variance_for(1, np.eye(2), np.zeros((2, 2)))
-    assert not found.exact
-    assert not found.fit.weights.any()
-
-
 def test_search_with_a_start_begins_at_its_noise():
     features, second_moment = draw_problem(0)
     cold = noise_variance_for(7, features, second_moment)
@@ -83,14 +67,6 @@ def test_search_with_a_start_begins_at_its_noise():
         assert abs(np.log(found.noise_variance / start[1]) / np.log(0.97)) <= abs(steps) + 1e-6
     far = cold.fit.weights, cold.noise_variance * 1e-4
     assert noise_variance_for(7, features, second_moment, start=far).noise_variance == cold.noise_variance
-
-
-def test_search_keeps_to_its_number_of_fits(monkeypatch):
-    monkeypatch.setattr(noise_module, "_MOST_FITS", 1)
-    features, second_moment = draw_problem(0)
-    found = noise_variance_for(7, features, second_moment)
-    assert not found.exact
-    assert not found.fit.weights.any()
 
 
 class Spans:
@@ -110,7 +86,7 @@ class Spans:
         return 1.0 - held / np.linalg.eigvalsh(self.second_moment)[::-1][: self.q].sum()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 1_000),
     p=st.integers(5, 30),
@@ -156,23 +132,6 @@ def test_a_search_for_the_fewest_may_start_noisier_or_quieter():
         assert spans.loss(features[found.fit.active]) <= 0.05
 
 
-def test_a_start_that_loses_nearly_what_may_be_lost_is_kept():
-    features, second_moment = draw_problem(3, r=20, p=60)
-    fit = fit_weights(features, second_moment, 1.5)
-    loss = Spans(5, features, second_moment).loss(features[fit.active])
-    assert len(fit.active) > 5
-    start = fit.weights, 1.5
-    for share in (1.4, 1.01):
-        spans = Spans(5, features, second_moment)
-        found = fewest_that_hold(5, share * loss, features, second_moment, spans, start=start)
-        assert found.noise_variance == pytest.approx(1.5)
-        assert len(spans.trials) == 1
-    for share in (0.99, 1.5):
-        spans = Spans(5, features, second_moment)
-        fewest_that_hold(5, share * loss, features, second_moment, spans, start=start)
-        assert len(spans.trials) > 1
-
-
 def test_the_fewest_are_as_many_as_axes():
     # Two of three axes hold 99.9%, and three are wanted; beyond the rank there is nothing to span.
     axes = np.eye(5)
@@ -189,15 +148,7 @@ def test_no_noise_may_leave_enough():
     assert len(spans.trials) <= 30
 
 
-def test_a_search_for_the_fewest_keeps_to_its_number_of_fits(monkeypatch):
-    monkeypatch.setattr(noise_module, "_MOST_FITS_TO_HOLD", 2)
-    features, second_moment = draw_problem(0)
-    spans = Spans(3, features, second_moment)
-    fewest_that_hold(3, 1e-6, features, second_moment, spans)
-    assert len(spans.trials) <= 2
-
-
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1_000))
 def test_path_describes_its_own_fits(seed):
     features, second_moment = draw_problem(seed, p=12, r=5)
@@ -222,31 +173,6 @@ def test_path_follows_the_order_given():
     assert path.n_active[1] < path.n_active[2] < path.n_active[0]
     second = fit_weights(features, second_moment, 2.0, initial_weights=path.weights[0])
     np.testing.assert_array_equal(path.weights[1], second.weights)
-
-
-def test_path_describes_a_given_span():
-    features, second_moment = draw_problem(4)
-    path = sparsity_path(features, second_moment, [2.0, 0.5], describe_span=lambda w: (w.sum(), np.count_nonzero(w)))
-    np.testing.assert_array_equal(path.captured_variances, path.weights.sum(axis=1))
-    np.testing.assert_array_equal(path.mean_reconstruction_errors, path.n_active)
-
-
-def test_path_says_what_did_not_converge(monkeypatch):
-    monkeypatch.setitem(weights_module.MOST_ROUNDS, "coordinate", 1)
-    features, second_moment = draw_problem(4)
-    assert not sparsity_path(features, second_moment, 1e-6).converged.any()
-
-
-@pytest.mark.parametrize("optimiser", ["em", "fixed_point"])
-def test_searches_and_paths_use_the_optimiser(optimiser):
-    features, second_moment = np.eye(4), np.diag([4.0, 2.0, 1.0, 0.5])
-    found = noise_variance_for(2, features, second_moment, optimiser=optimiser)
-    assert found.exact
-    fit = fit_weights(features, second_moment, found.noise_variance, optimiser=optimiser)
-    np.testing.assert_array_equal(found.fit.active, fit.active)
-    path = sparsity_path(features, second_moment, [3.0, 1.5, 0.7], optimiser=optimiser)
-    assert path.n_active.tolist() == [1, 2, 3]
-    assert not np.array_equal(path.weights, sparsity_path(features, second_moment, [3.0, 1.5, 0.7]).weights)
 
 
 @pytest.mark.parametrize(

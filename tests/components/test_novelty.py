@@ -14,16 +14,12 @@ from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, P
 
 LOCAL: list[Kernel] = [
     RBF(0.2),
-    Laplacian(0.3),
     Matern(0.5, length_scale=1.5),
-    Matern(1.5, length_scale=1.5),
     Matern(2.5, length_scale=1.5),
-    RationalQuadratic(1.0, length_scale=1.5),
     RationalQuadratic(0.7, length_scale=1.5),
     RBF(0.2) + 0.1 * Laplacian(0.1),
     RBF(0.2).on([0, 1]) * Matern(1.5, length_scale=2.0).on(2),
     1e-200 * RBF(0.2),
-    1e5 * RBF(0.2),
     RBF(0.2).in_units([0.5, 1.0, 20.0]),
 ]
 
@@ -114,17 +110,6 @@ def test_it_has_no_steps_where_its_computation_changes(kernel):
 
 
 @pytest.mark.parametrize("kernel", LOCAL, ids=repr)
-def test_rows_are_scored_one_by_one_as_together(kernel):
-    model = fitted(kernel)
-    rng = np.random.default_rng(3)
-    rows = rng.normal(size=(60, 3)) * np.geomspace(0.1, 1e100, 60)[:, None]
-    together = model.novelty(rows)
-    alone = np.array([model.novelty(row[None])[0] for row in rows])
-    np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-12 * own_energy(model))
-    np.testing.assert_allclose(model.novelty(rows[::-1])[::-1], together, rtol=1e-9, atol=1e-12 * own_energy(model))
-
-
-@pytest.mark.parametrize("kernel", LOCAL, ids=repr)
 def test_the_largest_score_is_the_largest_number(kernel):
     model = fitted(kernel)
     for n in (1, 9):
@@ -150,12 +135,6 @@ def test_the_most_novel_rows_of_unscaled_data_differ():
     assert (np.diff(ten) > 0.0).all()
     nearest = ((rows[:, None] - model.atoms_) ** 2).sum(axis=2).min(axis=1)
     assert np.corrcoef(nearest, model.novelty(rows))[0, 1] > 0.99
-
-
-def test_rows_of_single_precision_are_scored_alike():
-    double, single = fitted(RBF(0.2)), fitted(RBF(0.2), dtype="float32")
-    rows = np.random.default_rng(1).normal(size=(50, 3)) * np.geomspace(0.1, 1e30, 50)[:, None]
-    np.testing.assert_allclose(single.novelty(rows), double.novelty(rows), rtol=1e-3, atol=1e-4)
 
 
 def test_exact_kernel_pca_scores_the_distance_to_all_rows():

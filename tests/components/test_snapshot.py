@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core import rows as rows_module
-from streamkpca.components import snapshot as snapshot_module
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear, Polynomial
+from streamkpca.rows import parts as rows_module
 
 SEEDS = st.integers(0, 10**6)
 
@@ -21,8 +20,8 @@ def rbf(X, Y, gamma=0.3):
 
 def published(rows, atoms, *, q=3, center=True, noise_variance=None, previous=None, kernel=None):
     """Make a snapshot of rows over some atoms."""
-    basis = Basis(RBF(0.3) if kernel is None else kernel, rows.shape[1])
-    basis.extend(atoms)
+    basis = Basis.empty(RBF(0.3) if kernel is None else kernel, rows.shape[1])
+    basis, _ = basis.extended(atoms)
     seen = basis.project(rows)
     moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, np.ones(len(rows)))
     candidates = Candidates(basis.atoms, np.arange(basis.size), basis.factor, are_atoms=True)
@@ -71,40 +70,14 @@ def test_the_error_of_the_axes_is_energy_less_projections(seed, n, m, center):
         np.testing.assert_allclose(snapshot.reconstruction_error(rows, k), expected, atol=1e-7)
 
 
-def test_more_axes_never_represent_a_row_worse():
-    rows, atoms = drawn(0, 30, 6)
-    snapshot = published(rows, atoms, q=6)
-    errors = np.array([snapshot.reconstruction_error(rows, k) for k in range(7)])
-    assert np.all(np.diff(errors, axis=0) <= 1e-12)
-    assert np.all(errors >= snapshot.reconstruction_error(rows) - 1e-12)
-
-
-def test_errors_are_never_negative():
-    _, atoms = drawn(0, 1, 5)
-    assert np.all(published(atoms, atoms).reconstruction_error(atoms) >= 0.0)
-
-
-@pytest.mark.parametrize("noise_variance", [None, "auto"])
-def test_every_array_is_read_only_and_no_field_can_be_set(noise_variance):
-    snapshot = published(*drawn(0, 20, 6), noise_variance=noise_variance)
+def test_every_array_is_read_only_and_no_field_can_be_set():
+    snapshot = published(*drawn(0, 20, 6), noise_variance="auto")
     arrays = [getattr(snapshot, field.name) for field in fields(snapshot)]
     arrays = [array for array in arrays if isinstance(array, np.ndarray)]
     assert len(arrays) >= 10
     assert not any(array.flags.writeable for array in arrays)
     with pytest.raises(FrozenInstanceError):
         snapshot.atoms = np.ones((1, 1))
-
-
-def test_arrays_shared_with_the_summary_keep_their_own_flags():
-    rows, atoms = drawn(0, 10, 4)
-    basis = Basis(RBF(0.3), 3)
-    basis.extend(atoms)
-    seen = basis.project(rows)
-    moments = Moments.zero(4).add(seen.coordinates, seen.energy, np.ones(10))
-    candidates = Candidates(basis.atoms, np.arange(4), basis.factor, are_atoms=True)
-    refit(basis.kernel, candidates, moments, RefitSettings(n_components=2, center=True), basis.atoms[:0])
-    assert basis.atoms.flags.writeable
-    assert basis.factor.flags.writeable
 
 
 def test_projections_ask_active_atoms_only_and_novelty_all():
@@ -125,12 +98,6 @@ def test_projections_ask_active_atoms_only_and_novelty_all():
     assert np.all(snapshot.reconstruction_error(rows) <= few.reconstruction_error(rows) + 1e-12)
 
 
-def test_without_a_past_the_largest_coefficient_is_positive():
-    snapshot = published(*drawn(1, 20, 5))
-    decisive = np.abs(snapshot.projection).argmax(axis=0)
-    assert np.all(snapshot.projection[decisive, np.arange(3)] > 0.0)
-
-
 def test_axes_point_the_way_of_the_old_ones():
     rows, atoms = drawn(1, 40, 6)
     first = published(rows, atoms)
@@ -142,7 +109,7 @@ def test_axes_point_the_way_of_the_old_ones():
         assert np.all(along > 0.0)
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 20])
+@pytest.mark.parametrize("n", [0, 9])
 def test_chunks_change_no_answer(monkeypatch, n):
     rows, atoms = drawn(0, 20, 4)
     snapshot = published(rows, atoms)
@@ -163,12 +130,6 @@ def test_a_snapshot_without_atoms_answers_zeros(n_components):
     assert snapshot.unexplained_energy_ratio == 0.0
 
 
-def test_a_snapshot_without_atoms_of_a_distance_kernel_answers_too():
-    snapshot = published(np.ones((4, 12)), np.ones((0, 12)))
-    np.testing.assert_allclose(snapshot.reconstruction_error(np.ones((6, 12))), np.ones(6))
-    assert snapshot.unexplained_energy_ratio == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("query", ["transform", "reconstruction_error"])
 def test_rows_whose_kernel_values_overflow_are_named(monkeypatch, query):
     snapshot = published(*drawn(0, 20, 4), kernel=Polynomial(2, gamma=1.0))
@@ -178,18 +139,3 @@ def test_rows_whose_kernel_values_overflow_are_named(monkeypatch, query):
     monkeypatch.setattr(rows_module, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match=r"^kernel: row 7 is so far away that its values overflow; leave such rows"):
         getattr(snapshot, query)(rows)
-
-
-def test_only_rows_that_overflow_are_refused():
-    snapshot = published(*drawn(0, 20, 4))
-    far = np.full((2, 3), 1e300)
-    np.testing.assert_allclose(snapshot.reconstruction_error(far), 1.0)
-    assert np.isfinite(snapshot.transform(far)).all()
-
-
-@given(st.integers(0, 9), st.integers(1, 4))
-def test_in_chunks_fills_out_row_by_row(n, width):
-    rows = np.arange(float(n * width)).reshape(n, width)
-    out = np.empty((n, width))
-    assert snapshot_module.in_chunks(lambda chunk: 2.0 * chunk, rows, out, 1) is out
-    np.testing.assert_array_equal(out, 2.0 * rows)

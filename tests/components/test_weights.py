@@ -17,7 +17,6 @@ from tipping import (
 from streamkpca import SparsityError
 from streamkpca.components import ascent as weight_optimisers
 from streamkpca.components import weights as weights_module
-from streamkpca.components._loops import ILL_CONDITIONED, NO_GAIN_LEFT
 from streamkpca.components.likelihood import make_problem, posterior_variances, statistics
 from streamkpca.components.weights import OPTIMISERS, fit_weights
 
@@ -70,7 +69,7 @@ def test_likelihood_is_that_of_a_dense_gaussian_over_the_rows(seed):
     assert fit.mean_log_likelihood == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(problem=problems, seed=st.integers(0, 100))
 def test_gradient_is_confirmed_by_finite_differences(problem, seed):
     features, second_moment, noise = problem
@@ -94,7 +93,7 @@ def test_gradient_is_confirmed_by_finite_differences(problem, seed):
         assert gradient[i] * weight == pytest.approx(estimate, rel=1e-4, abs=1e-9 * max(1.0, abs(ends[0])) / step)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(problem=problems, seed=st.integers(0, 100))
 def test_posterior_moments_are_those_of_the_paper(problem, seed):
     features, second_moment, noise = problem
@@ -120,7 +119,7 @@ def test_rounds_follow_equations_13_and_14():
         assert (fit.n_rounds, fit.converged) == (1, False)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(problem=problems, optimiser=st.sampled_from(OPTIMISERS), warm=st.booleans())
 def test_likelihood_never_decreases(problem, optimiser, warm):
     features, second_moment, noise = problem
@@ -135,7 +134,7 @@ def test_likelihood_never_decreases(problem, optimiser, warm):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(problem=problems)
 def test_coordinate_ends_where_no_weight_wants_to_move(problem):
     features, second_moment, noise = problem
@@ -182,15 +181,15 @@ def test_independent_candidates_have_a_closed_form(optimiser):
         assert fit.active.tolist() == [0, 1, 3]
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("factor", [1.0, 3.0])
+@pytest.mark.parametrize(("optimiser", "factor"), list(zip(OPTIMISERS, [1.0, 3.0, 1.0], strict=True)))
 def test_nothing_is_active_from_the_largest_eigenvalue_on(optimiser, factor):
     features, second_moment, _ = draw_problem(5)
     noise = np.linalg.eigvalsh(second_moment)[-1] * factor
     for start in (None, np.ones(8)):
-        fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=start)
-        assert fit.converged
-        assert not fit.weights.any()
+        for moment in (second_moment, np.zeros((4, 4))):
+            fit = fit_weights(features, moment, noise, optimiser=optimiser, initial_weights=start)
+            assert fit.converged
+            assert not fit.weights.any()
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
@@ -207,8 +206,7 @@ def test_only_one_of_equal_candidates_gets_a_weight(optimiser):
         np.testing.assert_allclose(fit.mean_log_likelihood, single.mean_log_likelihood, rtol=1e-4)
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("shape", [(1, 6), (20, 2), (3, 6)])
+@pytest.mark.parametrize(("optimiser", "shape"), list(zip(OPTIMISERS, [(1, 6), (20, 2), (3, 6)], strict=True)))
 def test_dependent_and_vanishing_candidates_do_no_harm(optimiser, shape):
     p, r = shape
     features, second_moment, noise = draw_problem(11, p=p, r=r, noise_rank=0)
@@ -220,24 +218,7 @@ def test_dependent_and_vanishing_candidates_do_no_harm(optimiser, shape):
     assert not fit.weights[2 * p :].any()
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_data_without_variance_leave_nothing_active(optimiser):
-    fit = fit_weights(np.eye(3), np.zeros((3, 3)), 1e-9, optimiser=optimiser, initial_weights=np.ones(3))
-    assert fit.converged
-    assert not fit.weights.any()
-
-
-@settings(max_examples=10, deadline=None)
-@given(problem=problems)
-def test_a_fit_started_from_its_own_result_stays_there(problem):
-    features, second_moment, noise = problem
-    first = fit_weights(features, second_moment, noise)
-    again = fit_weights(features, second_moment, noise, initial_weights=first.weights)
-    assert again.n_rounds <= 1
-    np.testing.assert_allclose(again.mean_log_likelihood, first.mean_log_likelihood, rtol=1e-6, atol=1e-6)
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(problem=problems, seed=st.integers(0, 100), shrunk=st.sampled_from([1e-6, 1.0, 1e3]))
 def test_a_warm_start_ends_where_no_single_weight_gains(problem, seed, shrunk):
     """Also from the weights of other data, of another noise, and of candidates that have gone."""
@@ -262,7 +243,7 @@ def test_a_warm_start_ends_where_no_single_weight_gains(problem, seed, shrunk):
     assert (np.abs(excess[~zero]) * np.minimum(1.0, warm.weights * A.diagonal())[~zero] <= 1e-4 * level).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(problem=problems, power=st.sampled_from([-20, 10, 20]))
 def test_units_of_the_kernel_do_not_matter(problem, power):
     features, second_moment, noise = problem
@@ -274,21 +255,14 @@ def test_units_of_the_kernel_do_not_matter(problem, power):
     np.testing.assert_allclose(scaled.mean_log_likelihood, fit.mean_log_likelihood - shift, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-11])
-def test_small_noise_is_survived(noise):
+def test_small_noise_is_survived():
+    noise = 1e-11
     features, second_moment, _ = draw_problem(8, p=30, r=12)
     fit = fit_weights(features, second_moment, noise)
     assert fit.converged
     assert len(fit.active) >= 12
     covariance = covariance_of(fit.weights, features, noise)
     np.testing.assert_allclose(np.trace(np.linalg.solve(covariance, second_moment)), 12.0, rtol=1e-2)
-
-
-def test_statistics_keep_their_digits_when_weights_are_large():
-    problem = make_problem(np.diag([1.0, 2.0]), np.diag([3.0, 0.5]), 1.0)
-    found = statistics(problem, np.array([1e14, 1e-3]))
-    np.testing.assert_allclose(found.diagonal_A, [1.0 / (1.0 + 1e14), 4.0 / 1.004], rtol=1e-12)
-    np.testing.assert_allclose(found.diagonal_Q, [3.0 / (1.0 + 1e14) ** 2, 2.0 / 1.004**2], rtol=1e-12)
 
 
 def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
@@ -309,34 +283,6 @@ def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
     np.testing.assert_allclose(fit.mean_log_likelihood, clean.mean_log_likelihood, atol=1e-4)
 
 
-def test_a_step_below_the_rounding_of_the_likelihood_ends_the_search(monkeypatch):
-    def useless(A, Q, diagonal_A, diagonal_Q, weights, least_gain, changes, U, V):
-        weights[0] += 100.0
-        return min(1, len(changes)), ILL_CONDITIONED
-
-    monkeypatch.setattr(weight_optimisers, "ascend", useless)
-    fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0)
-    assert fit.converged
-    assert not fit.weights.any()
-
-
-def test_a_promised_step_that_is_not_found_ends_the_search(monkeypatch):
-    monkeypatch.setattr(weight_optimisers, "ascend", lambda *arguments: (0, NO_GAIN_LEFT))
-    fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0)
-    assert fit.converged
-    assert fit.n_rounds == 0
-
-
-def test_a_round_that_every_rule_would_spoil_ends_the_search(monkeypatch):
-    monkeypatch.setattr(weights_module, "_em_rule", lambda w, a, q: w + 100.0)
-    monkeypatch.setitem(weights_module._RULES, "em", (weights_module._em_rule, 0.0))
-    start = np.array([2.0, 1.0])
-    fit = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="em", initial_weights=start)
-    assert fit.converged
-    assert fit.n_rounds == 0
-    np.testing.assert_allclose(fit.weights, start)
-
-
 def test_fixed_point_falls_back_on_em(monkeypatch):
     monkeypatch.setitem(weights_module._RULES, "fixed_point", (lambda w, a, q: w + 100.0, 0.0))
     arguments = dict(initial_weights=np.ones(2), max_rounds=5)
@@ -353,17 +299,6 @@ def test_a_start_with_zeros_bars_no_candidate(optimiser):
     assert first.active.tolist() == [0]
     second = fit_weights(features, second_moment, 1.0, optimiser=optimiser, initial_weights=first.weights)
     np.testing.assert_allclose(second.weights, [4.0, 0.5, 4.0], rtol=1e-2)
-
-
-@pytest.mark.parametrize("optimiser", ["em", "fixed_point"])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_papers_rules_converge_and_drop_what_vanishes(optimiser, seed):
-    features, second_moment, noise = draw_problem(seed, n=60, p=25, r=6)
-    ours = fit_weights(features, second_moment, noise)
-    paper = fit_weights(features, second_moment, noise, optimiser=optimiser)
-    assert paper.converged
-    assert len(paper.active) < 25
-    assert -1e-6 <= ours.mean_log_likelihood - paper.mean_log_likelihood < 1e-2
 
 
 def test_arguments_stay_unchanged_and_results_repeat():

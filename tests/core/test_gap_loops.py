@@ -8,10 +8,6 @@ from hypothesis import strategies as st
 from streamkpca._core._loops import (
     factor_in_place,
     fill_expected,
-    form_cumulants_apart,
-    form_cumulants_together,
-    invert_in_place,
-    multiply_small,
     nearest_atoms,
     solve_for_all,
     tilt_apart,
@@ -39,21 +35,18 @@ def some_gaps(rng, n, d):
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(0, 2))
-def test_factors_solutions_and_inverses_are_those_of_numpy(seed, g, beside):
+def test_factors_and_solutions_are_those_of_numpy(seed, g, beside):
     rng = np.random.default_rng(seed)
     whole = np.full((g + beside, g + beside), np.nan)
     matrix = whole[:g, :g] = definite(rng, g)
     columns = rng.normal(size=(g, 4))
-    factored, solved, inverse = whole.copy(), columns.copy(), whole.copy()
+    factored, solved = whole.copy(), columns.copy()
     log = factor_in_place(factored, g)
     factor = np.linalg.cholesky(matrix)
     np.testing.assert_allclose(np.tril(factored[:g, :g]), factor, rtol=1e-9, atol=1e-12)
     assert log == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-9)
     solve_for_all(factored, g, solved)
     np.testing.assert_allclose(solved, np.linalg.solve(factor, columns), rtol=1e-8, atol=1e-10)
-    invert_in_place(inverse, g)
-    np.testing.assert_allclose(inverse[:g, :g], np.linalg.inv(matrix), rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(multiply_small(matrix, matrix), matrix @ matrix, rtol=1e-12, atol=1e-12)
 
 
 def test_a_matrix_that_is_not_definite_has_no_determinant():
@@ -110,24 +103,13 @@ def test_the_nearest_atom_is_near_in_what_is_there(seed, d):
     np.testing.assert_allclose(distances[np.arange(6), found], distances.min(axis=1), rtol=1e-12, atol=1e-15)
 
 
-@given(SEEDS, st.integers(1, 5), st.booleans())
-def test_independent_columns_are_a_case_of_correlated_ones(seed, d, with_slopes):
+@given(SEEDS, st.integers(1, 5))
+def test_independent_columns_are_a_case_of_correlated_ones(seed, d):
     rng = np.random.default_rng(seed)
-    missing = some_gaps(rng, 4, d)
-    starts, gaps = places(missing)
-    stiffness, form = rng.uniform(0.0, 2.0, d), rng.uniform(0.0, 2.0, d)
-    pulls, atom_pulls = rng.normal(size=(4, d)), rng.normal(size=(d, 3))
-    slopes = rng.normal(size=(d, 3)) if with_slopes else np.empty((0, 0))
-    shape = (4, 3) if with_slopes else (0, 0)
-    apart = np.empty((4, 3)), np.empty(shape), np.empty(shape), np.empty(4)
-    together = np.empty((4, 3)), np.empty(shape), np.empty(shape), np.empty(4)
-    tilt_apart(starts, gaps, stiffness, pulls, atom_pulls, slopes, *apart)
-    tilt_together(starts, gaps, np.eye(d), np.diag(stiffness), pulls, atom_pulls, slopes, *together)
+    starts, gaps = places(some_gaps(rng, 4, d))
+    stiffness, pulls, atom_pulls = rng.uniform(0.0, 2.0, d), rng.normal(size=(4, d)), rng.normal(size=(d, 3))
+    apart, together = ((np.empty((4, 3)), np.empty(4)) for _ in range(2))
+    tilt_apart(starts, gaps, stiffness, pulls, atom_pulls, *apart)
+    tilt_together(starts, gaps, np.eye(d), np.diag(stiffness), pulls, atom_pulls, *together)
     for one, other in zip(apart, together, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-    cumulants = np.empty((2, 4, 4)), np.empty((2, 4, 4))
-    lengths, slopes_of_rows = rng.normal(size=4), rng.normal(size=(4, d))
-    form_cumulants_apart(starts, gaps, stiffness, form, slopes_of_rows, lengths, *cumulants[0])
-    diagonals = np.diag(stiffness), np.diag(form)
-    form_cumulants_together(starts, gaps, np.eye(d), *diagonals, slopes_of_rows, lengths, *cumulants[1])
-    np.testing.assert_allclose(*cumulants, rtol=1e-9, atol=1e-12)

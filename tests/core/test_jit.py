@@ -100,6 +100,7 @@ def test_loops_still_compile_where_nothing_can_be_cached(monkeypatch):
 
 
 @jitted
+@pytest.mark.engines
 def test_a_package_in_a_read_only_folder_works(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     shutil.copytree(PACKAGE, tmp_path / "streamkpca", ignore=shutil.ignore_patterns("__pycache__"))
@@ -142,6 +143,7 @@ def filled(tmp_path_factory):
 
 
 @jitted
+@pytest.mark.engines
 def test_truncated_cache_files_are_replaced(filled, tmp_path):
     full, answer, misses = filled
     cache = shutil.copytree(full, tmp_path / "cache")
@@ -157,6 +159,7 @@ def test_truncated_cache_files_are_replaced(filled, tmp_path):
 
 
 @jitted
+@pytest.mark.engines
 def test_machine_code_of_other_types_is_not_run(filled, tmp_path):
     full, answer, _ = filled
     cache = shutil.copytree(full, tmp_path / "cache")

@@ -26,8 +26,8 @@ def rows_of(seed, n, d=3):
 
 
 def basis_of(rows, kernel=None):
-    basis = Basis(RBF(0.3) if kernel is None else kernel, rows.shape[1])
-    accepted = basis.extend(rows)
+    basis = Basis.empty(RBF(0.3) if kernel is None else kernel, rows.shape[1])
+    basis, accepted = basis.extended(rows)
     return basis, accepted
 
 

@@ -19,8 +19,8 @@ def rows_of(seed, n, d=3):
 
 
 def basis_of(rows, kernel=None):
-    basis = Basis(RBF(0.3) if kernel is None else kernel, rows.shape[1])
-    accepted = basis.extend(rows)
+    basis = Basis.empty(RBF(0.3) if kernel is None else kernel, rows.shape[1])
+    basis, accepted = basis.extended(rows)
     return basis, accepted
 
 
@@ -41,7 +41,7 @@ def test_extending_in_parts_is_extending_at_once(seed, m, data):
     atoms = rows_of(seed, m)
     whole, _ = basis_of(atoms)
     parts, _ = basis_of(atoms[:cut])
-    parts.extend(atoms[cut:])
+    parts, _ = parts.extended(atoms[cut:])
     np.testing.assert_array_equal(parts.atoms, whole.atoms)
     np.testing.assert_allclose(parts.factor, whole.factor, atol=1e-8)
 
@@ -67,7 +67,7 @@ def test_linear_atoms_give_plain_geometry():
 
 
 def test_an_empty_basis_explains_nothing():
-    basis = Basis(RBF(1.0), 12)
+    basis = Basis.empty(RBF(1.0), 12)
     seen = basis.project(rows_of(0, 7, 12))
     assert seen.coordinates.shape == (7, 0)
     np.testing.assert_array_equal(seen.residual, np.ones(7))
@@ -76,7 +76,7 @@ def test_an_empty_basis_explains_nothing():
 def test_no_rows_are_projected_to_nothing():
     basis, _ = basis_of(rows_of(0, 4))
     assert basis.project(np.empty((0, 3))).coordinates.shape == (0, 4)
-    assert len(basis.extend(np.empty((0, 3)))) == 0
+    assert len(basis.extended(np.empty((0, 3)))[1]) == 0
     assert basis.size == 4
 
 
@@ -85,7 +85,7 @@ def test_repeated_rows_are_admitted_once_at_any_scale(scale):
     atoms = scale * np.repeat(rows_of(3, 2), 3, axis=0)
     basis, accepted = basis_of(atoms, Linear())
     np.testing.assert_array_equal(accepted, [0, 3])
-    assert len(basis.extend(atoms)) == 0
+    assert len(basis.extended(atoms)[1]) == 0
 
 
 def test_rows_without_energy_are_never_admitted():
@@ -106,7 +106,7 @@ def test_removing_leaves_the_basis_of_the_others(seed, m, data):
     atoms, rows = rows_of(seed, m), rows_of(seed + 1, 5)
     basis, _ = basis_of(atoms)
     before = basis.project(rows).coordinates
-    rotation = basis.remove(removed)
+    basis, rotation = basis.without(removed)
     direct, _ = basis_of(np.delete(atoms, removed, axis=0))
     np.testing.assert_array_equal(basis.atoms, direct.atoms)
     np.testing.assert_allclose(basis.factor, direct.factor, atol=1e-7)
@@ -118,19 +118,19 @@ def test_removing_leaves_the_basis_of_the_others(seed, m, data):
 def test_rows_above_the_first_removed_keep_their_bits():
     basis, _ = basis_of(rows_of(2, 6))
     before = basis.factor.copy()
-    basis.remove(np.array([4]))
+    basis, _ = basis.without(np.array([4]))
     np.testing.assert_array_equal(basis.factor[:4, :4], before[:4, :4])
 
 
 def test_a_copy_is_independent_and_arrays_are_replaced_not_written():
     basis, _ = basis_of(rows_of(0, 5))
-    twin, atoms, factor = basis.copy(), basis.atoms, basis.factor
+    twin, atoms, factor = basis, basis.atoms, basis.factor
     bits = atoms.tobytes(), factor.tobytes()
-    basis.extend(rows_of(1, 3))
-    basis.remove(np.array([0, 2]))
+    basis, _ = basis.extended(rows_of(1, 3))
+    basis, _ = basis.without(np.array([0, 2]))
     assert (twin.atoms.tobytes(), twin.factor.tobytes()) == bits
     assert twin.size == 5
-    twin.extend(rows_of(2, 1))
+    twin, _ = twin.extended(rows_of(2, 1))
     assert (atoms.tobytes(), factor.tobytes()) == bits
     assert (basis.size, twin.size) == (6, 6)
 
@@ -157,7 +157,7 @@ def test_energies_of_the_atoms_follow_them(seed, m):
     atoms = rows_of(seed, m)
     basis, _ = basis_of(atoms, Polynomial(2, gamma=0.5, coef0=1.0))
     np.testing.assert_allclose(basis.energy, (0.5 * (basis.atoms**2).sum(axis=1) + 1.0) ** 2)
-    basis.remove(np.arange(0, basis.size, 2))
+    basis, _ = basis.without(np.arange(0, basis.size, 2))
     np.testing.assert_allclose(basis.energy, (0.5 * (basis.atoms**2).sum(axis=1) + 1.0) ** 2)
     assert len(basis.energy) == basis.size
 
@@ -185,12 +185,12 @@ def test_the_bound_on_rounding_is_its_formula(seed, m):
 
 
 @pytest.mark.parametrize("kernel", [Linear(), Polynomial(2, gamma=1.0), Polynomial(3, gamma=1 / 3)], ids=repr)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0])
 def test_the_stated_rounding_bounds_what_rounding_does(kernel, seed):
     rows = rows_of(seed, 400)
-    basis = Basis(kernel, 3)
+    basis = Basis.empty(kernel, 3)
     for start in range(0, 400, 8):
-        basis.extend(rows[start : start + 8])
+        basis, _ = basis.extended(rows[start : start + 8])
     # The atoms span all features of a kernel of finite rank, so every residual is rounding.
     seen = basis.project(rows)
     bound = rounding_error(seen.energy, basis.interpolation(seen.coordinates), basis.energy)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from streamkpca.dictionary._loops import (
     add_column,
-    add_rank_one,
     best_swap,
     gram_schmidt,
     insert_direction,
@@ -40,29 +39,6 @@ class Scene:
         """Compute inner products P and recorded moments Q of the dual vectors."""
         vectors = self.duals(kept)
         return vectors @ vectors.T, vectors @ self.moment @ vectors.T
-
-
-@given(SEEDS, st.integers(0, 7), st.integers(0, 9), st.sampled_from([1e-150, 1.0, 1e150]))
-def test_add_rank_one_changes_the_products_and_sums_their_powers(seed, candidates, n, unit):
-    rng = np.random.default_rng(seed)
-    before, left, right = rng.normal(size=(candidates, n)), rng.normal(size=candidates), rng.normal(size=n)
-    weights = rng.uniform(0.0, 2.0, n)
-    gram, squares, fourths = unit * before, np.empty(candidates), np.empty(candidates)
-    add_rank_one(gram, unit * left, right, 1.0 / unit, weights, squares, fourths)
-    expected = before + np.outer(left, right)
-    np.testing.assert_allclose(gram / unit, expected, atol=1e-12)
-    np.testing.assert_allclose(squares, expected**2 @ weights, atol=1e-10)
-    np.testing.assert_allclose(fourths, expected**4 @ weights, atol=1e-8)
-
-
-@given(SEEDS, st.integers(1, 9), st.sampled_from([-1.0, 1.0]))
-def test_add_rank_one_keeps_a_symmetric_matrix_symmetric_to_the_bit(seed, size, sign):
-    rng = np.random.default_rng(seed)
-    rows, vector = rng.normal(size=(size, 3)), rng.normal(size=size)
-    gram = rows @ rows.T
-    gram = 0.5 * (gram + gram.T)
-    add_rank_one(gram, sign * vector, vector, 1.0, np.ones(size), np.empty(size), np.empty(size))
-    np.testing.assert_array_equal(gram, gram.T)
 
 
 @given(SEEDS, st.integers(0, 6), st.integers(0, 6))

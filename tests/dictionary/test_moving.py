@@ -31,6 +31,7 @@ KERNELS = [
 ]
 SMOOTH = [RBF(0.3), Matern(2.5, length_scale=2.0), Polynomial(2, gamma=0.5, coef0=1.0)]
 EVALUATIONS = 12
+SIZES = [(40, 7), (300, 9), (1, 1)]
 
 
 def rows_of(seed, n, d=3):
@@ -51,8 +52,8 @@ def naive_unexplained(kernel, atoms, rows, weights, ridge=0.0):
 
 
 def basis_of(kernel, atoms):
-    basis = Basis(kernel, atoms.shape[1])
-    basis.extend(atoms)
+    basis = Basis.empty(kernel, atoms.shape[1])
+    basis, _ = basis.extended(atoms)
     return basis
 
 
@@ -83,8 +84,7 @@ def assert_no_worse(kernel, atoms, rows, weights, n_evaluations=EVALUATIONS):
 # The function and its derivatives
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (40, 7), (300, 9)], ids=str)
+@pytest.mark.parametrize(("kernel", "n", "m"), [(kernel, *SIZES[i % 3]) for i, kernel in enumerate(KERNELS)])
 def test_the_value_is_the_share_outside_the_span(kernel, n, m):
     X, weights, atoms = rows_of(0, n), weights_of(1, n), rows_of(2, m)
     found = Unexplained(kernel, X, weights)(atoms)
@@ -107,7 +107,7 @@ def test_the_gradient_is_its_derivative(kernel):
     np.testing.assert_allclose(Unexplained(kernel, X, weights)(atoms).gradient, numerical, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("kernel", KERNELS[::4], ids=repr)
 def test_rows_are_added_up_part_by_part(kernel, monkeypatch):
     X, weights, atoms = rows_of(0, 500), weights_of(1, 500), rows_of(2, 6)
     whole = Unexplained(kernel, X, weights)(atoms)
@@ -125,8 +125,7 @@ def test_weights_are_copies_of_rows():
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("factor", [1e-100, 1e-20, 1e20, 1e100])
-@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
+@pytest.mark.parametrize(("kernel", "factor"), list(zip(SMOOTH, [1e-100, 1e20, 1e100], strict=True)))
 def test_only_shares_of_weights_matter(kernel, factor):
     X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
     expected = moved_atoms(kernel, atoms, X, weights, n_evaluations=6)
@@ -181,8 +180,7 @@ def test_moved_atoms_leave_less(kernel):
     assert left_by(after, X, weights) == pytest.approx(new, abs=1e-9)
 
 
-@pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
-@pytest.mark.parametrize("m", [1, 3, 6])
+@pytest.mark.parametrize(("kernel", "m"), list(zip(SMOOTH, [1, 3, 6], strict=True)))
 def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
     """L-BFGS-B of scipy on the naive formula, with derivatives by differences."""
     X, weights = rows_of(0, 80, 2), weights_of(1, 80)
@@ -196,7 +194,7 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
     assert ours <= theirs + 0.03 * (start - theirs)
 
 
-@pytest.mark.parametrize("n_evaluations", [0, 1, 2, 3, 6, 50])
+@pytest.mark.parametrize("n_evaluations", [0, 1, 2, 50])
 def test_more_evaluations_never_lose(n_evaluations, monkeypatch):
     X, weights, calls = rows_of(0, 100), weights_of(1, 100), []
     evaluate = Unexplained.__call__
@@ -243,10 +241,9 @@ def test_atoms_stay_where_no_row_can_be_explained():
 # Odd rows
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize(
-    "make",
-    [
+    ("kernel", "make"),
+    list(zip(KERNELS, 2 * [
         lambda X: np.tile(X[0], (20, 1)),
         lambda X: X[np.arange(20) % 3],
         lambda X: X * [1.0, 0.0, 1.0] + [0.0, 5.0, 0.0],
@@ -255,9 +252,8 @@ def test_atoms_stay_where_no_row_can_be_explained():
         lambda X: X + 100.0,
         lambda X: X * 1e-4,
         lambda X: np.concatenate([X, [[1e3, -1e3, 1e3]]]),
-    ],
-    ids=["all alike", "three kinds", "a constant column", "one row", "a row of zeros", "far", "small", "outlier"],
-)
+    ], strict=False)),
+)  # fmt: skip
 def test_odd_rows_are_no_obstacle(kernel, make):
     X = make(rows_of(0, 20))
     assert_no_worse(kernel, X[:6], X, weights_of(1, len(X)))
@@ -271,7 +267,7 @@ def test_fewer_kinds_of_rows_than_atoms_stay_explained(m):
     assert left_by(after, X, np.ones(30)) < 1e-8
 
 
-@pytest.mark.parametrize("gamma", [1e-20, 1e-10, 1e-6, 1e3, 1e12])
+@pytest.mark.parametrize("gamma", [1e-20, 1e-6, 1e12])
 def test_widths_beyond_all_sense_are_no_obstacle(gamma):
     X = rows_of(0, 60)
     before, after = assert_no_worse(RBF(gamma), X[:6], X, np.ones(60))
@@ -318,7 +314,7 @@ def test_atoms_that_meet_are_left_once():
 # Memory and threads
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("kernel", KERNELS[1::4], ids=repr)
 def test_layout_and_writeability_of_rows_do_not_matter(kernel):
     X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
     expected = moved_atoms(kernel, atoms, X, weights, n_evaluations=5)
@@ -331,7 +327,7 @@ def test_layout_and_writeability_of_rows_do_not_matter(kernel):
         np.testing.assert_allclose(moved_atoms(kernel, *given_arrays, n_evaluations=5), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("kernel", KERNELS[2::4], ids=repr)
 def test_threads_do_not_change_a_bit(kernel, monkeypatch):
     X, weights = rows_of(0, 700), weights_of(1, 700)
     monkeypatch.setattr(moving, "_WORTH_THREADS", 0)

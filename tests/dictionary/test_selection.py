@@ -19,7 +19,8 @@ from streamkpca.dictionary.selection import (
     choose_to_shrink,
     sample_gram,
 )
-from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
+from streamkpca.errors import IndefiniteKernelWarning
+from streamkpca.kernels import RBF, Cosine, Linear, Polynomial, Sigmoid
 
 SEEDS = st.integers(0, 10**6)
 NO_POSITIONS = np.empty(0, dtype=np.int64)
@@ -41,8 +42,7 @@ def test_the_tolerance_is_kept_and_the_last_row_was_needed(seed, m, b, tolerance
     assert unexplained(chosen) <= target + 1e-7
     if chosen:
         assert unexplained(chosen[:-1]) > target - 1e-7
-        gains = scene.residual().gains()
-        assert gains[chosen[0]] == pytest.approx(gains.max())
+    assert_best(scene, chosen, gains)
 
 
 def test_tolerance_zero_takes_every_independent_row_and_no_other():
@@ -66,15 +66,11 @@ def test_tolerance_zero_takes_the_largest_pivot_first(seed, m, b):
 def test_of_candidates_that_gain_the_same_the_farthest_is_chosen():
     # In the last dimension of a linear kernel every row explains all that is left.
     rows = np.random.default_rng(0).normal(size=(400, 3))
-    basis = Basis(Linear(), 3)
+    basis = Basis.empty(Linear(), 3)
     choice = choose_by_tolerance(basis, basis.project(rows), np.ones(400), 1e-3)
-    basis.extend(rows[choice.admitted])
+    basis, _ = basis.extended(rows[choice.admitted])
     assert basis.size == 3
     assert np.linalg.cond(basis.factor) < 10.0
-    gains = np.array([1.0, 3.0, 3.0 * (1.0 + 1e-9), 3.0, -np.inf])
-    assert selection.largest_gain(gains, np.array([9.0, 1.0, 0.5, 2.0, 9.0])) == 3
-    assert selection.largest_gain(-gains[:4], np.ones(4)) == 0
-    assert selection.largest_gain(np.array([1.0, 1.1]), np.array([5.0, 1.0])) == 1
 
 
 def test_a_kernel_of_finite_rank_needs_as_many_atoms_as_its_rank():
@@ -88,10 +84,91 @@ def test_below_the_budget_rows_that_explain_the_stream_are_admitted(seed, m, b, 
     choice = fill(scene, m + more)
     assert len(choice.removed) == 0
     assert len(set(choice.admitted.tolist())) == len(choice.admitted) <= min(more, b)
-    if len(choice.admitted):
-        residual = scene.residual()
-        gains = residual.cautious_gains(scene.total_weight) if m else residual.gains()
-        assert gains[choice.admitted[0]] == pytest.approx(gains.max())
+    rules = [gains, *[cautious_gains] * more] if m == 0 else [cautious_gains] * more
+    for i in range(len(choice.admitted)):
+        assert_best(scene, choice.admitted[: i + 1], rules[i], first=i)
+    # The search ends where no row is worth an atom.
+    if len(choice.admitted) < min(more, b):
+        left = cautious_gains(scene, np.vstack([scene.atoms, scene.rows[choice.admitted]]))
+        assert left.max() <= 1e-3 / (m + more) + 1e-7
+
+
+def gains(scene, atoms):
+    """Compute what each row would explain of the block."""
+    R = residual_gram(scene.rows, atoms)
+    pivots = np.diagonal(R)
+    return np.where(pivots > 1e-9, R**2 @ scene.weights / np.maximum(pivots, 1e-9), -np.inf)
+
+
+def cautious_gains(scene, atoms):
+    """Compute what each row explains of the others less one standard error, and its own share."""
+    R, found = residual_gram(scene.rows, atoms), np.full(len(scene.rows), -np.inf)
+    for j in np.flatnonzero(np.diagonal(R) > 1e-9) if len(R) > 1 else ():
+        x, a = np.delete(R[j], j) ** 2 / R[j, j], np.delete(scene.weights, j)
+        mean = np.average(x, weights=a)
+        error = np.sqrt(np.average((x - mean) ** 2, weights=a) * (a @ a)) / a.sum()
+        found[j] = mean - error + scene.weights[j] * R[j, j] / scene.total_weight
+    return found
+
+
+def assert_best(scene, chosen, rule, first=0):
+    """Check that each row from number `first` on was the best when it was chosen."""
+    for i in range(first, len(chosen)):
+        found = rule(scene, np.vstack([scene.atoms, scene.rows[chosen[:i]]]))
+        assert found[chosen[i]] == pytest.approx(found.max(), abs=1e-7)
+
+
+def test_a_row_alone_in_its_block_explains_nothing_of_the_stream():
+    assert len(fill(Scene(0, 2, 1), 9).admitted) == 0
+
+
+def test_rows_of_weight_zero_atoms_and_dependent_rows_are_not_admitted():
+    scene = Scene(4, 3, 6)
+    scene.rows[1], scene.rows[4], scene.weights[0] = scene.atoms[2], scene.rows[3], 0.0
+    scene.block = scene.basis.project(scene.rows)
+    by_gain = choose_by_tolerance(scene.basis, scene.block, scene.weights, 1e-12)
+    for choice in (by_gain, choose_by_tolerance(scene.basis, scene.block, scene.weights, 0.0), fill(scene, 9, 0.0)):
+        assert set(choice.admitted.tolist()) <= {2, 3, 4, 5}
+        assert not {3, 4} <= set(choice.admitted.tolist())
+
+
+def test_admitted_rows_are_independent_beyond_rounding():
+    # The atoms are so close that projections onto them have few correct digits: the last residual is below rounding.
+    basis = Basis.empty(Linear(), 3)
+    basis, _ = basis.extended(np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]]))
+    rows = np.array([[1.0, 0.0, 1e-1], [1.0, 3e4, 1e-5]])
+    assert choose_by_tolerance(basis, basis.project(rows), np.ones(2), 0.0).admitted.tolist() == [0]
+    assert len(choose_by_tolerance(basis, basis.project(rows[1:]), np.ones(1), 0.0).admitted) == 0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e100, 1e138])
+def test_the_choice_does_not_depend_on_the_scale_of_the_kernel(scale):
+    plain, scaled = Scene(7, 2, 9), Scene(7, 2, 9, kernel=scale * RBF(0.3))
+    assert fill(plain, 6).admitted.tolist() == fill(scaled, 6, 1e-3 * scale).admitted.tolist()
+    for share in (0.0, 0.2):
+        ours, theirs = (
+            choose_by_tolerance(scene.basis, scene.block, scene.weights, share * unit).admitted.tolist()
+            for scene, unit in ((plain, 1.0), (scaled, scale))
+        )
+        assert ours == theirs
+
+
+def test_residuals_whose_squares_underflow_gain_nothing():
+    rows = np.array([[1.0, 0.0], [0.5, 1.0], [1e-160, 1e-160]])
+    basis = Basis.empty(Linear(), 2)
+    assert sorted(choose_by_tolerance(basis, basis.project(rows), np.ones(3), 0.0).admitted) == [0, 1]
+
+
+def test_the_warning_of_an_indefinite_kernel_names_a_remedy():
+    # By itself no row shows it in the second case, as k(x, x) > 0, but k(x, y)^2 > k(x, x) k(y, y).
+    for kernel, rows in (
+        (Sigmoid(1.0, coef0=-1.0), np.random.default_rng(0).normal(size=(30, 2))),
+        (Sigmoid(1.0), np.array([[1.0], [10.0]])),
+    ):
+        basis = Basis.empty(kernel, rows.shape[1])
+        with pytest.warns(IndefiniteKernelWarning, match="not positive definite.*squared distance.*RBF or Polynomial"):
+            choice = choose_by_tolerance(basis, basis.project(rows), np.ones(len(rows)), 0.0)
+    assert len(choice.admitted) < 2
 
 
 def fill(scene, max_atoms, tolerance=1e-3):
@@ -146,8 +223,8 @@ def ones(atoms, scene):
 def test_a_useful_row_replaces_a_useless_atom():
     scene = Scene(0, 1, 20)
     scene.atoms = scene.selection_sample.rows[scene.selection_sample.positions == 30] + 50.0
-    scene.basis = Basis(RBF(0.3), 3)
-    scene.basis.extend(scene.atoms)
+    scene.basis = Basis.empty(RBF(0.3), 3)
+    scene.basis, _ = scene.basis.extended(scene.atoms)
     scene.block = scene.basis.project(scene.rows)
     scene.moments = Moments.zero(1).add(np.zeros((30, 1)), np.ones(30), np.ones(30))
     choice = swap(scene)
@@ -198,7 +275,7 @@ def test_positive_definite_kernels_cause_no_warning(kernel, budget):
         warnings.simplefilter("error")
         for seed, size in product(range(4), (2, 16, 128)):
             rows = np.random.default_rng(seed).normal(size=(384, 3))
-            basis, weights = Basis(kernel, 3), np.ones(size)
+            basis, weights = Basis.empty(kernel, 3), np.ones(size)
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 block = basis.project(part)
@@ -215,7 +292,7 @@ def test_positive_definite_kernels_cause_no_warning(kernel, budget):
                         least_gain=0.0,
                         total_weight=float(start + size),
                     )
-                basis.extend(part[choice.admitted])
+                basis, _ = basis.extended(part[choice.admitted])
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(2, 12))

@@ -31,11 +31,6 @@ def test_all_is_what_users_need(script: Any) -> None:
     assert script.closure("all") == set(script.EXTRAS) - {"bench", "dev", "docs", "ray", "spark", "test"}
 
 
-def test_an_extra_brings_those_that_it_requires(script: Any) -> None:
-    assert script.closure("cli") == {"arrow", "cli", "plots"}
-    assert script.closure("polars") == {"polars"}
-
-
 @pytest.mark.parametrize(
     ("code", "has", "found"),
     [
@@ -51,9 +46,3 @@ def test_features_are_judged(script: Any, tmp_path: Path, code: str, has: bool, 
     feature = script.Feature("onnx", "none_such", code)
     said = script.complaint("polars", feature, has, script.run(Path(sys.executable), tmp_path, code))
     assert said is None if found is None else said.startswith(found)
-
-
-def test_an_extra_without_its_libraries_is_wrong(script: Any, tmp_path: Path) -> None:
-    feature = script.Feature("onnx", "none_such", "import none_such")
-    said = script.complaint("onnx", feature, False, script.run(Path(sys.executable), tmp_path, feature.code))
-    assert said == "needs none_such, not all of which come with the extra"

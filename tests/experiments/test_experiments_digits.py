@@ -80,11 +80,6 @@ def test_a_stream_classifies_digits_like_exact(drawn: tuple[str, Path]) -> None:
 
 
 @needs_usps
-def test_known_figures_are_for_their_own_numbers_of_rows(drawn: tuple[str, Path]) -> None:
-    assert "known figures" not in drawn[0]
-
-
-@needs_usps
 def test_digits_draw_a_picture(drawn: tuple[str, Path]) -> None:
     check_picture(drawn[1])
 
@@ -116,17 +111,6 @@ def test_known_figures_stand_beside_ours(usps: dict[str, Any], capsys: pytest.Ca
         ["6.6", "6.20", "-0.40"],
         ["2.5", "2.25", "-0.25"],
     ]
-
-
-def test_classifiers_find_heaps(usps: dict[str, Any]) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.repeat([2, 5, 7], 40)
-    rows = 5.0 * np.eye(4)[labels % 4] + rng.normal(size=(120, 4))
-    for classifier in ("svm_error", "gaussian_error"):
-        error = usps[classifier]
-        assert error(rows[::2], labels[::2], rows[1::2], labels[1::2]) < 5.0
-        # Renamed answers are all wrong.
-        assert error(rows[::2], labels[::2], rows[1::2], labels[1::2] + 10) == 100.0
 
 
 def test_the_gaussian_classifier_is_bayes_with_one_covariance(usps: dict[str, Any]) -> None:
@@ -169,20 +153,6 @@ def test_splits_are_disjoint_and_as_promised(usps: dict[str, Any], tmp_path: Pat
         np.testing.assert_array_equal(np.abs(split.test[:, 0]), 4.0 * split.test_digits)
 
 
-def test_usps_refuses_other_files(tmp_path: Path) -> None:
-    np.savez(tmp_path / "other.npz", X_train=np.zeros((2, 2)))
-    done = run(tmp_path, "usps_classification.py", "other.npz")
-    assert done.returncode == 1
-    assert "has no array y_train, X_test, y_test, it has X_train; save the digits" in done.stderr
-
-
-def test_usps_wants_rows_for_the_split(tmp_path: Path) -> None:
-    save_digits(tmp_path / "few.npz")
-    done = run(tmp_path, "usps_classification.py", "few.npz", "--train", "15", "--test", "8")
-    assert done.returncode == 1
-    assert "expected 23 rows in X_train but found 20; lower --train or --test" in done.stderr
-
-
 @pytest.fixture(scope="module")
 def shapes() -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / "shapes_in_space.py"))
@@ -204,12 +174,6 @@ def test_shapes_are_shapes(shapes: dict[str, Any]) -> None:
     means = np.array([points[which == c].mean(axis=0) for c in range(5)])
     nearest = np.square(points[:, None] - means).sum(axis=2).argmin(axis=1)
     assert np.mean(nearest == which) > 0.99
-
-
-def test_turning_undoes_a_rotation(shapes: dict[str, Any]) -> None:
-    points = np.random.default_rng(0).normal(size=(50, 2)) * [3.0, 1.0]
-    mirrored = points @ [[0.6, 0.8], [0.8, -0.6]]
-    np.testing.assert_allclose(shapes["turned"](mirrored, points), points, atol=1e-12)
 
 
 def test_a_stream_projects_shapes_like_exact(tmp_path: Path) -> None:

@@ -1,50 +1,77 @@
-"""The example of a service, killed at random moments before a real broker, counts every message exactly once."""
+"""The example of a service: killed at random moments before a real broker, it counts every message exactly once.
+
+HYPOTHESIS_PROFILE=nightly kills it 60 times.
+"""
 
 import base64
+import importlib.util
 import json
 import os
 import random
 import re
-import shlex
 import shutil
-import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
-from sensor_services import (
-    GUIDE,
-    SCRIPT,
-    Broker,
-    Peer,
-    Sent,
-    Service,
-    alarms_in,
-    free_port,
-    import_example,
-    needs_broker,
-    numbers_in,
-    wait_until,
-)
+from hypothesis import given
+from hypothesis import strategies as st
 
 import streamkpca
 from streamkpca import Checkpointer, StreamingKernelPCA, kernels
 
-pytestmark = pytest.mark.slow
+mqtt = pytest.importorskip("paho.mqtt.client", reason="the service talks MQTT; needs the extra service")
+parser = pytest.importorskip("prometheus_client.parser", reason="the service is measured; needs the extra service")
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-KILLS = 120 if NIGHTLY else 8
-MESSAGES = 40_000 if NIGHTLY else 4_000
+from paho.mqtt.enums import CallbackAPIVersion  # noqa: E402
+from paho.mqtt.packettypes import PacketTypes  # noqa: E402
+from paho.mqtt.properties import Properties  # noqa: E402
+
+# Debian puts it where only root's PATH looks.
+MOSQUITTO = shutil.which("mosquitto", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))
+SCRIPT = Path(__file__).parents[2] / "examples" / "sensor_service.py"
+KILLS = 60 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 4
+MESSAGES = 500 * (KILLS + 1)
 ATOMS, ALARMS_AFTER, QUANTILE, REFRESH = 24, 900, 0.99, 1000
 SENSORS = [f"plant/{name}" for name in ("boiler", "pump", "valve")]
-GARBAGE = [b"", b"\xff\xfe\x00", b"no numbers", b"[1, 2", b"[1, 2]", b"[1, 2, 3, 4]", b'{"x": 1}', b'["1", "2", "3"]']
-GARBAGE += [b"[true, false, true]", b"[[1, 2, 3]]", b"1", b"null", b"[1" + 400 * b"0" + b", 2, 3]", 5000 * b"["]
+GARBAGE = [b"", b"\xff\xfe\x00", b"[1, 2", b"[1, 2]", b'{"x": 1}', b'["1", "2", "3"]', b"[true, false, true]"]
+GARBAGE += [b"[[1, 2, 3]]", b"null", b"[1" + 400 * b"0" + b", 2, 3]", 5000 * b"["]
+
+_spec = importlib.util.spec_from_file_location("sensor_service", SCRIPT)
+assert _spec is not None
+assert _spec.loader is not None
+example = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(example)
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60.0
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.03)
+
+
+# Before a broker
+
+
+class Sent(NamedTuple):
+    """A message of a sensor; `row` is None if the payload is garbage."""
+
+    topic: str
+    number: int
+    payload: bytes
+    row: Any
+    strange: bool = False
 
 
 def messages(n: int, seed: int) -> list[Sent]:
@@ -71,347 +98,253 @@ def messages(n: int, seed: int) -> list[Sent]:
     return sent
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path) as made:
-        made.start()
-        yield made
-
-
-@pytest.fixture
-def publisher(broker: Broker) -> Iterator[Peer]:
-    peer = Peer(broker, "publisher")
-    yield peer
-    peer.close()
-
-
-@pytest.fixture
-def alarms(broker: Broker) -> Iterator[Peer]:
-    peer = Peer(broker, "listener", "alarms")
-    yield peer
-    peer.close()
-
-
-def service_at(port: int, folder: Path, *arguments: str) -> Service:
-    model = ["--atoms", str(ATOMS), "--alarms-after", str(ALARMS_AFTER), "--quantile", str(QUANTILE)]
-    return Service(folder, port, *model, *arguments)
-
-
-@pytest.fixture
-def service(broker: Broker) -> Iterator[Service]:
-    # Checkpoints so frequent that a good part of the kills falls into them.
-    with service_at(broker.port, broker.folder, "--every-messages", "25", "--every-seconds", "0.2") as made:
-        yield made
-
-
-class Expected(NamedTuple):
-    """The model and alarms of one process that was never killed, from the same messages."""
-
-    model: StreamingKernelPCA
-    n_malformed: int
-    novel: set[tuple[str, int]]
-    features: dict[tuple[str, int], list[int]]
-
-
-def expect(sent: list[Sent]) -> Expected:
+def expect(sent: list[Sent]) -> tuple[StreamingKernelPCA, int, set[tuple[str, int]]]:
+    """Return the model, malformed messages and alarms of one process that was never killed."""
     model = StreamingKernelPCA(kernel=kernels.RBF(), max_atoms=ATOMS, on_bad_rows="skip")
-    threshold, n_malformed, novel, features = None, 0, set(), {}
+    threshold, n_malformed, novel = None, 0, set()
     for message in sent:
-        try:
-            if message.row is None:
-                raise ValueError
-            finite = np.isfinite(message.row).all()
-            novelty = model.novelty([message.row])[0] if threshold is not None and finite else 0.0
-            is_novel = threshold is not None and novelty > threshold
-            contributions = model.contributions([message.row])[0] if is_novel else np.zeros(3)
-            model.partial_fit([message.row])
-        except ValueError:
+        if message.row is None:
             n_malformed += 1
             continue
-        if is_novel:
+        if threshold is not None and np.isfinite(message.row).all() and model.novelty([message.row])[0] > threshold:
             novel.add((message.topic, message.number))
-            features[message.topic, message.number] = np.argsort(-contributions).tolist()
+        model.partial_fit([message.row])
         if model.n_samples_seen_ >= ALARMS_AFTER + model.n_rows_rejected_ and model.n_samples_seen_ % REFRESH == 0:
             threshold = model.novelty_threshold(QUANTILE)
-    return Expected(model, n_malformed, novel, features)
+    return model, n_malformed, novel
 
 
-def check_counted_once(saved: StreamingKernelPCA | None, sent: list[Sent], expected: Expected) -> None:
-    assert saved is not None
+def settings_of_the_guide() -> list[str]:
+    """Return the lines of mosquitto.conf that the example's docstring tells to write."""
+    found = re.search(r"Write ``mosquitto\.conf``.*?::\n\n(.*?)\n\n", str(example.__doc__), re.DOTALL)
+    assert found is not None
+    return [line.strip() for line in found[1].splitlines()]
+
+
+class Client:
+    """A client of the test, which publishes in order and collects the messages of a topic."""
+
+    def __init__(self, port: int, name: str, topic: str | None = None) -> None:
+        self.received: list[Any] = []
+        ready = threading.Event()
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
+        self.client.on_message = lambda client, userdata, message: self.received.append(message.payload)
+        self.client.on_subscribe = lambda *_: ready.set()
+        self.client.on_connect = lambda *_: self.client.subscribe(topic, qos=1) if topic else ready.set()
+        self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+        assert ready.wait(30)
+
+    def publish(self, sent: list[Sent]) -> None:
+        for each in sent:
+            properties = Properties(PacketTypes.PUBLISH)
+            properties.UserProperty = ("number", str(each.number))
+            self.client.publish(each.topic, each.payload, qos=1, properties=properties)
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+class Service:
+    """The example in a process that may be killed and started again."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.process: Any = None
+        self.log, self.checkpoint = folder / "service.log", folder / "model.npz"
+        # Checkpoints so frequent that a good part of the kills falls into them.
+        options = {"port": port, "topic": "plant/+", "n-features": 3, "metrics-port": 0, "checkpoint": self.checkpoint}
+        options |= {"atoms": ATOMS, "alarms-after": ALARMS_AFTER, "quantile": QUANTILE}
+        options |= {"every-messages": 25, "every-seconds": 0.2}
+        self.command = [sys.executable, "-W", "error", str(SCRIPT)]
+        self.command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+    def start(self) -> None:
+        paths = {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=os.environ | paths)
+        wait_until(lambda: "subscribed" in self.text(), "the service has subscribed")
+
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def metrics(self) -> dict[str, float]:
+        (url,) = re.findall(r"metrics: (\S+)", self.text())
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            families = list(parser.text_string_to_metric_families(answer.read().decode()))
+        return {"/".join([each.name, *each.labels.values()]): each.value for one in families for each in one.samples}
+
+    def n_handled(self) -> float:
+        found = self.metrics()
+        return found["streamkpca_rows_total"] + found["streamkpca_rejected_total/malformed"]
+
+    def saved(self) -> Any:
+        return Checkpointer(self.checkpoint).latest()
+
+
+@pytest.mark.skipif(MOSQUITTO is None, reason="needs the broker Mosquitto (Debian: mosquitto)")
+def test_killed_at_random_moments_it_counts_every_message_once(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    # Mosquitto drops root's rights, and could not write here then.
+    changes = [f"listener {port} 127.0.0.1", f"persistence_location {tmp_path}/", "user root"]
+    replaced = {line.split()[0] for line in changes}
+    lines = changes + [line for line in settings_of_the_guide() if line.split()[0] not in replaced]
+    (tmp_path / "mosquitto.conf").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    sent, pause, service = messages(MESSAGES, seed=0), random.Random(1), Service(tmp_path, port)
+    broker = subprocess.Popen([str(MOSQUITTO), "-c", str(tmp_path / "mosquitto.conf")], stderr=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_until(answers, "the broker answers")
+        service.start()
+        publisher, alarms = Client(port, "publisher"), Client(port, "listener", "alarms")
+        for share in np.array_split(np.arange(len(sent)), KILLS + 1):
+            publisher.publish([sent[i] for i in share])
+            # As a publisher does that was not told that these had come.
+            publisher.publish([sent[i] for i in share[-5:]])
+            before = service.n_handled()
+            wait_until(lambda before=before: service.n_handled() > before, "the first message is handled")  # type: ignore[misc]
+            if share[-1] + 1 < len(sent):
+                time.sleep(pause.uniform(0.0, 0.15))
+                service.process.kill()
+                service.process.wait(30)
+                service.start()
+        wait_until(lambda: service.n_handled() >= len(sent), "all messages are handled")
+        model, n_malformed, novel = expect(sent)
+
+        def received() -> set[tuple[str, int]]:
+            return {(alarm["topic"], alarm["number"]) for alarm in map(json.loads, list(alarms.received))}
+
+        wait_until(lambda: received() >= novel, "all alarms have come")
+        metrics = service.metrics()
+        service.process.terminate()
+        assert service.process.wait(30) == 0, service.text()
+        assert received() == novel
+        assert len(novel & {(message.topic, message.number) for message in sent if message.strange}) > 5
+        publisher.close()
+        alarms.close()
+    finally:
+        if service.process is not None:
+            service.process.kill()
+        broker.kill()
+        broker.wait(30)
+    saved = service.saved()
     counts = Counter(saved.extra_["counts"])
+    assert saved.to_bytes() == model.to_bytes()
     assert saved.n_samples_seen_ + counts["malformed"] == len(sent)
-    assert counts["malformed"] == expected.n_malformed
-    assert saved.n_rows_rejected_ == expected.model.n_rows_rejected_
-    assert counts["alarms"] == len(expected.novel)
-    highest = {topic: max(message.number for message in sent if message.topic == topic) for topic in SENSORS}
-    assert numbers_in(saved, SENSORS) == {topic: [1, number] for topic, number in highest.items()}
-    assert counts["restart"] == 0
-    # Not only all, but in their order.
-    assert saved.to_bytes() == expected.model.to_bytes()
-
-
-def check_alarms(alarms: Peer, sent: list[Sent], expected: Expected) -> None:
-    """Check that each alarm came, possibly twice, and no other."""
-
-    def received() -> set[tuple[str, int]]:
-        return {(alarm["topic"], alarm["number"]) for alarm in map(json.loads, list(alarms.received))}
-
-    wait_until(lambda: received() >= expected.novel, "all alarms have come")
-    assert received() == expected.novel
-    strange = {(message.topic, message.number) for message in sent if message.strange}
-    assert len(strange) > 10
-    assert strange <= expected.novel
-    for alarm in map(json.loads, alarms.received):
-        assert alarm["novelty"] > alarm["threshold"] > 0.0
-        assert alarm["features"] == expected.features[alarm["topic"], alarm["number"]]
-
-
-def check_nothing_waits(broker: Broker) -> None:
-    """Take over the service's session, so that only messages sent from now on come."""
-    heir = Peer(broker, "streamkpca")
-    heir.client.publish("plant/last", b"the last", qos=1)
-    wait_until(lambda: bool(heir.received), "the last message comes")
-    heir.close()
-    assert heir.received == [b"the last"]
-
-
-def check_metrics(metrics: dict[str, float], saved: StreamingKernelPCA | None) -> None:
-    assert saved is not None
-    counts = Counter(saved.extra_["counts"])
+    assert counts["malformed"] == n_malformed == metrics["streamkpca_rejected_total/malformed"]
+    assert counts["restart"] == metrics["streamkpca_missing"] == 0
+    assert counts["repeated"] >= 5 * (KILLS + 1) - len(GARBAGE)
     assert metrics["streamkpca_rows_total"] == saved.n_samples_seen_
     assert metrics["streamkpca_rejected_total/not finite"] == saved.n_rows_rejected_ > 0
-    assert metrics["streamkpca_rejected_total/malformed"] == counts["malformed"] > 0
-    assert metrics["streamkpca_repeated_total"] == counts["repeated"]
-    assert metrics["streamkpca_alarms_total"] == counts["alarms"]
-    assert metrics["streamkpca_missing"] == 0
-    assert metrics["streamkpca_atoms"] == saved.n_atoms_
-    assert metrics["streamkpca_unexplained_energy_ratio"] == pytest.approx(saved.unexplained_energy_ratio_)
-    assert 0.0 < metrics["streamkpca_unexplained_energy_ratio"] < 0.2
-    assert 0.0 <= metrics["streamkpca_checkpoint_age_seconds"] < 60.0
-    # The last process's own.
-    assert 0 < metrics["streamkpca_message_seconds_count"] == metrics["streamkpca_message_seconds_bucket/+Inf"]
-    assert 0.0 < metrics["streamkpca_message_seconds_sum"] < 60.0
+    assert metrics["streamkpca_alarms_total"] == len(novel) > 10
 
 
-@needs_broker
-def test_killed_at_random_moments_it_counts_every_message_once(
-    broker: Broker, publisher: Peer, alarms: Peer, service: Service
+# Without a broker
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a service in this process, whose connection is a mock."""
+    set_options(monkeypatch, tmp_path)
+    made = example.Service(example.checked_options())
+    made.client = Mock()
+    return made
+
+
+def set_options(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> None:
+    options = ["--topic", "plant/+", "--n-features", "3", "--checkpoint", str(folder / "model.npz"), *more]
+    monkeypatch.setattr("sys.argv", ["sensor_service.py", *options])
+
+
+def message_with(*pairs: tuple[str, str], number: int = 1, payload: bytes = b"[1, 2, 3]") -> Any:
+    properties = example.Properties(example.PacketTypes.PUBLISH)
+    for pair in pairs:
+        properties.UserProperty = pair
+    message = example.MQTTMessage(number, b"plant/pump")
+    message.properties, message.payload, message.qos = properties, payload, 1
+    return message
+
+
+def deliver(service: Any, number: int) -> None:
+    service._on_message(service.client, None, message_with(("number", str(number)), number=number))
+
+
+def test_what_cannot_be_saved_is_not_acknowledged(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliver(service, 1)
+    with monkeypatch.context() as broken:
+        broken.setattr(service.checkpoints, "save", Mock(side_effect=OSError(28, "No space left on device")))
+        assert not service._save()
+        service.client.ack.assert_not_called()
+        deliver(service, 2)
+    assert service._save()
+    assert [call.args for call in service.client.ack.call_args_list] == [(1, 1), (2, 1)]
+    assert service.counts["failed saves"] == 1
+
+
+def test_a_message_that_cannot_be_learned_is_counted_and_acknowledged(
+    service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sent, pause = messages(MESSAGES, seed=0), random.Random(1)
-    shares = np.array_split(np.arange(len(sent)), KILLS + 1)
-    found = []
-    for share in shares[:-1]:
-        service.start()
-        if not found:
-            # Before the first subscription the broker keeps nothing.
-            service.wait_for("subscribed")
-        publisher.publish([sent[i] for i in share])
-        if pause.random() < 0.8:
-            before = service.n_handled()
-            wait_until(lambda before=before: service.n_handled() > before, "the first message is handled")
-        time.sleep(pause.uniform(0.0, 0.15))
-        service.kill()
-        saved = service.saved()
-        found.append(0 if saved is None else saved.n_samples_seen_)
-    service.start()
-    publisher.publish([sent[i] for i in shares[-1]])
-    wait_until(lambda: service.n_handled() >= len(sent), "all messages are handled")
-    metrics = service.metrics()
-    service.stop()
-
-    # The kills came while there was work, each time at another place.
-    assert found == sorted(found)
-    assert len(set(found)) > KILLS / 2
-    expected = expect(sent)
-    saved = service.saved()
-    check_counted_once(saved, sent, expected)
-    check_metrics(metrics, saved)
-    check_alarms(alarms, sent, expected)
-    check_nothing_waits(broker)
+    with monkeypatch.context() as broken:
+        broken.setattr(StreamingKernelPCA, "partial_fit", Mock(side_effect=MemoryError()))
+        deliver(service, 7)
+    deliver(service, 8)
+    assert service._save()
+    assert [call.args for call in service.client.ack.call_args_list] == [(7, 1), (8, 1)]
+    assert (service.counts["failed"], service.n_rows) == (1, 1)
+    assert "a message is left out" in caplog.text
 
 
-@needs_broker
-def test_a_broker_may_come_late_leave_and_come_back(tmp_path: Path) -> None:
-    sent = messages(1500, seed=2)
-    # With Mosquitto's own limit the window is full before a checkpoint is due; the clock goes on.
-    broker = Broker(tmp_path, "max_inflight_messages 20")
-    service = service_at(broker.port, tmp_path, "--every-messages", "1000", "--every-seconds", "0.05")
-    with service, broker:
-        service.start()
-        service.wait_for("no broker at")
-        broker.start()
-        service.wait_for("session new")
-        service.wait_for("subscribed")
-        publisher = Peer(broker, "publisher")
-        for half, n_before in ((sent[:700], 200), (sent[700:-1], 900)):
-            publisher.publish(half)
-            wait_until(lambda n_before=n_before: service.n_handled() > n_before, "the service is at work")
-            # It may say goodbye, and writes its memory down.
-            broker.stop()
-            broker.start()
-        # All others may have come before the broker went the second time; what it repeats comes before the last.
-        wait_until(lambda: service.text().count("session resumed") >= 2, "the service has come back twice")
-        publisher.publish(sent[-1:])
-        wait_until(lambda: service.n_handled() >= len(sent), "all messages are handled")
-        publisher.close()
-        service.stop()
-        assert service.text().count("session resumed") == 2
-        check_counted_once(service.saved(), sent, expect(sent))
-        check_nothing_waits(broker)
-
-
-@needs_broker
-def test_what_publishers_repeat_delay_and_lose(
-    broker: Broker, publisher: Peer, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = b"[1, 2, 3]"
-    service.start()
-    service.wait_for("subscribed")
-    numbers = [1, 2, 4, 2, 1, 3, 3, 7]
-    publisher.publish([Sent("plant/pump", number, row, None) for number in numbers])
-    publisher.publish([Sent("plant/valve", 1, row, None)], qos=0)
-    publisher.send("plant/valve", row)
-    wait_until(lambda: service.n_handled() >= 7, "all messages are handled")
-    metrics = service.metrics()
-    assert metrics["streamkpca_rows_total"] == 6
-    assert metrics["streamkpca_repeated_total"] == 3
-    assert metrics["streamkpca_missing"] == 2
-    assert metrics["streamkpca_rejected_total/bad number"] == 1
-    service.stop()
-    saved = service.saved()
-    assert saved is not None
-    assert numbers_in(saved, ["plant/pump", "plant/valve"]) == {"plant/pump": [1, 7, 5, 6], "plant/valve": [1, 1]}
-
-    service.arguments[service.arguments.index("--n-features") + 1] = "4"
-    refused = service.run()
-    assert refused.returncode == 1
-    assert "has 3 features, not 4; pass --n-features 3" in refused.stderr
-    service.arguments[service.arguments.index("--n-features") + 1] = "3"
-    Checkpointer(service.checkpoint).save(saved, {"offset": 7})
-    with pytest.raises(SystemExit, match="is not from this service; pass another --checkpoint"):
-        main(service, monkeypatch)
-
-
-@needs_broker
-def test_what_no_checkpoint_holds_is_not_acknowledged(broker: Broker, publisher: Peer, service: Service) -> None:
-    service.arguments += ["--every-messages", "1000", "--every-seconds", "1000"]
-    sent = messages(100, seed=3)
-    service.start()
-    service.wait_for("subscribed")
-    publisher.publish(sent)
-    wait_until(lambda: service.n_handled() == len(sent), "all messages are handled")
-    service.kill()
-    assert service.saved() is None
-    heir = Peer(broker, "streamkpca")
-    wait_until(lambda: len(heir.received) == len(sent), "all messages come again")
-    heir.close()
-    assert heir.received == [message.payload for message in sent]
-
-
-@needs_broker
 def test_alarms_that_a_kill_left_unconfirmed_are_published_again(
-    broker: Broker, alarms: Peer, service: Service
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = [json.dumps({"topic": "plant/pump", "number": number}) for number in range(1, 31)]
-    extra = {"arrivals": {}, "counts": {}, "threshold": None}
-    extra["alarms"] = base64.b64encode(json.dumps(left).encode()).decode()
-    Checkpointer(service.folder / "model.npz").save(StreamingKernelPCA(on_bad_rows="skip"), extra)
-    service.start()
-    wait_until(lambda: len(alarms.received) == len(left), "all alarms have come")
-    service.stop()
-    assert [alarm.decode() for alarm in alarms.received] == left
-    saved = service.saved()
-    assert saved is not None
-    assert alarms_in(saved) == []
+    packets = iter(range(1, 10_000))
+    service.client.publish.side_effect = lambda *_, **__: Mock(mid=next(packets))
+    for _ in range(5000):
+        service._publish("x" * 200)
+    # They are bounded.
+    kept = example.MOST_ALARM_CHARACTERS // 200
+    assert len(service.unconfirmed) == kept == 5000 - service.counts["alarms given up"]
+    for packet in range(3, kept + 1):
+        service._on_publish(service.client, None, packet, Mock(is_failure=False), None)
+    assert service._save()
+    saved = Checkpointer(tmp_path / "model.npz").latest()
+    assert json.loads(base64.b64decode(saved.extra_["alarms"])) == ["x" * 200] * 2
+    assert list(example.Service(example.checked_options()).unconfirmed.values()) == ["x" * 200] * 2
 
 
-@needs_broker
-def test_the_guide_works_word_by_word(broker: Broker, tmp_path: Path) -> None:
-    """Run the commands of the docstring; only ports differ, which may be taken here, and the broker has begun."""
-    programs = [shutil.which(name) for name in ("mosquitto_pub", "mosquitto_sub", "curl")]
-    if not all(programs):
-        pytest.skip("needs mosquitto_pub, mosquitto_sub (Debian: mosquitto-clients) and curl")
-    metrics = str(free_port())
-    blocks = re.findall(r"^ +(python examples/.*|--host .*)$", GUIDE, re.MULTILINE)
-    publish, scrape, watch = (
-        found for step in re.findall(r"^[56]\. .*", GUIDE, re.MULTILINE) for found in quoted(step)
-    )
-    start, remote = blocks
-    (tmp_path / "examples").symlink_to(SCRIPT.parent)
-
-    def shell(command: str) -> subprocess.Popen[str]:
-        ports = {"mosquitto_pub": f"-p {broker.port}", "mosquitto_sub": f"-p {broker.port}"}
-        ports |= {"examples/sensor_service.py": f"--port {broker.port} --metrics-port {metrics}"}
-        for name, more in ports.items():
-            command = command.replace(name, f"{name} {more}")
-        command = command.replace("python ", f"exec {sys.executable} -W error ", 1).replace("9464", metrics)
-        paths = {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
-        return subprocess.Popen(
-            command, shell=True, cwd=tmp_path, env=os.environ | paths, stdout=subprocess.PIPE, text=True
-        )
-
-    with shell(start) as service, shell(f"exec {watch}") as watching:
-        try:
-
-            def scraped() -> str:
-                with shell(scrape.replace("curl", "curl -s")) as answer:
-                    return answer.communicate(timeout=30)[0]
-
-            wait_until(lambda: "streamkpca_connected 1.0" in scraped(), "the service is connected")
-            time.sleep(0.5)
-            with shell(publish) as done:
-                assert done.wait(30) == 0
-            wait_until(lambda: "streamkpca_rows_total 1.0" in scraped(), "the message is learned")
-            service.send_signal(signal.SIGINT)
-            assert service.wait(30) == 0
-            with shell('mosquitto_pub -t alarms -m "an alarm"') as done:
-                assert done.wait(30) == 0
-            assert watching.stdout is not None
-            assert watching.stdout.readline() == "an alarm\n"
-        finally:
-            service.kill()
-            watching.kill()
-    assert (tmp_path / "model-00000001.npz").exists()
-    # What the guide says about remote brokers.
-    (tmp_path / "password.txt").write_text("secret\n", encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        patch.setattr(import_example(), "tls_of", lambda options: options.ca_file)
-        patch.setattr("sys.argv", ["sensor_service.py", *shlex.split(start)[2:], *remote.split()])
-        options = import_example().checked_options()
-    assert (options.host, options.port, options.user, options.password) == ("broker.example", 8883, "plant", "secret")
-    assert options.tls == "ca.crt"
-
-
-def quoted(text: str) -> list[str]:
-    return re.findall("``(.*?)``", text)
-
-
-def main(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the script in this process, which must refuse to begin."""
-    monkeypatch.setattr("sys.argv", ["sensor_service.py", *service.arguments])
-    import_example().main()
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"offset": 3},
+        "text",
+        {"arrivals": {"topics": [[1, 2, 9, 4]]}, "counts": {}, "threshold": None, "alarms": ""},
+        {"arrivals": {}, "counts": {}, "threshold": None, "alarms": "!"},
+    ],
+)
+def test_checkpoints_of_others_end_the_process_with_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: Any
+) -> None:
+    Checkpointer(tmp_path / "model.npz").save(StreamingKernelPCA(on_bad_rows="skip"), extra)
+    set_options(monkeypatch, tmp_path)
+    with pytest.raises(SystemExit, match="is not from this service; pass another --checkpoint"):
+        example.Service(example.checked_options())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--alarm-topic plant/alarms", "--topic plant/+ takes in --alarm-topic plant/alarms; choose another"),
-        ("--alarm-topic alarms/#", "--alarm-topic must be one topic, without + and #"),
         ("--topic plant/x+", "--topic plant/x+ is no filter; + stands for a whole level, and # for all from there on"),
         ("--every-messages 70000", "--every-messages must be from 1 to 65535"),
-        ("--every-messages 0", "--every-messages must be from 1 to 65535"),
-        ("--every-seconds nan", "--every-seconds must be above 0"),
-        ("--n-features 0", "--n-features must be from 1 to 1000000"),
-        ("--quantile 1", "--quantile must be between 0 and 1"),
-        ("--atoms 0", "--atoms must be at least 1"),
-        ("--kernel none", "got 'none'"),
+        ("--kernel none", "none"),
         ("--password-file missing.txt", "--password-file needs --user"),
-        ("--user plant --password-file missing.txt", "missing.txt"),
-        ("--key-file key.pem", "--key-file needs --cert-file"),
-        ("--ca-file missing.pem", "--ca-file"),
         ("--cert-file missing.pem", "--cert-file"),
-        ("--password secret", "unrecognized arguments: --password secret"),
     ],
 )
 def test_arguments_that_make_no_sense(
@@ -421,12 +354,131 @@ def test_arguments_that_make_no_sense(
     arguments: str,
     message: str,
 ) -> None:
+    set_options(monkeypatch, tmp_path, *arguments.split())
     with pytest.raises(SystemExit, match="2"):
-        main(Service(tmp_path, 1, *arguments.split()), monkeypatch)
+        example.main()
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("payload", GARBAGE, ids=lambda payload: repr(payload[:12]))
-def test_garbage_is_no_row(payload: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - whose words they are does not matter
-        import_example().row_of(payload, 3)
+@given(
+    st.sampled_from(GARBAGE)
+    | st.lists(st.none() | st.floats() | st.integers() | st.booleans()).map(lambda x: json.dumps(x).encode())
+)
+def test_payloads_are_rows_or_refused(payload: bytes) -> None:
+    try:
+        row = example.row_of(payload, 3)
+    except ValueError:
+        return
+    values = json.loads(payload)
+    assert row.shape == (3,)
+    assert all(type(value) in (int, float, type(None)) for value in values)
+    assert [float("nan") if value is None else value for value in values] == pytest.approx(
+        row.tolist(), rel=0, abs=0, nan_ok=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "number"),
+    [([("unit", "m"), ("number", "007")], 7), ([("number", "9223372036854775807")], 2**63 - 1), ([], None)]
+    + [([("number", text)], None) for text in ("", "-1", "1.5", "9223372036854775808", " 1", "\u0661")]
+    + [([("number", "1"), ("number", "2")], None)],
+)
+def test_numbers_are_decimal_digits(pairs: list[tuple[str, str]], number: int | None) -> None:
+    assert example.number_of(message_with(*pairs)) == number
+
+
+# The numbers of messages, beside sets that remember everything
+
+
+def arrivals(window: int = 1000, **record: Any) -> Any:
+    return example.Arrivals(window, **record)
+
+
+def reloaded(made: Any) -> Any:
+    return arrivals(made.window, **json.loads(json.dumps(made.record())))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2**63 - 1) | st.integers(0, 9)), max_size=60),
+    st.lists(st.sampled_from(["take", "take", "take", "save", "kill", "disconnect"]), max_size=150),
+    st.integers(1, 8),
+)
+def test_any_numbers_and_kills_leave_each_message_counted_once(
+    sent: list[tuple[str, int]], events: list[str], window: int
+) -> None:
+    """A broker sends again what is not acknowledged, at most as many as the service remembers."""
+    waiting = [(topic, number, b"%d" % i, False) for i, (topic, number) in enumerate(sent)]
+    unacknowledged: list[tuple[str, int, bytes, bool]] = []
+    # With so small bounds everything else is given up all the time.
+    with patch.multiple(example, MOST_LATEST=window, MOST_TOPICS=1, MOST_GAPS=1):
+        made, counted = arrivals(), Counter[bytes]()
+        saved, saved_counted = reloaded(made), counted.copy()
+        for event in [*events, *["take", "save"] * len(sent), "take"]:
+            if event == "take" and waiting and len(unacknowledged) < window:
+                topic, number, payload, is_redelivered = waiting.pop(0)
+                unacknowledged.append((topic, number, payload, is_redelivered))
+                if made.note(topic, number, payload, is_redelivered=is_redelivered) is not example.Verdict.REPEATED:
+                    counted[payload] += 1
+            if event == "save":
+                saved, saved_counted = reloaded(made), counted.copy()
+                # It may be killed before its acknowledgements leave; here, every other time.
+                if len(counted) % 2 or len(unacknowledged) == window:
+                    unacknowledged.clear()
+            if event == "kill":
+                made, counted = reloaded(saved), saved_counted.copy()
+            if event in ("kill", "disconnect"):
+                waiting[:0] = [(topic, number, payload, True) for topic, number, payload, _ in unacknowledged]
+                unacknowledged.clear()
+    assert counted == Counter({b"%d" % i: 1 for i in range(len(sent))})
+
+
+def verdicts(made: Any, numbers: Any, row: bytes = b"") -> list[str]:
+    """Judge messages with these numbers, whose payloads are `row` and the number."""
+    return [made.note("plant/pump", number, row + b"%d" % number).value for number in numbers]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1))
+def test_gaps_are_the_numbers_between_that_have_not_come(numbers: list[int]) -> None:
+    made, come = example.Numbers(numbers[0]), {numbers[0]}
+    for number in numbers:
+        if number not in come:
+            made.add(number)
+            come.add(number)
+        assert made.missing == max(come) - min(come) + 1 - len(come)
+        assert all((i in made) == (i in come) for i in range(-1, 43))
+
+
+def test_late_repeated_and_huge_numbers_are_learned_once() -> None:
+    made = arrivals()
+    assert verdicts(made, [5, 9, 7, 3, 7, 3, 6]) == ["new", "new", "new", "new", "repeated", "repeated", "new"]
+    assert made.missing == 2
+    made = arrivals()
+    assert verdicts(made, [1, 2, 10**18, *range(3, 50)]) == ["new", "new", "jump", *["new"] * 47]
+    assert verdicts(made, [10**18, 49]) == ["repeated", "repeated"]
+    assert made.missing == 0
+
+
+@pytest.mark.parametrize(("first", "n"), [(0, 1), (1, 2), (0, 500), (1, 1000)])
+def test_a_publisher_that_begins_again_is_noticed(first: int, n: int) -> None:
+    made = arrivals()
+    assert set(verdicts(made, range(first, n + first), b"a")) == {"new"}
+    assert verdicts(made, range(first, n + first), b"b") == ["restart", *["new"] * (n - 1)]
+    assert verdicts(made, range(first, n + first), b"b") == ["repeated"] * n
+    # With the same rows it is noticed once more have come than may be unconfirmed.
+    same = arrivals()
+    verdicts(same, range(first, 1003))
+    assert verdicts(same, range(first, 1003)) == ["restart", *["new"] * (1002 - first)]
+
+
+def test_the_state_stays_small_and_comes_back() -> None:
+    with patch.multiple(example, MOST_LATEST=50, MOST_TOPICS=20, MOST_GAPS=30):
+        made = arrivals()
+        for i in range(300):
+            made.note(f"{i % 40}", 3 * i, b"")
+        assert len(made.latest) == 50
+        assert len(made.topics) == 20
+        assert made.n_gaps <= 30
+        assert min(made.given_up.values()) > 100
+        again = reloaded(made)
+    assert again.record() == made.record()
+    assert (again.n_gaps, again.missing) == (made.n_gaps, made.missing)

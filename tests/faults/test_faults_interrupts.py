@@ -7,7 +7,6 @@ import copy
 import os
 import signal
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +17,11 @@ from interrupts import first_moments, interrupted_at, reached_lines
 
 from streamkpca import StreamingKernelPCA, kernels, merge
 from streamkpca._core import linalg as _blas
-from streamkpca.stream import state as stream
-
-pytestmark = pytest.mark.faults
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 FIRST_TIMES = 4
-MOST_MOMENTS = 8
-N_SIGNALS = 300 if NIGHTLY else 12
+MOST_MOMENTS = 12
+N_SIGNALS = 300 if NIGHTLY else 8
 ROWS = np.random.default_rng(4).normal(size=(300, 3))
 SMALL: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
 
@@ -59,19 +55,11 @@ CHANGES: dict[str, tuple[StreamingKernelPCA, Callable[[StreamingKernelPCA], obje
 
 
 def is_free(model: StreamingKernelPCA) -> bool:
-    """Tell whether another thread could write."""
-    found: list[bool] = []
-
-    def attempt() -> None:
-        lock = model._cell.write_lock.held
-        found.append(lock.acquire(blocking=False))
-        if found[0]:
-            lock.release()
-
-    thread = threading.Thread(target=attempt)
+    """Tell whether another thread can write."""
+    thread = threading.Thread(target=lambda: model.set_params(**model.get_params()), daemon=True)
     thread.start()
-    thread.join()
-    return found[0]
+    thread.join(60.0)
+    return not thread.is_alive()
 
 
 def chosen_moments(lines: list[tuple[str, int]], most: int) -> list[int]:
@@ -81,11 +69,8 @@ def chosen_moments(lines: list[tuple[str, int]], most: int) -> list[int]:
     return [int(moment) for moment in np.unique(np.linspace(1, len(lines), most).astype(int))]
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("name", CHANGES)
-def test_interrupted_at_any_line_nothing_is_half_done(
-    name: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_at_any_line_nothing_is_half_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, change = CHANGES[name]
     before = model.to_bytes()
     never = copy.deepcopy(model)
@@ -93,11 +78,11 @@ def test_interrupted_at_any_line_nothing_is_half_done(
     after = never.to_bytes()
     goes_on = [copy.deepcopy(one).partial_fit(ROWS[200:250]).to_bytes() for one in (model, never)]
     outcomes = Counter[str]()
-    moments = chosen_moments(lines, MOST_MOMENTS)
-    for moment in moments:
+    for count, moment in enumerate(chosen_moments(lines, MOST_MOMENTS)):
         broken = copy.deepcopy(model)
         # An interrupt between two methods of a context manager leaves the number of BLAS threads at one; see _blas.
         monkeypatch.setattr(_blas, "_depth", 0)
+        kind = (KeyboardInterrupt, MemoryError)[count % 2]
         outcomes["interrupted"] += interrupted_at(moment, kind, lambda broken=broken: change(broken))
         found = broken.to_bytes()
         assert found in (before, after)
@@ -105,21 +90,17 @@ def test_interrupted_at_any_line_nothing_is_half_done(
         outcomes["after" if done else "before"] += 1
         assert is_free(broken)
         broken.set_params(**never.get_params())
-        if moment % 5 == 0:
+        if count % 5 == 0:
             if not done:
                 twin = copy.deepcopy(broken)
                 change(twin)
                 assert twin.to_bytes() == after
             assert broken.partial_fit(ROWS[200:250]).to_bytes() == goes_on[done]
-    print(f"{name}: {kind.__name__} at {len(moments)} of {len(lines)} lines: {dict(outcomes)}")
+    print(f"{name}: {len(lines)} lines: {dict(outcomes)}")
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_signals_in_the_middle_of_many_blocks(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other threads prepare blocks meanwhile."""
-    monkeypatch.setattr(stream, "blas_threads", lambda: n_threads)
-    monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
+def test_signals_in_the_middle_of_many_blocks() -> None:
     rng, outcomes = np.random.default_rng(9), Counter[str]()
     rows = rng.normal(size=(512 * 14, 16))
     model = StreamingKernelPCA(3, max_atoms=48, tolerance=0.0, refit_every=2048).partial_fit(rows[: 512 * 4])
@@ -151,33 +132,7 @@ def test_signals_in_the_middle_of_many_blocks(n_threads: int, monkeypatch: pytes
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-    print(f"{n_threads} threads, {N_SIGNALS} signals: {dict(outcomes)}")
-    assert threading.active_count() < 20
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
-def test_an_exception_in_a_prefetching_thread_changes_nothing(
-    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "blas_threads", lambda: 3)
-    monkeypatch.setattr(stream, "_WORTH_A_THREAD", 0)
-    rows = np.random.default_rng(1).normal(size=(64 * 20, 3))
-    model = StreamingKernelPCA(2, max_atoms=6, block_size=64).partial_fit(rows[: 64 * 8])
-    before = model.to_bytes()
-    look, looked = stream.Summary.prepare_block, Counter[str]()
-
-    def failing(self: Any, *arguments: Any) -> Any:
-        looked["times"] += 1
-        if looked["times"] == 3:
-            raise kind("broken")
-        return look(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stream.Summary, "prepare_block", failing)
-        with pytest.raises(kind, match="broken"):
-            model.partial_fit(rows[64 * 8 :])
-    assert model.to_bytes() == before
-    assert model.partial_fit(rows[64 * 8 :]).n_samples_seen_ == len(rows)
+    print(f"{N_SIGNALS} signals: {dict(outcomes)}")
 
 
 def test_merging_many_is_interrupted_without_a_trace() -> None:
@@ -185,8 +140,7 @@ def test_merging_many_is_interrupted_without_a_trace() -> None:
     before = [model.to_bytes() for model in models]
     lines = reached_lines(lambda: merge(*models))
     moments = chosen_moments(lines, 20)
-    with warnings.catch_warnings():
-        for moment in moments:
-            interrupted_at(moment, KeyboardInterrupt, lambda: merge(*models))
-            assert [model.to_bytes() for model in models] == before
+    for moment in moments:
+        interrupted_at(moment, KeyboardInterrupt, lambda: merge(*models))
+        assert [model.to_bytes() for model in models] == before
     print(f"merge of three: interrupted at {len(moments)} of {len(lines)} lines")

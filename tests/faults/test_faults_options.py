@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from commands import assert_plain
-from corruptions import CHANGED_ENTRIES, DAMAGES, ROWS, entries, models, repacked, unpacked, with_entry
+from corruptions import DAMAGES, ROWS, models, repacked, unpacked, with_entry
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.main import cli
@@ -23,7 +23,7 @@ from streamkpca.monitoring import Monitor
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # Every n-th option with its value, and every n-th odd model file, is tried.
-EVERY_OPTION, EVERY_MODEL = (1, 3) if NIGHTLY else (160, 97)
+EVERY_OPTION, EVERY_MODEL = (1, 3) if NIGHTLY else (97, 29)
 
 DATA = np.round(np.random.default_rng(6).normal(size=(80, 3)), 5)
 LINES = [",".join(map(repr, row)) + "\n" for row in DATA.tolist()]
@@ -39,66 +39,45 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 VALUES = [
-    "", "0", "-1", "1", "2", "1.5", "nan", "inf", "-inf", "1e400", "1e-400", "9" * 30, "9" * 5000, "x", "none",
-    "auto", "None",
-    "True", " ", "  1", "1_0", "\u0663", "\u00bd", "a,b", "a", "t", "l", "0,1", "0,0", "1,2,3", "a,a", ",", ";", "\t",
-    '"', "\\",
-    "\u00e9", "\x1b[31m", "\n", "--", "-", ".", "..", "/", "/dev/null", "/dev/full", "/no/such/file", "m.npz",
-    "x.csv", "x.npz",
-    "o.csv", "o.parquet", "o.arrow", "o.png", "o.c", "x" * 5000, "*/", "%s", "{}", "{0}", "[bold]", "[/]", "rbf",
-    "RBF()",
-    "RBF(gamma=1e-300)", "RBF(gamma=1e300)", "RBF().on([0])", "Linear()**3", "1e-300*RBF()", "3", "7x4", "0x0",
-    "1e-3x2", "1s",
-    "5", "1h", "0.0000001s", "9" * 400 + "s", "range", "std", "csv", "jsonl", "r", "\udcff",
+    "", "0", "-1", "2", "1.5", "nan", "inf", "1e400", "9" * 5000, "x", "none", "auto", " ", "1_0", "\u0663", "a,b", "t",
+    "0,1", "a,a", ",", "\t", '"', "\u00e9", "\x1b[31m", "\n", "--", "-", ".", "/", "/dev/null", "/dev/full",
+    "/no/such/file", "m.npz", "x.csv", "x.npz", "o.csv", "o.parquet", "o.png", "o.c", "x" * 5000, "%s", "{}", "rbf",
+    '{"RBF": {}}', "[" * 3000, "3", "1s", "9" * 400 + "s", "range", "csv", "\udcff",
 ]  # fmt: skip
-# The demo says what it does before it tries.
-OPENING = "streamkpca: simulating "
 BASES: dict[str, list[str]] = {
     "fit": ["x.csv", "--drop", "t,l", "--max-atoms", "8"],
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "impute": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
+    "plot": ["novelty", "x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
     "info": ["m.npz"],
     "merge": ["m.npz", "--out", "o.npz"],
     "export": ["m.npz", "o.c"],
     "demo": ["--rows", "1000", "--out", "d"],
-    "completion": ["bash"],
-    "plot spectrum": ["m.npz", "--save", "o.svg"],
-    "plot atoms": ["m.npz", "--save", "o.svg"],
-    "plot sparsity": ["m.npz", "--save", "o.svg"],
-    "plot drift": ["m.npz", "--save", "o.svg"],
-    "plot novelty": ["x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
-    "plot projections": ["x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
-    "plot contours": ["x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
 }
 
 
 def command_lines() -> Iterator[list[str]]:
     for name, base in BASES.items():
-        command: click.Command = cli
-        for word in name.split():
-            assert isinstance(command, click.Group)
-            command = command.commands[word]
-        for parameter in command.params:
+        command = cli.commands[name]
+        for parameter in command.get_params(click.Context(command)):
             if parameter.name == "follow":
                 continue
             if isinstance(parameter, click.Argument):
-                yield from ([*name.split(), value, *base[1:]] for value in VALUES)
+                yield from ([name, value, *base[1:]] for value in VALUES)
             elif isinstance(parameter, click.Option) and parameter.is_flag:
-                yield from ([*name.split(), *base, one] for one in (*parameter.opts, *parameter.secondary_opts))
+                yield from ([name, *base, one] for one in (*parameter.opts, *parameter.secondary_opts))
             else:
-                yield from ([*name.split(), *base, parameter.opts[-1], value] for value in VALUES)
+                yield from ([name, *base, parameter.opts[-1], *[value] * parameter.nargs] for value in VALUES)
 
 
 def run_plainly(args: list[str]) -> int:
     """Run the command, and check that it ends as it should."""
     result = CliRunner().invoke(cli, args, input=b"")
     assert result.exception is None or isinstance(result.exception, SystemExit), (args, result.exception)
-    assert result.exit_code in (0, 2), args
-    told = [line for line in result.stderr.splitlines() if not line.startswith(OPENING)]
-    assert_plain(told, refused=result.exit_code == 2)
-    assert "\x1b" not in result.stdout + result.stderr
-    assert len(result.stderr) < 12_000
+    assert result.exit_code in (0, 1, 2), args
+    assert_plain(result.stderr.splitlines(), refused=result.exit_code > 0)
+    assert "\x1b" not in result.stdout
     return result.exit_code
 
 
@@ -122,27 +101,18 @@ def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> N
         # Results may have gone over them.
         write_table()
         Path("m.npz").write_bytes(model)
-    print(f"{tried} command lines: {outcomes[0]} done, {outcomes[2]} refused")
-    assert min(outcomes[0], outcomes[2]) > 0
+    print(f"{tried} command lines: {outcomes[0]} done, {tried - outcomes[0]} refused")
+    assert min(outcomes[0], outcomes[1], outcomes[2]) > 0
 
 
-OFFSETS: list[Any] = [
-    {}, {"format": "CSV"}, {"format": "CSV", "head": [10**12, 0], "byte": 5, "line": 2},
-    {"format": "CSV", "head": None},
-    {"format": "CSV", "head": [5, "x"], "byte": 5, "line": 2},
-    {"format": "CSV", "head": [5, 0], "byte": -5, "line": 2},
-    {"format": "CSV", "head": [0, 0], "byte": 2**59, "line": 2},
-    {"format": "CSV", "head": [0, 0], "byte": 6, "line": -1},
-    {"format": "CSV", "head": [0, 0], "byte": 6, "line": 2, "tail": [10**12, 1]},
-    {"format": ["x"], "byte": 6, "line": 2},
-    {"format": "CSV", "head": [0, 0], "byte": 6, "line": 2, "tail": "x"}, {"format": "npy", "row": 5, "names": 3},
-    {"format": "CSV", "head": [0, 0], "byte": "6", "line": 2}, {"line": 10**18, "row": "x"}, {"line": [], "row": {}},
-]  # fmt: skip
-MONITORS: list[Any] = [
-    None, [], "x", {}, {"parameters": None}, {"parameters": {}}, {"parameters": {"lags": "x"}},
-    {"parameters": {"lags": 0}},
-    {"parameters": {"lags": 10**9}}, {"parameters": {"lags": -1}}, {"parameters": {"lags": 2.5}},
-    {"parameters": {"lags": 1, "quantile": [], "smoothing": {}, "learn": 5, "accept_after": None}},
+NOTES: list[Any] = [
+    None, 0, True, "x" * 1000, [], [1], {}, {"command": None}, {"command": []}, {"monitor": {}}, {"monitor": "x"},
+    *({"command": {"places": {os.path.realpath("x.csv"): place}}} for place in (
+        {}, {"byte": -5}, {"byte": 2**59}, {"byte": "6"}, {"line": 10**18}, {"row": "x"}, {"line": []}, [], "x",
+    )),
+    *({"command": {"columns": names}} for names in (
+        ["a", "a", "b"], ["\x1b[31m", "*/", "\ud800"], [""] * 3, ["$\\frac", "$x$", "_a"], [1], "abc", [],
+    )),
 ]  # fmt: skip
 
 
@@ -159,37 +129,8 @@ def odd_models() -> Iterator[tuple[str, bytes]]:
             for name, data in good.items():
                 yield f"{name}, {kind}, {number}", damage(data, rng)
     header, arrays = unpacked(good["fitted"])
-    places = [{"command": {"places": {os.path.realpath("x.csv"): offset}}} for offset in OFFSETS]
-    names = [
-        ["a", "a", "b"],
-        ["\x1b[31m", "*/", "\ud800"],
-        [""] * 3,
-        ["$\\frac", "$x$", "_a"],
-        ["a" * 10_000] * 3,
-        [1],
-        "abc",
-    ]
-    columns = [{"command": {"columns": one}} for one in names]
-    beside = [{"monitor": one} for one in MONITORS] + [{"monitor": one, "extra": columns[0]} for one in MONITORS]
-    for extra in [
-        None,
-        0,
-        True,
-        "x" * 1000,
-        [],
-        [1],
-        {},
-        {"command": None},
-        {"command": []},
-        *places,
-        *columns,
-        *beside,
-    ]:
+    for extra in NOTES:
         yield f"extra {json.dumps(extra)[:60]}", repacked(with_entry(header, ("extra",), extra), arrays)
-    header, arrays = unpacked(good["monitor"])
-    for place in entries(header["extra"], ("extra",)):
-        for change, new in CHANGED_ENTRIES:
-            yield f"{place} {change}", repacked(with_entry(header, place, new), arrays)
     for foreign in (
         b"",
         b"PK\x05\x06" + bytes(18),
@@ -210,11 +151,8 @@ USES = [
     ["fit", "x.csv", "--model", "m.npz", "--resume"],
     ["export", "m.npz", "o.c"],
     ["merge", "m.npz", "good.npz", "--out", "o.npz"],
-    ["plot", "spectrum", "m.npz", "--save", "o.svg"],
-    ["plot", "atoms", "m.npz", "--save", "o.svg"],
-    ["plot", "drift", "m.npz", "--save", "o.svg"],
+    ["plot", "spectrum", "--model", "m.npz", "--save", "o.svg"],
     ["plot", "novelty", "x.csv", "--model", "m.npz", "--save", "o.svg"],
-    ["plot", "contours", "x.csv", "--model", "m.npz", "--save", "o.svg"],
 ]
 
 
@@ -229,5 +167,5 @@ def test_any_file_given_as_a_model_is_used_or_refused_in_a_line(folder: Path) ->
             tried += 1
             Path("m.npz").write_bytes(data)
             outcomes[run_plainly(args)] += 1
-    print(f"{tried} uses of odd models: {outcomes[0]} done, {outcomes[2]} refused")
-    assert min(outcomes[0], outcomes[2]) > 0
+    print(f"{tried} uses of odd models: {outcomes[0]} done, {outcomes[1]} refused")
+    assert min(outcomes[0], outcomes[1]) > 0

@@ -1,11 +1,7 @@
-"""Many features, atoms, columns, terms and axes, and large blocks: each works in bounded memory, or says why not.
-
-HYPOTHESIS_PROFILE=nightly takes 20,000 features, blocks of 10^5 rows, 4,096 atoms and thousands of terms.
-"""
+"""Many features, atoms, columns, terms and axes, and large blocks: each works in bounded memory, or says why not."""
 
 import gc
 import operator
-import os
 import pickle
 import tracemalloc
 from collections.abc import Callable
@@ -16,14 +12,8 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, load
-from streamkpca.errors import CheckpointError
 from streamkpca.kernels import RBF, Kernel, Linear
-from streamkpca.kernels.registry import parse_kernel
-from streamkpca.stream.summary import _weighted_sum
 
-pytestmark = pytest.mark.faults
-
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MIB = 2**20
 RANDOM = np.random.default_rng(9)
 
@@ -48,8 +38,9 @@ def one_term_a_feature(d: int) -> Kernel:
     return summed_in_pairs([RBF(0.5 + 0.001 * j).on(j) for j in range(d)])
 
 
-@pytest.mark.parametrize("size", [2, 100_000 if NIGHTLY else 9000])
-@pytest.mark.parametrize("settings", [{"max_atoms": 8}, {"max_atoms": None, "tolerance": 0.5}], ids=["budget", "none"])
+@pytest.mark.parametrize(
+    ("size", "settings"), [(2, {"max_atoms": 8}), (9000, {"max_atoms": None, "tolerance": 0.5})], ids=["few", "many"]
+)
 def test_blocks_of_any_size_are_searched_in_bounded_memory(size: int, settings: dict[str, Any]) -> None:
     rows = RANDOM.normal(size=(max(size, 300) + 50, 3))
     model = StreamingKernelPCA(2, kernel=RBF(0.5), block_size=size, **settings)
@@ -65,19 +56,6 @@ def test_blocks_of_any_size_are_searched_in_bounded_memory(size: int, settings: 
         pieces.partial_fit(piece)
     assert pieces.to_bytes() == model.to_bytes()
     print(f"blocks of {size} rows, {settings}: {peak:.0f} MiB")
-
-
-def test_the_sum_over_all_pairs_of_a_block_is_taken_in_parts_of_both_sides() -> None:
-    rows, weights = RANDOM.normal(size=(20_000, 3)), RANDOM.uniform(size=20_000)
-    total, peak = traced(lambda: _weighted_sum(Linear(), rows, weights))
-    assert total == pytest.approx(float(((weights @ rows) ** 2).sum()), rel=1e-10)
-    # A part against all rows would take 156 MiB.
-    assert peak < 40
-
-
-def test_a_block_of_one_row_is_refused() -> None:
-    with pytest.raises(ValueError, match="block_size must be at least 2, got 1"):
-        StreamingKernelPCA(block_size=1).partial_fit(RANDOM.normal(size=(5, 2)))
 
 
 def test_a_weight_in_a_late_part_of_a_block_starts_the_stream() -> None:
@@ -106,7 +84,7 @@ def test_more_axes_than_atoms_are_columns_of_zeros(tmp_path: Any) -> None:
 
 def test_kernels_of_many_terms_take_little_memory() -> None:
     """One term for each feature, so that there are as many base matrices: at 4 MiB each, 3,000 would take 12 GiB."""
-    d = 3000 if NIGHTLY else 300
+    d = 300
     rows = RANDOM.normal(size=(700, d))
     kernel = one_term_a_feature(d)
     values, peak = traced(lambda: kernel.matrix(rows[:600], rows[:40]))
@@ -135,46 +113,14 @@ def test_kernels_of_many_terms_take_little_memory() -> None:
     print(f"{d} terms: {peak:.0f} MiB")
 
 
-@pytest.mark.parametrize("d", [333, 334, *([3000] if NIGHTLY else [])])
-def test_kernels_of_too_many_terms_to_be_read_must_be_passed_again(d: int) -> None:
-    """The text of a kernel may have 1,000 parts, which here are a kernel, its column and a sum for each term."""
-    rows, kernel = RANDOM.normal(size=(70, d)), one_term_a_feature(d)
-    model = StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=64, reservoir_size=16).partial_fit(rows)
-    data = model.to_bytes()
-    if d == 333:
-        assert parse_kernel(repr(kernel)) == kernel
-        assert StreamingKernelPCA.from_bytes(data).kernel_ == kernel
-    else:
-        with pytest.raises(ValueError, match=r"more than 1000 parts|cannot read kernel"):
-            parse_kernel(repr(kernel))
-        with pytest.raises(CheckpointError, match=r"more parts than are read; pass the settled kernel again"):
-            StreamingKernelPCA.from_bytes(data)
-    again = StreamingKernelPCA.from_bytes(data, kernel=kernel)
-    assert again.kernel_ == kernel
-    np.testing.assert_array_equal(again.transform(rows), model.transform(rows))
-
-
-@pytest.mark.parametrize(
-    "join",
-    [
-        lambda kernel: kernel + Linear(),
-        lambda kernel: Linear() * kernel,
-        lambda kernel: 2.0 * kernel,
-        lambda kernel: kernel**1,
-        lambda kernel: kernel.exp(),
-        lambda kernel: kernel.on([0]),
-        lambda kernel: kernel.in_units([1.0]),
-        lambda kernel: kernel.scaled_by(np.ones),
-    ],
-)
-def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made(join: Callable[[Kernel], Kernel]) -> None:
+def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made() -> None:
     """Deeper ones would raise RecursionError wherever they are printed or compared."""
     kernel: Kernel = Linear()
 
     def join_many() -> None:
         nonlocal kernel
-        for _ in range(1000):
-            kernel = join(kernel)
+        for _ in range(50):
+            kernel = 2.0 * (kernel + Linear()).exp().on([0]) * Linear() ** 2
 
     with pytest.raises(ValueError, match=r"nested more than 200 deep; join fewer kernels, or many in pairs of pairs"):
         join_many()
@@ -187,7 +133,7 @@ def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made(join: Calla
 
 
 def test_views_of_many_columns() -> None:
-    d = 20_000 if NIGHTLY else 4000
+    d = 4000
     rows = RANDOM.normal(size=(200, d))
     units = RANDOM.uniform(0.5, 2.0, d)
     chosen = RANDOM.permutation(d)[: d // 2]
@@ -207,7 +153,7 @@ def test_views_of_many_columns() -> None:
 
 
 def test_many_atoms_are_compared_with_few_rows_at_a_time() -> None:
-    n = 4096 if NIGHTLY else 1200
+    n = 1200
     rows = RANDOM.normal(size=(n, 4))
     model = KernelPCA(3, kernel=kernels.Laplacian(1.0)).fit(rows)
     asked = RANDOM.normal(size=(6000, 4))
@@ -216,6 +162,6 @@ def test_many_atoms_are_compared_with_few_rows_at_a_time() -> None:
     peaks = {}
     for name in ("transform", "novelty", "reconstruction_error"):
         peaks[name] = traced(lambda name=name: getattr(model, name)(asked))[1]  # type: ignore[misc]
-    # All rows with all atoms would take 55 MiB, or 188.
+    # All rows with all atoms would take 55 MiB.
     assert max(peaks.values()) < 32, peaks
     print(f"{n} atoms: {max(peaks.values()):.0f} MiB")

@@ -14,8 +14,6 @@ from strategies import generators, rows
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.errors import IndefiniteKernelWarning, SparsityWarning
 
-pytestmark = pytest.mark.faults
-
 Array = npt.NDArray[np.float64]
 
 KERNELS = [
@@ -138,17 +136,16 @@ def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel: kernel
     assert_comes_back(fine)
 
 
-@pytest.mark.parametrize("half_life", [0.01, 0.003, 0.001])
-def test_streams_that_forget_every_row_but_the_last_come_back(half_life: float) -> None:
+def test_streams_that_forget_every_row_but_the_last_come_back() -> None:
     """Their weights fade below the range of numbers, of some parts sooner than of others."""
-    for seed in range(30):
+    for seed in range(12):
         random = np.random.default_rng(seed)
         X = random.normal(size=(50, 1))
         weights = (random.random(50) > 0.4).astype(float)
         model = StreamingKernelPCA(
             2,
             kernel=[kernels.RBF(0.3), kernels.Linear()][seed % 2],
-            half_life=half_life,
+            half_life=[0.01, 0.003, 0.001][seed % 3],
             block_size=[40, 2, 16][seed % 3],
             max_atoms=[5, 1, None][seed // 3 % 3],
             reservoir_size=30,

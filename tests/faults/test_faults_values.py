@@ -11,8 +11,6 @@ import pytest
 
 from streamkpca import StreamingKernelPCA, kernels
 
-pytestmark = pytest.mark.faults
-
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_EQUAL = 1_000_000 if NIGHTLY else 30_000
 ROWS = np.random.default_rng(2).normal(size=(600, 3))
@@ -24,8 +22,10 @@ def comes_back(model: StreamingKernelPCA) -> bool:
     return StreamingKernelPCA.from_bytes(data).to_bytes() == data
 
 
-@pytest.mark.parametrize("row", [[0.0, 0.0, 0.0], [1.5, -2.0, 1e-310], [1e6, 1e-6, -1e6]])
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "cosine"])
+@pytest.mark.parametrize(
+    ("row", "kernel"),
+    [([0.0, 0.0, 0.0], "linear"), ([1.5, -2.0, 1e-310], "rbf"), ([1e6, 1e-6, -1e6], "cosine"), ([0.0] * 3, "rbf")],
+)
 def test_a_million_equal_rows_are_one_atom_without_variance(row: list[float], kernel: str) -> None:
     model = StreamingKernelPCA(2, kernel=kernel, max_atoms=8)
     chunk = np.tile(row, (N_EQUAL // 10, 1))
@@ -40,14 +40,11 @@ def test_a_million_equal_rows_are_one_atom_without_variance(row: list[float], ke
     assert comes_back(model)
 
 
-def test_long_doubles_are_learned_as_what_float64_keeps_of_them() -> None:
-    long = ROWS.astype(np.longdouble) + np.longdouble(2) ** -60
-    first, second = (StreamingKernelPCA(2, max_atoms=10, block_size=64) for _ in range(2))
-    assert first.partial_fit(long).to_bytes() == second.partial_fit(long.astype(np.float64)).to_bytes()
-
-
-@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-200, 1e150, 1e300])
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "linear", "cosine", kernels.Polynomial(3)])
+@pytest.mark.parametrize(
+    ("scale", "kernel"),
+    [(5e-324, "rbf"), (1e-310, "linear"), (1e-200, "cosine"), (1e150, "laplacian"), (1e150, "linear"), (1e300, "rbf"),
+     (1e300, kernels.Polynomial(3)), (5e-324, kernels.Polynomial(3))],
+)  # fmt: skip
 def test_whatever_the_scale_answers_are_finite_or_rows_are_refused(scale: float, kernel: Any) -> None:
     model = StreamingKernelPCA(2, kernel=kernel, max_atoms=8, block_size=32)
     try:
@@ -108,8 +105,7 @@ def test_the_tolerance_is_kept_whatever_the_order_of_rows(order: str) -> None:
     assert comes_back(model)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", kernels.RBF("median"), "linear"])
-@pytest.mark.parametrize("factor", [1e-60, 1e-110, 5e-324])
+@pytest.mark.parametrize(("kernel", "factor"), [("rbf", 1e-60), (kernels.RBF("median"), 5e-324), ("linear", 1e-110)])
 def test_pending_rows_may_be_forgotten_before_the_scale_is_settled(kernel: Any, factor: float) -> None:
     model = StreamingKernelPCA(2, kernel=kernel, block_size=64).partial_fit(ROWS[:20]).forget(factor)
     same = StreamingKernelPCA(2, kernel=kernel, block_size=64).partial_fit(ROWS[:20])

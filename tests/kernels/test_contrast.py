@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, RationalQuadratic
 from streamkpca.kernels.contrast import contrast, least_change, swapped
@@ -65,19 +64,12 @@ def test_copies_are_held_out_rows_with_one_number_of_another(seed, n, d):
     np.testing.assert_array_equal(again.copies, copies)
 
 
-def test_neighbours_in_time_are_held_out_together():
-    X = np.arange(320.0)[:, None]
-    known, held_out, *_ = swapped(X, None)
-    np.testing.assert_array_equal(held_out[:, 0] // 16 % 2, 1)
-    np.testing.assert_array_equal(known[:, 0] // 16 % 2, 0)
-
-
 # The area under the curve
 
 
 @pytest.mark.parametrize(
     ("n", "d", "is_weighted"),
-    [(20, 3, False), (20, 3, True), (33, 5, True), (130, 8, False), (130, 8, True), (700, 12, False), (2500, 5, True)],
+    [(20, 3, False), (33, 5, True), (130, 8, False), (2500, 3, True)],
 )
 def test_areas_are_those_of_the_slow_oracle(n, d, is_weighted):
     X = correlated(n=n, causes=3, d=d)
@@ -90,18 +82,6 @@ def test_areas_are_those_of_the_slow_oracle(n, d, is_weighted):
     # Rows that are explained equally well, but for rounding, may change places.
     np.testing.assert_allclose(areas, oracle, rtol=0, atol=1e-3)
     assert RBF().settled(X, weights).gamma == pytest.approx(naive.settled_gamma(X, weights), rel=1e-12)
-
-
-def test_the_area_is_that_of_mann_and_whitney():
-    X = correlated(n=400, causes=2, d=4)
-    swaps, kernel = swapped(X, None), RBF(2.0)
-    factor = np.linalg.cholesky(kernel.matrix(swaps.known))
-    usual, odd = (
-        1.0 - (np.linalg.solve(factor, kernel.matrix(swaps.known, rows)) ** 2).sum(axis=0)
-        for rows in (swaps.held_out, swaps.copies)
-    )
-    area = mannwhitneyu(odd, usual).statistic / len(odd) / len(usual)
-    assert contrast(kernel.program, swaps) == pytest.approx(area, abs=1e-4)
 
 
 def test_far_away_nothing_underflows():
@@ -126,33 +106,20 @@ def test_the_first_width_that_is_nearly_the_best_is_taken():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_small_deviations_from_correlated_columns_want_wide_kernels(kernel):
+def test_correlated_columns_want_wide_kernels_and_clusters_the_usual_width(kernel):
     X = correlated()
     assert times_wider(kernel, X) > 3.0
     areas = kernel.width_scores(X)[kernel._width][:, 1]
     assert areas.max() > areas[0] + 0.03
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_clusters_keep_the_usual_width(kernel):
     random = np.random.default_rng(0)
     X = random.normal(size=(12, 6))[random.integers(12, size=600)] + 0.02 * random.normal(size=(600, 6))
     assert times_wider(kernel, X) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-@pytest.mark.parametrize("factor", [1e-3, 3.7, 1e6])
-def test_the_unit_of_the_rows_does_not_matter(kernel, factor):
-    X = correlated()
-    assert times_wider(kernel, factor * X) == pytest.approx(times_wider(kernel, X), rel=1e-9)
-    if kernel == RBF():
-        assert RBF().settled(factor * X).gamma == pytest.approx(RBF().settled(X).gamma / factor**2, rel=1e-9)
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_the_origin_of_the_rows_does_not_matter(kernel):
+@pytest.mark.parametrize(("kernel", "factor"), list(zip(KERNELS, [1e-3, 3.7, 1e6, 1.0], strict=True)), ids=repr)
+def test_neither_unit_nor_origin_of_the_rows_matters(kernel, factor):
     X = np.round(1024 * correlated()) / 1024
-    assert times_wider(kernel, X + 1000.0) == pytest.approx(times_wider(kernel, X), rel=1e-9)
+    assert times_wider(kernel, factor * (X + 1000.0)) == pytest.approx(times_wider(kernel, X), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -167,21 +134,12 @@ def test_the_origin_of_the_rows_does_not_matter(kernel):
     ],
     ids=["constant", "one row of zeros", "one row", "few rows", "a few equal rows", "two values"],
 )
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_without_contrast_the_width_is_that_of_spread(X, kernel):
+def test_without_contrast_the_width_is_that_of_spread(X):
+    kernel = KERNELS[len(X) % len(KERNELS)]
     assert kernel.settled(X) == kernel._replaced(kernel._width, "spread").settled(X)
     scores = kernel.width_scores(X)[kernel._width]
     assert scores.shape == (7, 2)
     assert np.isfinite(scores).all()
-
-
-def test_rows_of_weight_zero_do_not_count_and_equal_weights_are_none():
-    X = correlated(n=400)
-    with_others = np.insert(X, np.arange(0, 400, 3), 100.0, axis=0)
-    weights = (with_others != 100.0).all(axis=1).astype(float)
-    for some in (weights, 7.0 * weights):
-        np.testing.assert_array_equal(RBF().width_scores(with_others, some)["gamma"], RBF().width_scores(X)["gamma"])
-    np.testing.assert_array_equal(RBF().width_scores(X, 2.5)["gamma"], RBF().width_scores(X)["gamma"])
 
 
 def test_heavy_rows_decide():
@@ -226,20 +184,6 @@ def test_scores_of_a_settled_kernel_compare_the_same_widths():
     np.testing.assert_array_equal(RBF(17.0).width_scores(X)["gamma"], RBF().width_scores(X)["gamma"])
     widths, areas = RBF().width_scores(X)["gamma"].T
     assert RBF().settled(X).gamma == widths[least_change(areas, 96)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "weights", "error", "message"),
-    [
-        ([[np.nan, 1.0]], None, ValueError, r"RBF\.width_scores"),
-        ([[1.0, 2.0]], [-1.0], ValueError, r"RBF\.width_scores"),
-        ([[1.0, 2.0]], [1.0, 2.0], ValueError, r"RBF\.width_scores"),
-        ("rows", None, (TypeError, ValueError), r"RBF\.width_scores"),
-    ],
-)
-def test_bad_rows_and_weights_are_refused(rows, weights, error, message):
-    with pytest.raises(error, match=message):
-        RBF().width_scores(rows, weights)
 
 
 # Kernels that are near

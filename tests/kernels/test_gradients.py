@@ -43,29 +43,16 @@ KERNELS: list[Kernel] = [
     Laplacian(0.4),
     Linear(),
     Polynomial(1, gamma=0.5),
-    Polynomial(2, gamma=0.5),
     Polynomial(3, gamma=0.2, coef0=1.0),
     Sigmoid(0.2, coef0=-0.5),
     Cosine(),
-    2.5 * RBF(0.3),
-    RBF(0.3) + Linear(),
-    RBF(0.3) * Cosine(),
     RBF(0.3) * RBF(0.1) + 0.5 * Laplacian(0.2) * Linear(),
-    (RBF(0.3) + Linear()) ** 3,
-    (0.3 * Linear()).exp(),
     (RBF(0.3) * Cosine()).exp() ** 2,
-    RBF(0.3).on([0, 2]),
     Laplacian(0.4).on([2, 1]) + Linear().on([1]),
-    Cosine().on([2, 0]) * RBF(0.2).on([1]),
-    RBF(0.3).in_units(UNITS),
-    Laplacian(0.4).in_units(UNITS),
     Cosine().in_units(UNITS),
-    Polynomial(2, gamma=0.5).in_units(UNITS),
     (RBF(0.3).in_units([0.5, 4.0]).on([2, 0]) + Linear()).in_units(UNITS),
-    RBF(0.3).in_units(MATRIX),
     Laplacian(0.4).in_units(MATRIX),
     Cosine().in_units(MATRIX),
-    Polynomial(2, gamma=0.5).in_units(MATRIX),
     Matern(1.5, length_scale=2.0).in_units(MATRIX[:2, :2]).on([2, 0]) * Linear() + RBF(0.2).in_units(UNITS),
     (RBF(0.3).on([2, 0]) + Laplacian(0.1).in_units(UNITS)).in_units(MATRIX),
 ]
@@ -107,15 +94,23 @@ def assert_derivatives(kernel, X, Y, seed=2):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-@pytest.mark.parametrize(("n", "m"), [(7, 5), (1, 1), (3, 200)], ids=str)
-def test_gradients_are_derivatives(kernel, n, m):
+def test_gradients_are_derivatives_and_finite_where_rows_meet(kernel):
     assert has_gradients(kernel.program)
-    assert_derivatives(kernel, rows_of(0, n), rows_of(1, m))
+    assert is_of_squared_distances(kernel.program) == (kernel.is_stationary and "Laplacian" not in repr(kernel))
+    X = rows_of(0, 7)
+    assert_derivatives(kernel, X, rows_of(1, 5))
+    X[3], X[4] = X[0], 0.0
+    with np.errstate(all="raise", under="ignore"):
+        found = gradient(kernel, X, X.copy(), np.ones((7, 7)))
+    assert np.isfinite(found).all()
+    if kernel.is_stationary:
+        # At a maximum it is zero; at a cusp both sides are opposite.
+        np.testing.assert_allclose(gradient(kernel, X, X.copy(), np.eye(7)), 0.0, atol=1e-12)
 
 
 def compiled_kernels():
     """Draw expressions of kernels of three features."""
-    simple = st.sampled_from(KERNELS[:13])
+    simple = st.sampled_from(KERNELS[:12])
     columns = st.sampled_from([[0], [1, 2], [2, 0, 1], [0, 2]])
     seen = simple | st.builds(lambda kernel, chosen: kernel.on(chosen), simple, columns)
     seen |= st.builds(lambda kernel, units: kernel.in_units(units), simple, st.sampled_from([UNITS, MATRIX]))
@@ -147,44 +142,9 @@ def test_no_digits_cancel_far_from_the_origin(kernel):
     np.testing.assert_allclose(far, gradient(kernel, X, Y, weights), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_where_rows_meet_gradients_are_finite(kernel):
-    X = rows_of(0, 6)
-    X[3], X[4] = X[0], 0.0
-    with np.errstate(all="raise", under="ignore"):
-        found = gradient(kernel, X, X.copy(), np.ones((6, 6)))
-    assert np.isfinite(found).all()
-
-
-@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel.is_stationary], ids=repr)
-def test_a_row_has_no_derivative_at_itself(kernel):
-    """At a maximum it is zero; at a cusp both sides are opposite."""
-    X = rows_of(0, 6)
-    np.testing.assert_allclose(gradient(kernel, X, X.copy(), np.eye(6)), 0.0, atol=1e-12)
-
-
-def test_at_a_cusp_the_derivative_is_the_mean_of_both_sides():
-    X, Y = np.array([[0.0, 1.0]]), np.array([[0.0, 2.0]])
-    value = np.exp(-0.5)
-    np.testing.assert_allclose(gradient(Laplacian(0.5), X, Y, np.ones((1, 1))), [[0.0, -0.5 * value]])
-
-
 def test_cosines_of_a_row_of_zeros_are_constant():
     X, Y = rows_of(0, 4), np.zeros((2, 3))
     np.testing.assert_array_equal(gradient(Cosine(), X, Y, np.ones((4, 2))), 0.0)
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_layout_and_writeability_do_not_matter(kernel):
-    X, Y, weights = rows_of(0, 8), rows_of(1, 6), rows_of(2, 8, 6)
-    expected = gradient(kernel, X, Y, weights)
-    wide = [np.repeat(array, 2, axis=1)[:, ::2] for array in (X, Y)]
-    frozen = [array.copy() for array in (X, Y, weights)]
-    for array in frozen:
-        array.flags.writeable = False
-    for given_rows in (wide, [np.asfortranarray(X), np.asfortranarray(Y)], frozen[:2]):
-        np.testing.assert_allclose(gradient(kernel, *given_rows, weights), expected, rtol=1e-12, atol=1e-13)
-    np.testing.assert_array_equal(gradient(kernel, *frozen), expected)
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.3), Laplacian(0.4), Linear(), Cosine()], ids=repr)
@@ -231,10 +191,4 @@ def test_functions_of_the_caller_have_no_gradients():
     custom = Custom(lambda X, Y: X @ Y.T)
     for kernel in (custom, RBF(0.3) + custom, custom.on([0]), RBF(0.3).scaled_by(lambda X: X[:, 0]), 2.0 * custom):
         assert not has_gradients(kernel.program)
-        assert not is_of_squared_distances(kernel.program)
-
-
-def test_which_kernels_are_of_squared_distances():
-    assert all(is_of_squared_distances(kernel.program) for kernel in SQUARED)
-    for kernel in (Laplacian(0.4), Linear(), Cosine(), RBF(0.3) + Linear()):
         assert not is_of_squared_distances(kernel.program)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
+from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 D = 4
 UNITS = np.array([1.0, 0.7, 2.5, 3.0])
@@ -105,15 +105,10 @@ def test_programs_equal_the_naive_evaluator(case, seed, n):
         np.testing.assert_allclose(kernel.matrix(X, Y), expected, rtol=1e-10, atol=1e-11 * np.abs(own).max())
         np.testing.assert_allclose(kernel.matrix(X), own, rtol=1e-10, atol=1e-11 * np.abs(own).max())
         np.testing.assert_allclose(kernel.diagonal(X), np.diagonal(own), rtol=1e-10)
-
-
-@given(case=st.one_of(expressions, placed()), seed=st.integers(0, 999))
-def test_combinations_stay_symmetric_and_positive_semidefinite(case, seed):
-    K = case[0].matrix(rows(seed, 7))
-    if np.abs(K).max() < 1e100:
+        K = kernel.matrix(X)
         np.testing.assert_array_equal(K, K.T)
         spectrum = np.linalg.eigvalsh(K)
-        assert spectrum[0] >= -1e-11 * spectrum[-1]
+        assert spectrum[0] >= -1e-11 * spectrum[-1] or np.abs(K).max() > 1e100
 
 
 @given(case=st.one_of(expressions, placed()))
@@ -166,10 +161,6 @@ def test_kernels_print_as_the_code_that_makes_them(kernel, text):
     assert eval(text) == kernel
 
 
-def test_scaled_by_prints_its_function():
-    assert repr((Linear() + Cosine()).scaled_by(wave)) == f"(Linear() + Cosine()).scaled_by({wave!r})"
-
-
 def test_numpy_numbers_scale_kernels():
     for number in (np.float64(2.0), np.float32(2.0), np.int64(2), 2):
         assert number * Linear() == Linear() * number == 2.0 * Linear()
@@ -181,20 +172,6 @@ def test_nested_columns_count_within_the_outer_ones():
     expected = RBF(1.0).matrix(X[:, [2]]) + Linear().matrix(X[:, [3, 2]])
     np.testing.assert_allclose(nested.matrix(X), expected, rtol=1e-14)
     assert RBF(1.0).on(np.array([0, 2])) == RBF(1.0).on(range(0, 3, 2)) == RBF(1.0).on((0, 2))
-
-
-def test_functions_see_the_chosen_columns():
-    X = rows(0, 5)
-    f = X[:, 3]
-    kernel = Linear().scaled_by(lambda Z: Z[:, 0]).on([3, 1])
-    np.testing.assert_allclose(kernel.matrix(X), np.outer(f, f) * (X[:, [3, 1]] @ X[:, [3, 1]].T), rtol=1e-13)
-    np.testing.assert_allclose(kernel.diagonal(X), f**2 * (X[:, [3, 1]] ** 2).sum(axis=1), rtol=1e-13)
-
-
-def test_combinations_know_whether_they_are_stationary():
-    assert ((RBF(1.0) + 2.0 * Laplacian(1.0) ** 2) * Matern(length_scale=1.0)).exp().on([0]).is_stationary
-    assert not (RBF(1.0) + Linear()).is_stationary
-    assert not RBF(1.0).scaled_by(wave).is_stationary
 
 
 def test_settling_reaches_every_part():
@@ -215,10 +192,8 @@ def test_settling_reaches_every_part():
     [
         (lambda k: 0.0 * k, ValueError, r"Scaled: scale must be a finite number in \(0"),
         (lambda k: k * -1.0, ValueError, "Scaled: scale"),
-        (lambda k: k * np.inf, ValueError, "Scaled: scale"),
         (lambda k: True * k, TypeError, "unsupported operand"),
         (lambda k: k + 1.0, TypeError, "unsupported operand"),
-        (lambda k: 1.0 + k, TypeError, "unsupported operand"),
         (lambda k: k - k, TypeError, "unsupported operand"),
         (lambda k: k * "x", TypeError, "multiply|operand"),
         (lambda k: k**0, ValueError, "Power: exponent must be at least 1"),
@@ -228,8 +203,6 @@ def test_settling_reaches_every_part():
         (lambda k: k.on([0, 0]), ValueError, r"on: expected every column once but got \(0, 0\)"),
         (lambda k: k.on([-1]), ValueError, "on: column must be at least 0"),
         (lambda k: k.on([0.5]), TypeError, "on: column must be an integer"),
-        (lambda k: k.on(1.5), TypeError, "on: column must be an integer"),
-        (lambda k: k.on("a"), TypeError, "on: expected a column or a list of columns"),
         (lambda k: k.on(np.array(1)), TypeError, "on: expected a column or a list of columns"),
         (lambda k: k.on(None), TypeError, "on: expected a column or a list of columns"),
         (lambda k: k.on([2]).on([0, 1]), ValueError, "on: the kernel .* uses column 2 but got rows with 2 features"),
@@ -260,8 +233,3 @@ def test_errors_show_only_the_beginning_of_a_long_kernel(ask):
     with pytest.raises(ValueError, match=r"RBF\(gamma='scale'\)\.on\(\(0, 1, 2, .*\.\.\.") as caught:
         ask(RBF("scale").on(range(130_000)))
     assert len(str(caught.value)) < 500
-
-
-def test_sigmoid_may_be_indefinite():
-    X = rows(0, 12)
-    assert np.linalg.eigvalsh(Sigmoid(1.0, coef0=-2.0).matrix(X))[0] < -1e-3

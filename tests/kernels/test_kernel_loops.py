@@ -5,24 +5,17 @@ import contextlib
 import numba
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
-from scipy.spatial.distance import cdist
 
-from streamkpca.rows.packed import columns_of, numbers_of, packed_parts
-from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels._loops import (
     TILE,
-    compare_packed,
-    count_equal,
-    direct_distances,
+    compare_directly,
     exponentiate,
     finish_squared_distances,
     mirror_lower,
     multiply_rows,
     run_program,
 )
-from streamkpca.kernels.gradients import gradient_by_rows, values_and_gradients
 
 
 def quiet():
@@ -38,18 +31,16 @@ def exp_of(x):
     return stack[0]
 
 
-def run(steps, bases, left=None, right=None, *, depth=4):
+def run(steps, bases, *, which=-1, slopes=None, depth=4):
     """Run a program over whole base matrices, given as a list of equal shapes."""
     n, m = bases[0].shape
     target = np.array(bases[0])
     others = np.array(bases[1:]).reshape(len(bases) - 1, n, m)
-    codes = np.array([step[0] for step in steps])
-    operands = np.array([step[1] for step in steps])
+    codes, operands = (np.array([step[i] for step in steps]) for i in (0, 1))
     constants = np.array([step[2:] for step in steps], dtype=float)
-    left = np.empty((0, n)) if left is None else left
-    right = np.empty((0, m)) if right is None else right
+    slopes = target if slopes is None else slopes
     with quiet():
-        run_program(codes, operands, constants, depth, others, left, right, target, 0, 0, n, m)
+        run_program(codes, operands, constants, depth, others, target, (0, 0, n, m), which, slopes)
     return target
 
 
@@ -78,12 +69,9 @@ def test_exponential_is_right_to_one_unit_in_the_last_place():
         ]
     )
     x = x[(x > -708.39) & (x < 709.78)]
+    assert exp_of(np.zeros(2)).tolist() == [1.0, 1.0]
     expected = np.exp(x)
     assert (np.abs(exp_of(x) - expected) <= 1.01 * np.spacing(expected)).all()
-
-
-def test_exponential_is_exactly_one_at_zero():
-    assert exp_of(np.array([0.0, -0.0])).tolist() == [1.0, 1.0]
 
 
 def test_exponential_beyond_the_range_of_normal_numbers():
@@ -91,20 +79,9 @@ def test_exponential_beyond_the_range_of_normal_numbers():
     np.testing.assert_array_equal(exp_of(x), [0, 0, 0, 0, np.inf, np.inf, np.inf, np.inf])
 
 
-def test_exponential_at_the_ends_of_the_range():
-    x = np.array([-708.396418532264, 709.782712893383])
-    np.testing.assert_allclose(exp_of(x), np.exp(x), rtol=4e-16)
-
-
 def test_exponential_keeps_nan_whatever_its_payload():
     payloads = np.array([0x7FF8000000000000, 0x7FF8000000000801, -0x0008000000000000 + 3], dtype=np.int64)
     assert np.isnan(exp_of(payloads.view(np.float64))).all()
-
-
-def test_exponential_touches_only_the_first_values():
-    stack = np.full((3, 4), 7.0)
-    exponentiate(stack, stack.view(np.int64), 0, 1, 2)
-    assert stack[0, 2:].tolist() == [7.0, 7.0]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +108,21 @@ def test_exponential_touches_only_the_first_values():
 )  # fmt: skip
 def test_every_operation_is_its_formula(steps, formula, x):
     np.testing.assert_allclose(run([load(), *steps], [x]), formula(x), rtol=1e-14)
+    slopes, width = np.empty_like(x), 1e-6
+    values = run([load(), *steps], [x], which=0, slopes=slopes)
+    np.testing.assert_array_equal(values, run([load(), *steps], [x]))
+    expected = (formula(x + width) - formula(x - width)) / (2.0 * width)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_minimum_keeps_nan_and_bounds_infinity():
+def test_mirror_copies_just_the_block():
+    square = np.arange(144.0).reshape(12, 12)
+    expected = square.copy()
+    expected[2:6, 4:9] = square[4:9, 2:6].T
+    expected[4:6, 4:6] = square[4:6, 4:6]
+    expected[4, 5] = square[5, 4]
+    mirror_lower(square, 4, 2, 5, 4)
+    np.testing.assert_array_equal(square, expected)
     values = run([load(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
     np.testing.assert_array_equal(values, [[np.nan, 1.0, -np.inf]])
 
@@ -143,33 +132,35 @@ def test_base_matrices_are_told_apart(x):
     y, z = rng.normal(size=(2, *x.shape))
     steps = [load(1), load(0), step(loops.MULTIPLY), load(2), step(loops.ADD)]
     np.testing.assert_allclose(run(steps, [x, y, z]), x * y + z, rtol=1e-14)
+    for which, expected in enumerate([y, x, np.ones_like(z)]):
+        slopes = np.empty_like(x)
+        run(steps, [x, y, z], which=which, slopes=slopes)
+        np.testing.assert_allclose(slopes, expected, rtol=1e-14)
 
 
-def test_row_scalings_multiply_from_both_sides(x):
-    rng = np.random.default_rng(3)
-    left, right = rng.normal(size=(2, 5)), rng.normal(size=(2, 7))
-    steps = [load(), step(loops.SCALE, 1)]
-    np.testing.assert_allclose(run(steps, [x], left, right), np.outer(left[1], right[1]) * x, rtol=1e-14)
+def test_slopes_are_finite_where_values_have_none(x):
+    slopes = np.empty((1, 4))
+    run([load(), step(loops.SQRT)], [np.array([[0.0, 4.0, np.nan, 1e308]])], which=0, slopes=slopes)
+    np.testing.assert_allclose(slopes, [[0.0, 0.25, 0.0, 5e-155]])
+    run([load(), step(loops.EXP)], [np.array([[1e3, -1e3, np.nan, 0.0]])], which=0, slopes=slopes)
+    np.testing.assert_array_equal(slopes, [[np.finfo(float).max, 0.0, 0.0, 1.0]])
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, TILE - 1), (2, TILE), (2, TILE + 1), (TILE // 4, 9), (TILE + 5, 1)])
-def test_tiles_cover_every_entry_once(shape):
+@pytest.mark.parametrize("shape", [(1, 1), (2, TILE), (2, TILE + 1), (TILE // 4, 9), (TILE + 5, 1)], ids=str)
+def test_tiles_cover_every_entry_of_the_block_once_and_no_other(shape):
     rng = np.random.default_rng(4)
-    x, y = rng.normal(size=(2, *shape))
-    left, right = rng.normal(size=(1, shape[0])), rng.normal(size=(1, shape[1]))
-    steps = [load(0), step(loops.AFFINE, a=1.0, b=1.0), load(1), step(loops.MULTIPLY), step(loops.SCALE, 0)]
-    np.testing.assert_allclose(run(steps, [x, y], left, right), (x + 1) * y * np.outer(left, right), rtol=1e-13)
-
-
-def test_only_the_block_is_written():
-    target = np.arange(30.0).reshape(5, 6)
-    expected = target.copy()
-    scales = np.arange(1.0, 12.0)
-    left, right = scales[None, :5], scales[None, 5:]
-    expected[1:4, 2:5] = (expected * np.outer(left, right))[1:4, 2:5]
-    codes = np.array([loops.LOAD, loops.SCALE])
-    run_program(codes, np.zeros(2, int), np.zeros((2, 2)), 1, np.empty((0, 3, 3)), left, right, target, 1, 2, 3, 3)
-    np.testing.assert_array_equal(target, expected)
+    n, m = shape
+    target, slopes = rng.normal(size=(2, n + 3, m + 4))
+    others, before, before_slopes = rng.normal(size=(1, n, m)), target.copy(), slopes.copy()
+    codes = np.array([loops.LOAD, loops.AFFINE, loops.LOAD, loops.MULTIPLY])
+    constants = np.array([[0.0, 0.0], [2.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    run_program(codes, np.array([0, 0, 1, 0]), constants, 2, others, target, (1, 2, n, m), 0, slopes)
+    block = slice(1, n + 1), slice(2, m + 2)
+    np.testing.assert_allclose(target[block], (2.0 * before[block] + 1.0) * others[0], rtol=1e-13)
+    np.testing.assert_allclose(slopes[block], 2.0 * others[0], rtol=1e-13)
+    for written, was in ((target, before), (slopes, before_slopes)):
+        written[block] = was[block]
+        np.testing.assert_array_equal(written, was)
 
 
 def exact(X, Y, power):
@@ -177,11 +168,23 @@ def exact(X, Y, power):
     return (differences**power).sum(axis=2)
 
 
-def direct(X, Y, *, squared):
-    out = np.empty((len(X), len(Y)))
-    with quiet():
-        direct_distances(X, np.ascontiguousarray(Y.T), squared, out, 0, 0)
-    return out
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 300, 2), (4, 5, 40)])
+def test_direct_comparisons_are_sums_over_features(shape):
+    n, m, d = shape
+    rng = np.random.default_rng(0)
+    X, Y = rng.integers(-3, 4, size=(n, d)) + 1e6, rng.integers(-3, 4, size=(m, d)) + 1e6
+    X, Y = X + 0.1 * rng.integers(0, 2, X.shape), Y + 0.1 * rng.integers(0, 2, Y.shape)
+    expected = {
+        loops.SQUARED: exact(X, Y, 2).astype(float),
+        loops.ABSOLUTE: exact(X, Y, 1).astype(float),
+        loops.EQUAL: (X[:, None] == Y).sum(axis=2),
+    }
+    for kind, values in expected.items():
+        out = np.full((n + 2, m + 3), -1.0)
+        with quiet():
+            compare_directly(kind, X, np.ascontiguousarray(Y.T), out, 1, 2)
+        np.testing.assert_allclose(out[1:-1, 2:-1], values, rtol=1e-14)
+        assert (out == -1.0).sum() == out.size - n * m
 
 
 def finished(X, Y, centre):
@@ -190,15 +193,6 @@ def finished(X, Y, centre):
     with quiet():
         finish_squared_distances(X, Y, (x * x).sum(axis=1), (y * y).sum(axis=1), out, 0, 0)
     return out
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 300, 2), (4, 5, 40)])
-def test_direct_distances_are_the_sums(shape):
-    n, m, d = shape
-    rng = np.random.default_rng(0)
-    X, Y = rng.normal(size=(n, d)) + 1e6, rng.normal(size=(m, d)) + 1e6
-    np.testing.assert_allclose(direct(X, Y, squared=True), exact(X, Y, 2).astype(float), rtol=1e-14)
-    np.testing.assert_allclose(direct(X, Y, squared=False), exact(X, Y, 1).astype(float), rtol=1e-14)
 
 
 @pytest.mark.parametrize("d", [2, 9, 64])
@@ -218,6 +212,7 @@ def test_finished_distances_are_right_to_twelve_digits(kind, d):
     expected = exact(X, Y, 2)
     error = np.abs(finished(X, Y, Y.mean(axis=0)) - expected)
     assert (error <= 1e-12 * expected).all()
+    assert (np.diagonal(finished(X, X, Y.mean(axis=0))) == 0.0).all()
 
 
 def multiplied(X, origin, W):
@@ -227,19 +222,12 @@ def multiplied(X, origin, W):
     return out
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 4), (2, 5, 3), (7, 11, 13), (0, 3, 2)], ids=str)
-def test_rows_are_multiplied(shape):
-    n, c, p = shape
-    rng = np.random.default_rng(0)
-    X, origin, W = rng.normal(size=(n, c)), rng.normal(size=c), rng.normal(size=(p, c))
-    np.testing.assert_allclose(multiplied(X, origin, W), (X - origin) @ W.T, rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.parametrize("c", [3, 8, 53])
 def test_rows_are_multiplied_alike_wherever_they_stand(c):
     rng = np.random.default_rng(0)
     X, W = rng.normal(size=(37, c)), rng.normal(size=(c, c))
     whole = multiplied(X, np.zeros(c), W)
+    np.testing.assert_allclose(multiplied(X, X[0], W), (X - X[0]) @ W.T, rtol=1e-12, atol=1e-13)
     for i in range(37):
         np.testing.assert_array_equal(multiplied(X[i : i + 1], np.zeros(c), W)[0], whole[i])
         np.testing.assert_array_equal(multiplied(X[: i + 1], np.zeros(c), W), whole[: i + 1])
@@ -251,93 +239,9 @@ def test_products_that_overflow_on_both_sides_are_infinite(c):
     assert multiplied(X, np.zeros(c), W) == [[np.inf]]
 
 
-def test_finished_distances_of_equal_rows_are_exactly_zero():
-    X = np.random.default_rng(2).normal(size=(300, 3)) * 1e3
-    assert (np.diagonal(finished(X[:20], X, X.mean(axis=0))) == 0.0).all()
-
-
 def test_finished_distances_overflow_to_infinity_never_to_nan():
     X = np.array([[1e200, 1.0], [-1e200, 1.0], [1.7e308, -1.7e308], [3.0, 4.0]])
     with np.errstate(all="ignore"):
         distances = finished(X, X, X.mean(axis=0))
         expected = np.where(np.eye(4) > 0, 0.0, np.inf)
     np.testing.assert_array_equal(distances, expected)
-
-
-def test_distances_fill_only_their_block():
-    X, Y = np.ones((2, 3)), np.zeros((4, 3))
-    out = np.full((5, 8), -1.0)
-    direct_distances(X, np.ascontiguousarray(Y.T), True, out, 1, 2)
-    assert (out[1:3, 2:6] == 3.0).all()
-    assert (out == -1.0).sum() == 5 * 8 - 8
-    out[1:3, 2:6] = 0.0
-    finish_squared_distances(X, Y, np.full(2, 3.0), np.zeros(4), out, 1, 2)
-    assert (out[1:3, 2:6] == 3.0).all()
-    assert (out == -1.0).sum() == 5 * 8 - 8
-
-
-@pytest.mark.parametrize("n", [1, 7, 8, 20])
-def test_mirror_makes_a_symmetric_matrix(n):
-    square = np.random.default_rng(3).normal(size=(n, n))
-    lower = np.tril(square)
-    mirror_lower(square, 0, 0, n, n)
-    np.testing.assert_array_equal(square, lower + np.tril(lower, -1).T)
-
-
-def test_mirror_copies_just_the_block():
-    square = np.arange(144.0).reshape(12, 12)
-    expected = square.copy()
-    expected[2:6, 4:9] = square[4:9, 2:6].T
-    expected[4:6, 4:6] = square[4:6, 4:6]
-    expected[4, 5] = square[5, 4]
-    mirror_lower(square, 4, 2, 5, 4)
-    np.testing.assert_array_equal(square, expected)
-
-
-@pytest.mark.parametrize("kind", ["inner", "sqeuclidean", "cityblock"])
-def test_packed_rows_are_compared_as_dense_ones(kind):
-    random = np.random.default_rng(0)
-    X, Y = (random.integers(-3, 4, (n, 30)) * (random.random((n, 30)) < 0.2) + 0.0 for n in (7, 9))
-    # Equal rows, rows that are nearly so, and rows of zeros.
-    Y[:3], Y[3], X[5], Y[5] = X[:3], X[3], 0.0, 0.0
-    Y[1] += 1e-9 * (Y[1] != 0.0)
-    sides = []
-    for rows in (X, Y):
-        packed = packed_parts(csr_array(rows))[:]
-        columns, numbers = columns_of(packed, 30), numbers_of(packed)
-        sides += [columns, numbers, (columns >= 0).sum(axis=1), np.einsum("ij,ij->i", numbers, numbers)]
-    code = {"inner": loops.INNER, "sqeuclidean": loops.SQUARED, "cityblock": loops.ABSOLUTE}[kind]
-    target, spread = np.full((9, 12), np.nan), np.zeros(30)
-    with quiet():
-        compare_packed(code, *sides, spread, target, 1, 2)
-    expected = X @ Y.T if kind == "inner" else cdist(X, Y, kind)
-    np.testing.assert_allclose(target[1:8, 2:11], expected, rtol=1e-12, atol=0.0)
-    assert np.isnan(target).sum() == 9 * 12 - 7 * 9
-    assert not spread.any()
-
-
-def test_equal_features_are_counted():
-    X, Y = np.random.default_rng(0).integers(0, 3, (2, 5, 4)).astype(float)
-    target = np.full((6, 7), np.nan)
-    count_equal(X, np.ascontiguousarray(Y.T), target, 1, 2)
-    np.testing.assert_array_equal(target[1:, 2:], (X[:, None] == Y).sum(axis=2))
-    assert np.isnan(target).sum() == 42 - 25
-
-
-def test_differentiated_programs_have_the_values_of_the_programs():
-    X, Y = np.random.default_rng(5).normal(size=(2, 3, 2))
-    for kernel in (
-        RBF(0.5) * Linear() + Laplacian(0.3),
-        Matern(2.5, length_scale=2.0) ** 2,
-        RationalQuadratic(1.7, length_scale=2.0),
-        Polynomial(3, gamma=0.5),
-        Sigmoid(0.1),
-    ):
-        values, slopes = values_and_gradients(kernel.program, X, Y)
-        np.testing.assert_allclose(values, kernel.program.matrix(X, Y), rtol=1e-12)
-        step = 1e-6
-        moved = Y + step * np.array([1.0, 0.0])
-        bases = zip(kernel.program.base_matrices, slopes, strict=True)
-        total = sum(gradient_by_rows(matrix, X, Y, slope) for matrix, slope in bases)
-        difference = (kernel.program.matrix(X, moved) - values).sum(axis=0) / step
-        np.testing.assert_allclose(total[:, 0], difference, rtol=1e-4, atol=1e-5)

@@ -1,9 +1,9 @@
-"""Kernels of rows in units: their values, how units are settled, and what stays the same."""
+"""Kernels of rows in units, numbers or a matrix: their values, how rules find units, and what models make of them."""
 
 import contextlib
+import copy
 import math
 import pickle
-import warnings
 
 import numba
 import numpy as np
@@ -12,13 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.aggregate import Aggregate
 from streamkpca.components import preimages
-from streamkpca.errors import CheckpointError
 from streamkpca.kernels import (
     RBF,
     Cosine,
@@ -30,106 +27,122 @@ from streamkpca.kernels import (
     Polynomial,
     RationalQuadratic,
     Sigmoid,
+    kernel_from_json,
 )
-from streamkpca.kernels.registry import parse_kernel
+from streamkpca.kernels.program import PreparedKernel
 
-UNITS = np.array([1.0, 0.003, 700.0, 12.5])
+D = 5
+# Features of very different units, which depend on each other.
+UNITS = np.array([1.0, 3e-3, 7e5, 12.5, 1e2])
 # They change no row, and let a kernel divide rows as it does with other units: the same operations, the same bits.
-ONES = np.ones(4)
+ONES = np.ones(D)
+MIXING = np.random.default_rng(5).normal(size=(D, D)) + np.eye(D)
+MATRIX = np.random.default_rng(6).normal(size=(D, D)) / UNITS
+FORMS = {"numbers": UNITS, "matrix": MATRIX}
 KERNELS: list[Kernel] = [
-    RBF(0.5),
-    Laplacian(0.5),
+    RBF(0.1),
+    Laplacian(0.2),
     Matern(1.5, length_scale=2.0),
     RationalQuadratic(0.7, length_scale=2.0),
     Linear(),
-    Polynomial(2, gamma=0.5),
+    Polynomial(2, gamma=0.2),
     Cosine(),
     Sigmoid(0.1),
     Custom(lambda X, Y: X @ Y.T),
-    RBF(0.5).scaled_by(lambda X: 1.0 + X[:, 0] ** 2),
-    RBF(0.5).on([0, 2]) * Linear() + 0.3 * Cosine().on([3, 1]) ** 2,
+    RBF(0.1).scaled_by(lambda X: 1.0 + X[:, 0] ** 2),
+    RBF(0.1).on([0, 2]) * Linear() + 0.3 * Cosine().on([3, 1]) ** 2,
 ]
-SETTLING: list[Kernel] = [
-    RBF("spread"),
-    RBF("scale"),
-    RBF("median"),
-    Laplacian("median"),
-    Matern(2.5, length_scale="median"),
-    Polynomial(2),
-    Cosine(),
-    RBF("median").on([0, 2]) + Linear(),
-]
+RIDGE = 1e-2
+RULES = pytest.mark.parametrize("rule", ["range", "std", "whitened"])
 
 
-def rows_of(seed, n=200, d=4):
-    return np.random.default_rng(seed).normal(size=(n, d)) * UNITS[:d]
+def name_of(kernel):
+    return repr(kernel).split(" at 0x")[0]
 
 
-def models(kernel, **atoms):
-    """Make one model of each estimator; none draws rows at random."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [
-            StreamingKernelPCA(2, kernel=kernel, block_size=50, tolerance=1e-2, random_state=0, **atoms),
-            KernelPCA(2, kernel=kernel),
-            SparseKernelPCA(2, kernel=kernel),
-            ApproximateKernelPCA(2, kernel=kernel, max_atoms=15, **atoms),
-        ]
+def rows_of(seed, n=200, d=D, offset=0.0):
+    return (np.random.default_rng(seed).normal(size=(n, d)) @ MIXING[:d, :d] + offset) * UNITS[:d]
+
+
+def seen_by(units, X):
+    units = np.asarray(units)
+    return X / units if units.ndim == 1 else X @ units.T
+
+
+def whitening_of(X, ridge=RIDGE):
+    """Compute ((R + r I) / (1 + r))^(-1/2) S^-1 by a singular value decomposition of standardised rows."""
+    standardised = (X - X.mean(axis=0)) / X.std(axis=0)
+    _, lengths, directions = np.linalg.svd(standardised / math.sqrt(len(X)))
+    sizes = np.zeros(X.shape[1])
+    sizes[: len(lengths)] = lengths**2
+    return directions.T @ np.diag(np.sqrt((1.0 + ridge) / (sizes + ridge))) @ directions @ np.diag(1.0 / X.std(axis=0))
 
 
 # Values in units
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: repr(kernel).split(" at 0x")[0])
-@pytest.mark.parametrize("shape", [(3, 5), (40, 60)], ids=str)
-def test_values_are_those_of_rows_divided_by_units(kernel, shape):
-    X, Y, in_units = rows_of(0, shape[0]), rows_of(1, shape[1]), kernel.in_units(UNITS)
-    np.testing.assert_array_equal(in_units.matrix(X, Y), kernel.matrix(X / UNITS, Y / UNITS))
-    np.testing.assert_array_equal(in_units.diagonal(X), kernel.diagonal(X / UNITS))
-    # numpy multiplies a matrix with itself by SYRK, and two quotients of it by GEMM, and their sums may be rounded
-    # differently: each inner product of d numbers by d eps / 2 of |x| |y| (Higham 2002, section 3.1). No kernel here
-    # makes more than twice that of their difference, its degree, and two eps of its own on either side.
-    eps = np.finfo(np.float64).eps
-    largest = np.abs(kernel.diagonal(X / UNITS)).max()
-    np.testing.assert_allclose(
-        in_units.matrix(X), kernel.matrix(X / UNITS), rtol=0, atol=(2 * len(UNITS) + 4) * eps * largest
-    )
-    np.testing.assert_array_equal(in_units.matrix(X), kernel.in_units(ONES).matrix(X / UNITS))
+@pytest.mark.parametrize("kernel", KERNELS, ids=name_of)
+@pytest.mark.parametrize("form", FORMS)
+def test_values_are_those_of_rows_in_units(kernel, form):
+    units = FORMS[form]
+    for n, m in ((3, 5), (40, 60)):
+        X, Y, in_units = rows_of(0, n), rows_of(1, m), kernel.in_units(units)
+        seen, others = seen_by(units, X), seen_by(units, Y)
+        # Sums are rounded in another order.
+        scale = 1e-12 * max(1.0, np.abs(kernel.diagonal(seen)).max())
+        np.testing.assert_allclose(in_units.matrix(X, Y), kernel.matrix(seen, others), rtol=1e-11, atol=scale)
+        np.testing.assert_allclose(in_units.matrix(X), kernel.matrix(seen), rtol=1e-11, atol=scale)
+        np.testing.assert_allclose(in_units.diagonal(X), kernel.diagonal(seen), rtol=1e-11, atol=scale)
+        if form == "numbers":
+            np.testing.assert_array_equal(in_units.matrix(X), kernel.in_units(ONES).matrix(seen))
 
 
-def test_values_by_the_formula():
-    X, Y = rows_of(0, 30), rows_of(1, 20)
-    distances = [[sum(((a - b) / u) ** 2 for a, b, u in zip(x, y, UNITS, strict=True)) for y in Y] for x in X]
-    np.testing.assert_allclose(RBF(0.3).in_units(UNITS).matrix(X, Y), np.exp(-0.3 * np.array(distances)), rtol=1e-13)
+def test_distances_are_those_of_mahalanobis():
+    X = rows_of(0)
+    C = np.cov(X.T)
+    difference = X[:1] - X
+    expected = np.einsum("ni,ij,nj->n", difference, np.linalg.inv(C), difference)
+    found = -np.log(RBF(0.01).in_units(np.linalg.inv(np.linalg.cholesky(C))).matrix(X[:1], X)[0]) / 0.01
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+    for kernel in (RBF(0.1), Laplacian(0.1), Linear()):
+        divided = kernel.in_units(UNITS).matrix(X)
+        np.testing.assert_allclose(kernel.in_units(np.diag(1.0 / UNITS)).matrix(X), divided, rtol=1e-12, atol=1e-12)
 
 
-def test_many_features_far_from_the_origin():
+@pytest.mark.parametrize("kernel", [RBF(0.05), Laplacian(0.05), Matern(0.5, length_scale=3.0)], ids=repr)
+@pytest.mark.parametrize("d", [3, 12], ids=str)
+def test_far_from_the_origin_no_digits_are_lost(kernel, d):
     rng = np.random.default_rng(0)
-    units = rng.uniform(0.1, 10.0, 40)
-    X = (1e6 + rng.normal(size=(100, 40))) * units
-    kernel = RBF(0.05)
-    np.testing.assert_array_equal(kernel.in_units(units).matrix(X), kernel.matrix(X / units))
+    # On a grid that the shift does not round.
+    X, W = np.round(rng.normal(size=(50, d)) * 2**10) / 2**10, rng.normal(size=(d, d))
+    near, far = (kernel.in_units(W).matrix(X, X[:20] + shift) for X, shift in ((X, 0.0), (X + 2.0**30, 0.0)))
+    np.testing.assert_allclose(far, near, rtol=1e-9)
+    for n in (1, 50):
+        narrow = RBF(1e3).in_units(W).matrix(X[:n] + 1e6 / 3.0, X + 1e6 / 3.0)
+        np.testing.assert_array_equal(np.diagonal(narrow), 1.0)
 
 
-def test_units_are_those_of_the_inner_kernels_columns():
-    X = rows_of(0, 20)
-    inside = RBF(0.5).in_units([2.0, 3.0]).on([3, 1])
-    outside = RBF(0.5).on([3, 1]).in_units([9.0, 3.0, 9.0, 2.0])
-    np.testing.assert_array_equal(inside.matrix(X), RBF(0.5).matrix(X[:, [3, 1]] / [2.0, 3.0]))
-    np.testing.assert_array_equal(outside.matrix(X), inside.matrix(X))
+def test_columns_are_chosen_before_or_after():
+    X, W = rows_of(0, 20), MATRIX[:2, :2]
+    for units, all_units in ((UNITS[:2], UNITS), (W, MATRIX)):
+        inside = RBF(0.5).in_units(units).on([3, 1])
+        np.testing.assert_allclose(inside.matrix(X), RBF(0.5).matrix(seen_by(units, X[:, [3, 1]])), rtol=1e-11)
+        outside = RBF(0.5).on([3, 1]).in_units(all_units)
+        np.testing.assert_allclose(outside.matrix(X), RBF(0.5).matrix(seen_by(all_units, X)[:, [3, 1]]), rtol=1e-11)
+    both = RBF(0.5).on([1]).in_units(W).on([3, 1])
+    np.testing.assert_allclose(both.matrix(X), RBF(0.5).matrix((X[:, [3, 1]] @ W.T)[:, [1]]), rtol=1e-11)
 
 
 def test_units_of_units_multiply():
-    X = rows_of(0, 20)
-    twice = Laplacian(0.5).in_units([2.0, 4.0, 0.5, 1.0]).in_units(UNITS)
-    np.testing.assert_array_equal(twice.matrix(X), Laplacian(0.5).in_units(UNITS * [2.0, 4.0, 0.5, 1.0]).matrix(X))
-
-
-def test_units_inside_a_sum_are_their_own():
-    X = rows_of(0, 20)
-    mixed = Linear() + 2.0 * RBF(0.5).in_units(UNITS) + RBF(0.5)
-    expected = X @ X.T + 2.0 * RBF(0.5).matrix(X / UNITS) + RBF(0.5).matrix(X)
-    np.testing.assert_allclose(mixed.matrix(X), expected, rtol=1e-12)
+    X, divided = rows_of(0, 20), np.arange(1.0, 6.0)
+    for inner, outer, joined in (
+        (divided, UNITS, UNITS * divided),
+        (MIXING, MATRIX, MIXING @ MATRIX),
+        (MIXING, UNITS, MIXING / UNITS),
+        (divided, MATRIX, MATRIX / divided[:, None]),
+    ):
+        nested = Laplacian(0.1).in_units(inner).in_units(outer)
+        np.testing.assert_allclose(nested.matrix(X), Laplacian(0.1).in_units(joined).matrix(X), rtol=1e-11)
 
 
 def test_functions_of_the_caller_see_rows_in_units():
@@ -141,52 +154,59 @@ def test_functions_of_the_caller_see_rows_in_units():
 
     X = rows_of(0, 6)
     Linear().scaled_by(first).in_units(UNITS).diagonal(X)
-    np.testing.assert_array_equal(seen[0], X / UNITS)
     Custom(lambda X, Y: X @ Y.T, diagonal=first).in_units(UNITS).diagonal(X)
-    np.testing.assert_array_equal(seen[1], X / UNITS)
+    for rows in seen:
+        np.testing.assert_array_equal(rows, X / UNITS)
 
 
-def test_units_keep_what_is_known_of_a_kernel():
-    assert RBF().in_units("std").is_stationary
-    assert RBF().in_units("std").is_positive_definite
-    assert not Sigmoid().in_units("std").is_positive_definite
-    assert not Linear().in_units("std").is_stationary
-    assert not Custom(np.dot).in_units("std").is_compiled
-    assert not RBF(1.0).in_units("std").is_settled
-    assert not RBF("scale").in_units(UNITS).is_settled
-    assert RBF(1.0).in_units(UNITS).is_settled
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel.is_compiled], ids=repr)
+def test_single_rows_get_the_answers_of_many(kernel):
+    X, Z = rows_of(0, 30, offset=100.0), rows_of(1, 12, offset=100.0)
+    mixed = kernel.in_units(MATRIX) + RBF(0.1).on([1, 4]) + Laplacian(0.1).in_units(UNITS)
+    for one in (kernel.in_units(MATRIX), kernel.in_units(UNITS), mixed):
+        projected = PreparedKernel(one.program, Z).project(X[:1], np.eye(12), np.zeros(12))
+        np.testing.assert_allclose(projected, one.matrix(X, Z)[:1], rtol=1e-9)
 
 
-# Settling units
+# Rules
 
 
-def test_range_and_deviation_of_each_feature():
-    X = rows_of(0)
-    assert RBF(1.0).in_units("range").settled(X) == RBF(1.0).in_units(X.max(axis=0) - X.min(axis=0))
-    np.testing.assert_allclose(Linear().in_units("std").settled(X).units, X.std(axis=0), rtol=1e-13)
+@RULES
+def test_rules_are_their_formulas(rule):
+    X = rows_of(0, offset=30.0)
+    settled = Linear().in_units(rule).settled(X)
+    if rule == "whitened":
+        W = np.asarray(settled.units)
+        np.testing.assert_allclose(W * UNITS, whitening_of(X) * UNITS, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(W * X.std(axis=0), (W * X.std(axis=0)).T, rtol=1e-12, atol=1e-12)
+    else:
+        expected = np.ptp(X, axis=0) if rule == "range" else X.std(axis=0)
+        np.testing.assert_allclose(settled.units, expected, rtol=1e-13)
+    nested = (RBF("scale") + Laplacian("median").on([0, 1])).in_units(rule).settled(X)
+    inner = (RBF("scale") + Laplacian("median").on([0, 1])).settled(seen_by(nested.units, X))
+    assert nested.kernel.is_near(inner, 1.0 + 1e-10)
 
 
-@pytest.mark.parametrize("rule", ["range", "std"])
+@RULES
 def test_weights_are_copies_of_rows(rule):
-    X, weights = rows_of(0, 20), np.random.default_rng(1).integers(0, 4, 20)
-    weighted = RBF("scale").in_units(rule).settled(X, weights)
-    copied = RBF("scale").in_units(rule).settled(np.repeat(X, weights, axis=0))
-    np.testing.assert_allclose(weighted.units, copied.units, rtol=1e-13)
-    np.testing.assert_allclose(weighted.kernel.gamma, copied.kernel.gamma, rtol=1e-12)
-
-
-@pytest.mark.parametrize("rule", ["range", "std"])
-def test_rows_of_weight_zero_settle_nothing(rule):
-    X = rows_of(0, 20)
+    X, weights = rows_of(0, 40), np.random.default_rng(1).integers(0, 4, 40)
+    kernel = RBF("scale").in_units(rule)
+    weighted, copied = kernel.settled(X, weights), kernel.settled(np.repeat(X, weights, axis=0))
+    assert weighted.is_near(copied, 1.0 + 1e-9)
     far = np.vstack([X, 1e6 + X])
-    weights = np.repeat([1.0, 0.0], 20)
-    assert RBF().in_units(rule).settled(far, weights) == RBF().in_units(rule).settled(X)
+    assert kernel.settled(far, np.repeat([1.0, 0.0], 40)) == kernel.settled(X)
+
+
+@RULES
+def test_rules_see_the_columns_and_units_around_them(rule):
+    X, kernel = rows_of(0), Linear().in_units(rule)
+    assert kernel.on([2, 0]).settled(X).kernel == kernel.settled(X[:, [2, 0]])
+    assert kernel.in_units(UNITS).settled(X).kernel == kernel.settled(X / UNITS)
 
 
 @pytest.mark.parametrize("rule", ["range", "std"])
 def test_constant_features_have_the_unit_one(rule):
-    constants = np.array([0.0, -3.0, 1e300, 1e-300])
-    X = np.tile(constants, (5, 1))
+    X = np.tile([0.0, -3.0, 1e300, 1e-300], (5, 1))
     assert Linear().in_units(rule)._settle(X, None).units == (1.0, 1.0, 1.0, 1.0)
     # Sums of the same numbers in another order.
     rounded = np.array([[0.1 + 0.2 + 0.3], [0.3 + 0.2 + 0.1]])
@@ -194,265 +214,300 @@ def test_constant_features_have_the_unit_one(rule):
     assert Linear().in_units(rule).settled(rounded).units == (1.0,)
 
 
-@pytest.mark.parametrize("exponent", [-460, -300, 0, 200])
-def test_deviations_do_not_depend_on_the_unit(exponent):
-    X = rows_of(0)[:, :1]
-    (unit,) = RBF(1.0).in_units("std").settled(X).units
-    assert RBF(1.0).in_units("std").settled(X * 2.0**exponent).units == (unit * 2.0**exponent,)
+@pytest.mark.parametrize("weights", [None, np.arange(1.0, 201.0)], ids=["alike", "weighted"])
+def test_constant_features_stay_out_of_the_whitening(weights):
+    X = np.insert(rows_of(0), 2, 1e7, axis=1)
+    X = np.insert(X, 4, 0.1 + 0.2, axis=1)
+    X[::2, 4] = 0.3  # The same number, as another sum rounds it.
+    W = np.asarray(RBF(1.0).in_units("whitened").settled(X, weights).units)
+    varying, constant = [0, 1, 3, 5, 6], [2, 4]
+    np.testing.assert_array_equal(W[constant], np.eye(7)[constant])
+    np.testing.assert_array_equal(W[:, constant], np.eye(7)[:, constant])
+    alone = np.asarray(RBF(1.0).in_units("whitened").settled(X[:, varying], weights).units)
+    np.testing.assert_array_equal(W[np.ix_(varying, varying)], alone)
+    one_row = Linear().in_units("whitened")._settle(np.array([[1e300, 0.0]]), None)
+    np.testing.assert_array_equal(np.asarray(one_row.units), np.eye(2))
 
 
-def test_widths_are_settled_in_units():
-    X = rows_of(0)
-    settled = (RBF("scale") + Laplacian("median").on([0, 1])).in_units("range").settled(X)
-    assert settled.kernel == (RBF("scale") + Laplacian("median").on([0, 1])).settled(X / np.array(settled.units))
-
-
-def test_units_are_settled_on_the_columns_and_units_around_them():
-    X = rows_of(0)
-    chosen = Linear().in_units("range").on([2, 0]).settled(X)
-    assert chosen.kernel.units == tuple(np.ptp(X[:, [2, 0]], axis=0).tolist())
-    nested = Linear().in_units("range").in_units(UNITS).settled(X)
-    assert nested.kernel.units == tuple(np.ptp(X / UNITS, axis=0).tolist())
-
-
-def test_a_stream_settles_units_on_its_first_block_that_counts():
-    X = rows_of(0, 120)
-    weights = np.repeat([0.0, 1.0], [30, 90])
-    model = StreamingKernelPCA(kernel=RBF().in_units("std"), block_size=30)
-    for start in range(0, 120, 7):
-        model.partial_fit(X[start : start + 7], sample_weight=weights[start : start + 7])
-    assert model.kernel_ == RBF().in_units("std").settled(X[30:60])
-
-
-def test_partitions_share_the_units_of_the_first_rows():
-    X = rows_of(0)
-    kernel = RBF("median").in_units("range")
-    empty = Aggregate(StreamingKernelPCA(kernel=kernel).partial_fit(X[:64]))
-    assert empty.zero().add(X[64:]).kernel_ == kernel.settled(X[:64])
-
-
-# What stays the same
-
-
-@pytest.mark.parametrize("kernel", SETTLING, ids=repr)
-@pytest.mark.parametrize("units", ["range", "std", UNITS], ids=["range", "std", "numbers"])
-def test_models_are_those_of_rows_divided_by_units(kernel, units):
-    """Bit for bit beside units of one, as long as atoms are rows; pre-images up to rounding."""
-    X, fresh = rows_of(0), rows_of(1, 25)
-    of_all = np.array(kernel.in_units(units).settled(X).units)
-    pairs = zip(models(kernel.in_units(units), atoms="rows"), models(kernel.in_units(ONES), atoms="rows"), strict=True)
-    for model, plain in pairs:
-        if isinstance(model, StreamingKernelPCA):
-            # A stream settles on one, two and four blocks, and keeps a scale until another is clearly different. Units
-            # change from one to the next, so the plain stream is given the scale that results.
-            model.partial_fit(X)
-            assert model.kernel_ in [kernel.in_units(units).settled(X[:n]) for n in (50, 100, 200)]
-            divisors = np.array(model.kernel_.units)
-            plain.set_params(kernel=model.kernel_.kernel.in_units(ONES)).partial_fit(X / divisors)
-        else:
-            divisors = of_all
-            model.fit(X), plain.fit(X / divisors)
-        assert model.kernel_ == plain.kernel_.kernel.in_units(divisors)
-        for rows in (fresh, fresh[:1], X[:3]):
-            np.testing.assert_array_equal(model.transform(rows), plain.transform(rows / divisors))
-            np.testing.assert_array_equal(model.reconstruction_error(rows), plain.reconstruction_error(rows / divisors))
-        if not isinstance(model, StreamingKernelPCA):
-            # A stream also learns pre-images from rows drawn by their bytes.
-            found, expected = (
-                model.inverse_transform(model.transform(fresh)),
-                plain.inverse_transform(plain.transform(fresh / divisors)),
-            )
-            # Fixed points stop where a step gains 1e-10, which is 1e-5 of a row: rounding may decide on one more step.
-            np.testing.assert_allclose(found / divisors, expected, atol=1e-3)
-
-
-@pytest.mark.parametrize("kernel", SETTLING, ids=repr)
-@pytest.mark.parametrize("units", ["range", UNITS], ids=["range", "numbers"])
-def test_atoms_move_as_they_do_among_rows_divided_by_units(kernel, units):
-    """Up to rounding: gradients are divided by units, and second derivatives by their squares."""
-    X, fresh = rows_of(0), rows_of(1, 25)
-    divisors = np.array(kernel.in_units(units).settled(X).units)
-    # A stream draws samples by the bytes of rows, and so moves by other rows. Four atoms would explain all cosines.
-    model, plain = (ApproximateKernelPCA(2, kernel=kernel.in_units(unit), max_atoms=3) for unit in (units, ONES))
-    model.fit(X), plain.fit(X / divisors)
-    assert model.atom_origins_.tolist() == plain.atom_origins_.tolist()
-    assert set(model.atom_rows_) == set(plain.atom_rows_) == {-1}
-    np.testing.assert_allclose(model.atoms_ / divisors, plain.atoms_, atol=1e-6)
-    scale = plain.reconstruction_error(fresh / divisors, 0).max()
-    errors = plain.reconstruction_error(fresh / divisors)
-    np.testing.assert_allclose(model.reconstruction_error(fresh), errors, atol=1e-7 * scale)
-
-
-@pytest.mark.parametrize("kernel", [RBF("median"), Laplacian("spread"), Matern(1.5, length_scale=1.0)], ids=repr)
+@RULES
 @FEWER
-@given(
-    exponents=arrays(int, 3, elements=st.integers(-30, 30)),
-    shifts=arrays(int, 3, elements=st.integers(-1000, 1000)),
-    rule=st.sampled_from(["range", "std"]),
+@given(exponents=arrays(int, D, elements=st.integers(-40, 40)))
+def test_powers_of_two_as_units_change_nothing(rule, exponents):
+    X, fresh, factors = rows_of(0), rows_of(1, 30), 2.0**exponents
+    kernel, other = (RBF("spread").in_units(rule).settled(rows) for rows in (X, X * factors))
+    own = np.asarray(other.units) * factors if rule == "whitened" else np.asarray(other.units) / factors
+    np.testing.assert_array_equal(own, np.asarray(kernel.units))
+    np.testing.assert_array_equal(other.matrix(fresh * factors, X * factors), kernel.matrix(fresh, X))
+
+
+def test_temperatures_and_shares_and_offsets_change_nothing_but_rounding():
+    X, fresh, factors = rows_of(0) / UNITS, rows_of(1) / UNITS, np.array([1e5, 1e-3, 1.0, 7e-9, 3e11])
+    offsets = np.array([3.0, -1e4, 0.0, 1e6, 10.0])
+    kernel = RBF("spread").in_units("whitened").settled(X)
+    other = RBF("spread").in_units("whitened").settled((X + offsets) * factors)
+    found = other.matrix((fresh + offsets) * factors, (X + offsets) * factors)
+    # Rows a million deviations away are rounded by 1e-10 of a deviation, of which a ridge makes up to ten times that.
+    np.testing.assert_allclose(found, kernel.matrix(fresh, X), atol=1e-8)
+
+
+def test_breaking_a_relation_counts_no_more_than_the_ridge_lets_it():
+    X = rows_of(0)
+    X[:, 1] = -2.0 * X[:, 0]
+    W = np.asarray(RBF("spread").in_units("whitened").settled(X).units)
+    np.testing.assert_allclose(W * X.std(axis=0), whitening_of(X) * X.std(axis=0), atol=1e-9)
+    assert np.linalg.norm(W * X.std(axis=0), 2) <= math.sqrt(1.0 + 1.0 / RIDGE) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(("share", "n_factors"), [(0.25, 4), (0.5, 60), (1.0, 60), (2.0, 4), (8.0, 60)])
+def test_fresh_rows_are_not_much_further_than_the_first_ones(share, n_factors):
+    """With a ridge of 1e-2 alone, independent features are 2 to 700 times as far from a quarter as many rows on."""
+    rng, d = np.random.default_rng(0), 60
+    loadings = rng.normal(size=(n_factors, d)) if n_factors < d else np.eye(d)
+    X, fresh = (
+        rng.normal(size=(n, n_factors)) @ loadings + 0.3 * rng.normal(size=(n, d)) for n in (int(d / share), 500)
+    )
+    W = np.asarray(RBF().in_units("whitened").settled(X).units)
+    spread, of_fresh = (np.var(rows @ W.T, axis=0).sum() for rows in (X, fresh))
+    assert 0.8 * spread < of_fresh < 2.5 * spread
+    ridge = max(RIDGE, (d / len(X)) ** 2)
+    np.testing.assert_allclose(W * X.std(axis=0), whitening_of(X, ridge) * X.std(axis=0), atol=1e-8)
+
+
+def test_more_features_than_can_be_whitened_are_refused():
+    kernel, X = RBF().in_units("whitened"), np.zeros((2, 2049))
+    with pytest.raises(ValueError, match=r'settled: the rule "whitened" expected at most 2048 .* 2049; .* "std"'):
+        kernel.settled(X)
+    for model in (StreamingKernelPCA(kernel=kernel), KernelPCA(kernel=kernel)):
+        with pytest.raises(ValueError, match='the rule "whitened" expected at most 2048 features but got'):
+            model.fit(X)
+    assert kernel.on(range(2)).settled(X).is_settled
+
+
+# The rule "auto"
+
+
+def spreads(*sizes, n=200):
+    return np.random.default_rng(0).normal(size=(n, len(sizes))) * np.array(sizes)
+
+
+def test_auto_is_the_range_where_few_features_make_up_the_distances():
+    auto = RBF(1.0).in_units("auto")
+    for sizes in [(1000.0, 1.0, 1.0, 1.0, 1.0), (1e6, 1e3, 1.0, 1e-3), (1.0, 1e-3), (1e9, 1.0)]:
+        assert auto.settled(spreads(*sizes)) == RBF(1.0).in_units("range").settled(spreads(*sizes))
+    for sizes in [(1.0, 1.0), (1.0, 2.0, 0.5, 1.0, 3.0), (5.0,), (1e-9, 2e-9), (1e60, 1e60)]:
+        assert auto.settled(spreads(*sizes)) == RBF(1.0).in_units([1.0] * len(sizes))
+
+
+def test_auto_goes_by_the_effective_number_of_features():
+    # (sum v)^2 / sum v^2 - 1 is 2 v / (1 + v^2) for variances 1 and v, to compare with .13.
+    rows = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    for variance in (0.01, 0.064, 0.067, 1.0):
+        few = 2.0 * variance / (1.0 + variance**2) < 0.13
+        expected = (2.0, 2.0 * variance**0.5) if few else (1.0, 1.0)
+        assert RBF(1.0).in_units("auto").settled(rows * [1.0, variance**0.5]) == RBF(1.0).in_units(expected)
+
+
+def test_auto_sees_no_offsets_no_common_unit_no_constants_and_weights_as_copies():
+    auto, ones = RBF(1.0).in_units("auto"), RBF(1.0).in_units([1.0] * 4)
+    for sizes in [(100.0, 1.0, 1.0, 1.0), (1.0, 2.0, 1.5, 1.0)]:
+        rows = np.round(spreads(*sizes), 3)
+        for X in (rows, rows + 1024.0, rows * 2.0**-90):
+            assert (auto.settled(X) == ones) == (sizes[0] == 1.0)
+    assert auto.settled(np.column_stack([spreads(1.0, 1.5), np.full(200, 1e6), np.zeros(200)])) == ones
+    mixed = np.column_stack([spreads(1000.0, 1.0), np.full(200, 1e6)])
+    assert auto.settled(mixed) == RBF(1.0).in_units("range").settled(mixed)
+    assert auto.settled(np.full((10, 4), 4.0)) == ones
+    rows = np.random.default_rng(3).integers(-4, 5, size=(40, 4)) * np.array([100.0, 1.0, 2.0, 1.0])
+    copies = np.random.default_rng(4).integers(1, 4, size=40)
+    assert auto.settled(rows, copies.astype(float)) == auto.settled(np.repeat(rows, copies, axis=0))
+
+
+# Models
+
+
+def models(kernel, **atoms):
+    """Make one model of each estimator; none draws rows at random."""
+    return [
+        StreamingKernelPCA(2, kernel=kernel, block_size=50, tolerance=1e-2, random_state=0, **atoms),
+        KernelPCA(2, kernel=kernel),
+        SparseKernelPCA(2, kernel=kernel),
+        ApproximateKernelPCA(2, kernel=kernel, max_atoms=15, **atoms),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("kernel", "units"),
+    [
+        (RBF("spread"), "std"),
+        (RBF("median").on([0, 2]) + Linear(), "range"),
+        (Polynomial(2), UNITS),
+        (Matern(2.5, length_scale="median"), "whitened"),
+        (Laplacian("median"), "whitened"),
+    ],
+    ids=str,
 )
-def test_powers_of_two_and_shifts_change_nothing(kernel, exponents, shifts, rule):
-    """Whole numbers make shifts exact; deviations are exact up to rounding, because their means are not."""
-    X = np.random.default_rng(0).integers(-8, 9, size=(90, 3)).astype(float)
-    moved = (X + shifts) * 2.0**exponents
-    models = [StreamingKernelPCA(2, kernel=kernel.in_units(rule), block_size=30, tolerance=1e-2) for _ in range(2)]
-    before, after = models[0].partial_fit(X).transform(X), models[1].partial_fit(moved).transform(moved)
-    if rule == "range":
-        # Only quotients are rounded, but their differences may be rounded differently after a shift.
-        np.testing.assert_array_equal(models[1].kernel_.units, np.array(models[0].kernel_.units) * 2.0**exponents)
-        if not shifts.any():
-            np.testing.assert_array_equal(before, after)
-    np.testing.assert_allclose(before, after, atol=1e-6)
+def test_models_are_those_of_rows_in_units(kernel, units):
+    """Bit for bit beside units of one, as long as atoms are rows; up to rounding with a matrix."""
+    X, fresh = rows_of(0, offset=20.0), rows_of(1, 25, offset=20.0)
+    for position, model in enumerate(models(kernel.in_units(units), atoms="rows")):
+        # A stream keeps a scale until another is clearly different, so its peer is given the scale that results.
+        model.fit(X)
+        found = model.kernel_.units
+        assert isinstance(model, StreamingKernelPCA) or model.kernel_ == kernel.in_units(units).settled(X)
+        is_matrix = np.ndim(found) == 2
+        peer = model.kernel_.kernel if is_matrix else model.kernel_.kernel.in_units(ONES)
+        plain = models(peer, atoms="rows")[position].fit(seen_by(found, X))
+        scale = np.abs(plain.kernel_.diagonal(seen_by(found, fresh))).max()
+        for rows in (fresh, fresh[:1]):
+            seen = seen_by(found, rows)
+            pairs = [(model.reconstruction_error(rows), plain.reconstruction_error(seen))]
+            pairs.append((np.abs(model.transform(rows)), np.abs(plain.transform(seen))))
+            for ours, theirs in pairs:
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * scale if is_matrix else 0)
+
+
+@pytest.mark.parametrize("kernel", [RBF("spread"), Laplacian("spread")], ids=repr)
+def test_atoms_of_whitened_rows_move_and_leave_less(kernel):
+    """They move in other steps than among whitened rows, as curvatures are those of features."""
+    X = rows_of(0)
+    moved, stayed = (
+        ApproximateKernelPCA(2, kernel=kernel.in_units("whitened"), max_atoms=8, atoms=atoms).fit(X)
+        for atoms in ("moved", "rows")
+    )
+    seen = seen_by(moved.kernel_.units, X)
+    plain = ApproximateKernelPCA(2, kernel=moved.kernel_.kernel, max_atoms=8).fit(seen)
+    errors = [np.mean(model.reconstruction_error(X)) for model in (moved, stayed)]
+    assert errors[0] < errors[1]
+    assert errors[0] == pytest.approx(np.mean(plain.reconstruction_error(seen)), rel=0.02)
+
+
+@pytest.mark.parametrize("rule", ["range", "whitened"])
+def test_a_stream_settles_the_same_whatever_the_cuts(rule):
+    X = np.concatenate([np.full((30, D), 1e9), rows_of(0, 270, offset=50.0)])
+    weights = np.repeat([0.0, 1.0], [30, 270])
+    kernel = RBF("median").in_units(rule)
+    whole, cut = (StreamingKernelPCA(2, kernel=kernel, block_size=30, random_state=0) for _ in range(2))
+    whole.partial_fit(X, sample_weight=weights)
+    for start in range(0, 300, 37):
+        cut.partial_fit(X[start : start + 37], sample_weight=weights[start : start + 37])
+    assert whole.to_bytes() == cut.to_bytes()
+    assert whole.kernel_ in [kernel.settled(X[30:n]) for n in (60, 90, 150, 270, 300)]
 
 
 def test_rows_kept_in_single_precision_are_divided_as_they_are_kept():
-    X = rows_of(0)
+    X, units = rows_of(0)[:, :4], [1.0, 0.25, 512.0, 8.0]
     settings = {"block_size": 50, "tolerance": 1e-2, "dtype": "float32"}
-    model = StreamingKernelPCA(2, kernel=RBF(0.5).in_units([1.0, 0.25, 512.0, 8.0]), **settings).partial_fit(X)
-    plain = StreamingKernelPCA(2, kernel=RBF(0.5), **settings).partial_fit(X / [1.0, 0.25, 512.0, 8.0])
-    np.testing.assert_array_equal(model.transform(X), plain.transform(X / [1.0, 0.25, 512.0, 8.0]))
+    model = StreamingKernelPCA(2, kernel=RBF(0.5).in_units(units), **settings).partial_fit(X)
+    plain = StreamingKernelPCA(2, kernel=RBF(0.5), **settings).partial_fit(X / units)
+    np.testing.assert_array_equal(model.transform(X), plain.transform(X / units))
 
 
-def test_a_stream_agrees_with_all_rows_at_once():
-    X = rows_of(0, 120)
-    kernel = RBF("median").in_units("std")
-    stream = StreamingKernelPCA(3, kernel=kernel, block_size=120, tolerance=0.0, noise_variance=None).partial_fit(X)
-    exact = KernelPCA(3, kernel=kernel).fit(X)
-    assert stream.kernel_ == exact.kernel_
-    np.testing.assert_allclose(stream.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
-    np.testing.assert_allclose(np.abs(stream.transform(X)), np.abs(exact.transform(X)), atol=1e-6)
-
-
-def test_the_fixed_point_of_views_in_different_units():
-    """The gradient is zero: x_f sum_i c_i s_if = sum_i c_i s_if z_if with s_if = sum_p gamma_p k_p(x, z_i) / u_pf^2."""
-    atoms, other = rows_of(0, 30), UNITS * [3.0, 1.0, 0.5, 2.0]
-    parts = [RBF(0.2).in_units(UNITS), RBF(0.1).in_units(other), RBF(0.3).on([0, 1]).in_units(other)]
-    precisions = [0.2 / UNITS**2, 0.1 / other**2, 0.3 / other**2 * [1.0, 1.0, 0.0, 0.0]]
-    combinations = np.random.default_rng(1).uniform(0.1, 1.0, (5, 30))
-    found, _ = preimages._iterated(parts[0] + parts[1] + parts[2], atoms, combinations, atoms[:5].copy())
-    pulls = sum(
-        (combinations * part.matrix(found, atoms))[:, :, None] * precision
-        for part, precision in zip(parts, precisions, strict=True)
-    )
-    expected = (pulls * atoms).sum(axis=1) / pulls.sum(axis=1)
-    np.testing.assert_allclose(found / UNITS, expected / UNITS, atol=1e-4)
-
-
-# As values
-
-
-@pytest.mark.parametrize("units", ["range", "std", UNITS, [1, 2.5], np.float32([0.1, 3.0])], ids=str)
-def test_kernels_in_units_are_values(units):
-    kernel = RBF("scale").in_units(units)
-    assert kernel == RBF("scale").in_units(units)
-    assert hash(kernel) == hash(RBF("scale").in_units(units))
-    assert kernel != RBF("scale")
-    assert parse_kernel(repr(kernel)) == kernel
-    assert pickle.loads(pickle.dumps(kernel)) == kernel
-    assert parse_kernel(repr((2.0 * kernel + Linear()) ** 2)) == (2.0 * kernel + Linear()) ** 2
-    assert parse_kernel(repr((kernel + Linear()).in_units("std"))) == (kernel + Linear()).in_units("std")
-
-
-def test_short_forms_are_read():
-    assert parse_kernel("RBF().in_units(range)") == RBF().in_units("range")
-    assert parse_kernel("RBF().in_units([1, 2.5]).on([0, 3])") == RBF().in_units((1.0, 2.5)).on((0, 3))
-    assert repr(RBF(0.5).in_units([1, 2.5])) == "RBF(gamma=0.5).in_units((1.0, 2.5))"
-    assert repr((RBF(0.5) + Linear()).in_units("std")) == "(RBF(gamma=0.5) + Linear()).in_units('std')"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("RBF().in_units()", "cannot read"),
-        ("RBF().in_units(3)", "expected units in a kernel"),
-        ("RBF().in_units([range])", "expected a number"),
-        ("RBF().in_units(variance)", "units must be one of 'auto', 'range', 'std', 'whitened', got 'variance'"),
-        ("RBF().in_units([0])", "the unit of feature 0 must be .* got 0"),
-        ("RBF().in_units([1], [2])", "cannot read"),
-        ("RBF().in_units([])", "at least one unit"),
-    ],
-)
-def test_texts_that_are_not_units_are_refused(text, message):
-    with pytest.raises(ValueError, match=message):
-        parse_kernel(text)
-
-
-def test_units_are_parameters():
-    model = StreamingKernelPCA(kernel=RBF().in_units("range"))
-    assert model.get_params()["kernel__units"] == "range"
-    assert model.get_params()["kernel__kernel__gamma"] == "contrast"
-    model.set_params(kernel__units=np.array([1.0, 2.0]), kernel__kernel__gamma=0.5)
-    assert model.kernel == RBF(0.5).in_units([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"the unit of feature 1 must be .* got nan"):
-        model.set_params(kernel__units=[1.0, math.nan])
-    assert clone(model).kernel == model.kernel == RBF(0.5).in_units([1.0, 2.0])
-
-
-def test_a_search_over_units():
-    X = rows_of(0, 90)
-    search = GridSearchCV(KernelPCA(2, kernel=RBF().in_units("std")), {"kernel__units": ["range", "std", list(UNITS)]})
-    assert search.fit(X).best_params_["kernel__units"] in ("range", "std", list(UNITS))
-    assert len(set(search.cv_results_["mean_test_score"])) == 3
-
-
-def test_a_checkpoint_goes_on_bit_for_bit():
-    X = rows_of(0)
-    for seen in (10, 100):
-        model = StreamingKernelPCA(2, kernel=RBF("median").in_units("range"), block_size=50, random_state=0)
-        model.partial_fit(X[:seen])
-        copy = StreamingKernelPCA.from_bytes(model.to_bytes())
-        assert copy.kernel == model.kernel
-        np.testing.assert_array_equal(copy.partial_fit(X[seen:]).transform(X), model.partial_fit(X[seen:]).transform(X))
-        assert copy.kernel_ == model.kernel_
-
-
-def test_ten_thousand_units_are_kept():
-    X = np.random.default_rng(0).normal(size=(12, 10_000)) * 1e-120
-    kernel = RBF().in_units("std")
-    model = StreamingKernelPCA(2, kernel=kernel + kernel, block_size=10).partial_fit(X)
-    copy = StreamingKernelPCA.from_bytes(model.to_bytes())
-    assert copy.kernel_ == model.kernel_
-    np.testing.assert_array_equal(copy.transform(X), model.transform(X))
-
-
-def test_a_checkpoint_with_units_for_other_rows_is_refused(monkeypatch):
-    X = rows_of(0, 60)
-    model = StreamingKernelPCA(2, kernel=RBF(0.5).in_units(UNITS), block_size=20).partial_fit(X)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "streamkpca.stream.checkpoint.codec.kernel_record", lambda kernel: "RBF(gamma=0.5).in_units((1.0,))"
-        )
-        damaged = model.to_bytes()
-    with pytest.raises(CheckpointError, match="units for 1 features but got rows with 4"):
-        StreamingKernelPCA.from_bytes(damaged)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "streamkpca.stream.checkpoint.codec.kernel_record",
-            lambda kernel: "RBF(gamma=0.5).in_units((1e-150, 1.0, 1.0, 1.0))",
-        )
-        damaged = model.partial_fit(np.array([[10.0, 0.0, 0.0, 0.0]])).to_bytes()
-    with pytest.raises(CheckpointError, match="in the kernel's units"):
-        StreamingKernelPCA.from_bytes(damaged)
-
-
-def test_only_models_of_the_same_units_merge():
+@pytest.mark.parametrize(("rule", "shown"), [("range", "in_units"), ("whitened", "<matrix of 5 x 5 numbers>")])
+def test_only_models_of_the_same_units_merge(rule, shown):
     X, Y = rows_of(0, 60), 2.0 * rows_of(1, 60)
     first, second = (
-        StreamingKernelPCA(2, kernel=RBF(0.5).in_units("range"), block_size=30).partial_fit(rows) for rows in (X, Y)
+        StreamingKernelPCA(2, kernel=RBF(0.5).in_units(rule), block_size=30).partial_fit(rows) for rows in (X, Y)
     )
-    with pytest.raises(ValueError, match=r"expected a model with the kernel RBF.*in_units"):
+    with pytest.raises(ValueError, match=rf"expected a model with the kernel RBF.*{shown}"):
         first.merge(second)
     shared = StreamingKernelPCA(2, kernel=first.kernel_, block_size=30).partial_fit(Y)
     assert first.merge(shared).n_samples_seen_ == 120
 
 
-def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_all_rows():
-    X = rows_of(0, 100)
-    first, second, whole = (
-        StreamingKernelPCA(2, kernel=RBF().in_units("range"), block_size=100, random_state=0) for _ in range(3)
-    )
-    first.partial_fit(X[:40]).merge(second.partial_fit(X[40:]))
-    assert first.kernel_ == whole.partial_fit(X).kernel_ == RBF().in_units("range").settled(X)
-    np.testing.assert_array_equal(first.transform(X), whole.transform(X))
+def test_the_fixed_point_of_views_in_different_units():
+    """The gradient is zero: sum_p gamma_p sum_i c_i k_p(x, z_i) W_p^T W_p (z_i - x)."""
+    rng = np.random.default_rng(3)
+    atoms, other, units = rows_of(0, 30) / UNITS, np.eye(D) + 0.3 * rng.normal(size=(D, D)), [1.0, 2.0, 0.5, 1.0, 1.0]
+    matrices = [MATRIX * UNITS, other, np.diag(1.0 / np.array(units)), other[[1, 3]]]
+    parts = [
+        RBF(0.05).in_units(matrices[0]),
+        RBF(0.1).in_units(other),
+        RBF(0.05).in_units(units),
+        RBF(0.1).on([1, 3]).in_units(other),
+    ]
+    combinations = rng.uniform(0.1, 1.0, (5, 30))
+    whole = parts[0] + parts[1] + parts[2] + parts[3]
+    found, reached = preimages._iterated(whole, atoms, combinations, atoms[:5].copy())
+    gradient, size = np.zeros_like(found), np.zeros_like(found)
+    for part, gamma, W in zip(parts, [0.05, 0.1, 0.05, 0.1], matrices, strict=True):
+        pulls = (combinations * part.matrix(found, atoms))[:, :, None] * ((atoms - found[:, None]) @ (gamma * W.T @ W))
+        gradient += pulls.sum(axis=1)
+        size += np.abs(pulls).sum(axis=1)
+    np.testing.assert_array_less(np.abs(gradient), 1e-3 * size)
+    assert (reached > 0.0).all()
+
+
+def test_pre_images_are_those_of_whitened_rows():
+    X, fresh = rows_of(0, 400, offset=5.0), rows_of(1, 50, offset=5.0)
+    model = KernelPCA(4, kernel=RBF("spread").in_units("whitened")).fit(X)
+    W = np.asarray(model.kernel_.units)
+    plain = KernelPCA(4, kernel=model.kernel_.kernel).fit(X @ W.T)
+    found = model.inverse_transform(model.transform(fresh)) @ W.T
+    expected = plain.inverse_transform(plain.transform(fresh @ W.T))
+    # The ridge of the guess is chosen by errors of features and not of whitened ones; most rows are found alike.
+    assert np.median(np.abs(found - expected)) < 0.05
+    assert np.mean((found - fresh @ W.T) ** 2) < 1.1 * np.mean((expected - fresh @ W.T) ** 2)
+
+
+# As values
+
+
+@pytest.mark.parametrize("units", ["std", UNITS, MATRIX, MATRIX[:2, :2], np.float32([0.1, 3.0])], ids=str)
+def test_kernels_in_units_are_values(units):
+    kernel = RBF("scale").in_units(units)
+    same = RBF("scale").in_units(units)
+    for twin in (same, pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
+        assert twin == kernel
+        assert hash(twin) == hash(kernel)
+    assert kernel != RBF("scale")
+    combined = (2.0 * kernel + Linear().in_units("whitened")) ** 2
+    assert kernel_from_json(combined.to_json(), where="load") == combined
+    assert repr(combined) == f"(2.0 * {kernel!r} + Linear().in_units('whitened')) ** 2"
+    for part in (RBF(), Sigmoid(), Custom(np.dot)):
+        for name in ("is_stationary", "is_positive_definite", "is_compiled"):
+            assert getattr(part.in_units(units), name) == getattr(part, name)
+    assert kernel.has_units
+    assert not kernel.is_settled
+    assert RBF(1.0).in_units(units).is_settled == (not isinstance(units, str))
+
+
+def test_small_matrices_are_printed_and_zeros_have_one_sign():
+    assert repr(RBF(0.5).in_units(np.eye(2))) == "RBF(gamma=0.5).in_units(((1.0, 0.0), (0.0, 1.0)))"
+    assert repr(RBF(0.5).in_units(np.eye(52))) == "RBF(gamma=0.5).in_units(<matrix of 52 x 52 numbers>)"
+    negative_zeros = np.where(np.eye(52) == 0.0, -0.0, np.eye(52))
+    assert hash(RBF(0.5).in_units(negative_zeros)) == hash(RBF(0.5).in_units(np.eye(52)))
+
+
+def test_units_are_parameters():
+    model = StreamingKernelPCA(kernel=RBF().in_units("range"))
+    assert model.get_params()["kernel__units"] == "range"
+    for units in FORMS.values():
+        model.set_params(kernel__units=units, kernel__kernel__gamma=0.5)
+        assert clone(model).kernel == model.kernel == RBF(0.5).in_units(units)
+        again = RBF(0.5).in_units(model.get_params()["kernel__units"])
+        assert again == model.kernel
+    with pytest.raises(ValueError, match=r"the unit of feature 1 must be .* got nan"):
+        model.set_params(kernel__units=[1.0, math.nan])
+
+
+def test_a_matrix_is_not_that_of_the_caller():
+    given_matrix = MATRIX.copy()
+    kernel = RBF(0.5).in_units(given_matrix)
+    given_matrix[0, 0] = 7.0
+    assert kernel == RBF(0.5).in_units(MATRIX)
+    with pytest.raises(ValueError, match="read-only"):
+        kernel.units.entries[0, 0] = 7.0
+
+
+@pytest.mark.parametrize(("units", "seen"), [("whitened", 10), ("whitened", 100), ("range", 100), (MATRIX, 10)])
+def test_a_checkpoint_goes_on_bit_for_bit(units, seen):
+    X = rows_of(0)
+    model = StreamingKernelPCA(2, kernel=RBF("median").in_units(units), block_size=50, random_state=0)
+    restored = StreamingKernelPCA.from_bytes(model.partial_fit(X[:seen]).to_bytes())
+    assert restored.kernel == model.kernel
+    np.testing.assert_array_equal(restored.partial_fit(X[seen:]).transform(X), model.partial_fit(X[seen:]).transform(X))
+    assert restored.to_bytes() == model.to_bytes()
 
 
 # Refusals
@@ -461,61 +516,73 @@ def test_models_that_have_not_settled_units_merge_into_one_that_settles_them_on_
 @pytest.mark.parametrize(
     ("units", "error", "message"),
     [
-        (
-            [1.0, 0.0],
-            ValueError,
-            r"in_units: the unit of feature 1 must be a finite number in \[1e-150, 1e\+150\], got 0.0",
-        ),
-        ([-1.0], ValueError, "the unit of feature 0 must be .* got -1.0"),
-        ([math.nan], ValueError, "the unit of feature 0 must be .* got nan"),
-        ([math.inf], ValueError, "the unit of feature 0 must be .* got inf"),
+        ([1.0, 0.0], ValueError, r"in_units: the unit of feature 1 must be a finite number in \[1e-150, 1e\+150\]"),
+        ([-1.0], ValueError, r"the unit of feature 0 must be .* got -1\.0"),
+        ([math.inf], ValueError, r"the unit of feature 0 must be .* got inf"),
         ([10**400], ValueError, "the unit of feature 0 must be"),
-        ([1e-200], ValueError, "the unit of feature 0 must be .* got 1e-200"),
+        ([1e-200], ValueError, r"the unit of feature 0 must be .* got 1e-200"),
         ([1.0, "2"], TypeError, "the unit of feature 1 must be a number, got '2'"),
         ([True], TypeError, "the unit of feature 0 must be a number, got True"),
         ([], ValueError, "at least one unit but got none"),
-        (2.0, TypeError, "expected one positive number for each feature.*but got 2.0"),
         (np.array(2.0), TypeError, r"expected one positive number for each feature.*but got array\(2.\)"),
-        (None, TypeError, "but got None"),
         ({1.0, 2.0}, TypeError, "expected one positive number for each feature"),
         ("iqr", ValueError, "in_units: units must be one of 'auto', 'range', 'std', 'whitened', got 'iqr'"),
+        (
+            [[1.0, 2.0]],
+            ValueError,
+            r"in_units: expected a square matrix, .* \(1, 2\); rows x become W x\. .* X @ W",
+        ),
+        (np.ones((2, 2, 2)), ValueError, r"square matrix, .* shape \(2, 2, 2\)"),
+        ([[1.0, 2.0], [3.0]], TypeError, r"rows of one length, but got \[\[1.0, 2.0\], \[3.0\]\]"),
+        ([[1.0, "a"], [3.0, 1.0]], TypeError, "square matrix of numbers"),
+        (np.eye(2) > 0.0, TypeError, "square matrix of numbers"),
+        ([[1.0, 0.0], [0.0, math.nan]], ValueError, r"matrix of finite numbers, .* but got .*nan.* in row 1, column 1"),
+        ([[1.0, 0.0], [0.0, 1e200]], ValueError, r"at most 1e\+160 in size, but got .*1e\+200"),
+        ([[1.0, 2.0], [2.0, 4.0]], ValueError, r"can be inverted but .* \(2, 2\) is singular, .*; add a"),
+        ([[1e100, 0.0], [0.0, 0.0]], ValueError, "singular"),
+        (np.ones((6, 6)) + 1e-17, ValueError, "singular"),
     ],
 )
 def test_invalid_units_are_refused(units, error, message):
     with pytest.raises(error, match=message):
         RBF().in_units(units)
+    # Very different units make no singular matrix.
+    scale = np.array([1e-100, 1.0, 1e100, 1e5, 1e-3])
+    assert RBF().in_units(MIXING * scale).has_units
+    assert RBF().in_units((MIXING.T * scale).T).has_units
 
 
-def test_there_must_be_one_unit_for_each_feature():
-    with pytest.raises(ValueError, match=r"matrix: the kernel has units for 4 features but got rows with 3; .*\.on"):
-        RBF(1.0).in_units(UNITS).matrix(np.ones((2, 3)))
-    with pytest.raises(ValueError, match="on: the kernel has units for 4 features but got rows with 2"):
-        RBF(1.0).in_units(UNITS).on([0, 1])
-    with pytest.raises(ValueError, match="in_units: the kernel has units for 4 features but got rows with 2"):
-        RBF(1.0).in_units(UNITS).in_units([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"in_units: the kernel .* uses column 2"):
-        RBF(1.0).on([2]).in_units([1.0, 2.0])
-    model = StreamingKernelPCA(kernel=RBF(1.0).in_units(UNITS))
+@pytest.mark.parametrize(("form", "has"), [("numbers", "units"), ("matrix", "a matrix")])
+def test_there_must_be_units_for_all_features(form, has):
+    kernel = RBF(1.0).in_units(FORMS[form])
+    with pytest.raises(ValueError, match=rf"matrix: the kernel has {has} for 5 features but got rows with 3; .*\.on"):
+        kernel.matrix(np.ones((2, 3)))
+    with pytest.raises(ValueError, match=rf"on: the kernel has {has} for 5 features but got rows with 2"):
+        kernel.on([0, 1])
+    with pytest.raises(ValueError, match=rf"in_units: the kernel has {has} for 5 features but got rows with 2"):
+        kernel.in_units([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"in_units: the kernel .* uses column 7"):
+        RBF(1.0).on([7]).in_units(FORMS[form])
+    model = StreamingKernelPCA(kernel=kernel)
     for learn in (model.partial_fit, model.fit):
-        with pytest.raises(
-            ValueError, match=rf"{learn.__name__}: the kernel has units for 4 features but got rows with 3"
-        ):
-            learn(np.ones((2, 3)))
-    model = StreamingKernelPCA(kernel=RBF("spread").in_units(UNITS).on([0, 1, 2, 7]))
-    for learn in (model.partial_fit, model.fit):
-        with pytest.raises(ValueError, match=rf"{learn.__name__}: the kernel .* uses column 7 but got rows with 3"):
+        with pytest.raises(ValueError, match=rf"{learn.__name__}: the kernel has {has} for 5 features but got"):
             learn(np.ones((2, 3)))
 
 
 def test_units_of_units_stay_in_range():
     with pytest.raises(ValueError, match=r"the unit of feature 0 must be .* got 1e\+200"):
         RBF(1.0).in_units([1e100]).in_units([1e100])
+    for units in (1e100 * np.eye(2), [1e-100, 1.0]):
+        with pytest.raises(ValueError, match=r"at most 1e\+160 in size"):
+            RBF(1.0).in_units(1e100 * np.eye(2)).in_units(units)
+    with pytest.raises(ValueError, match=r"too large|in the kernel's units"):
+        RBF(1.0).in_units("whitened").settled(rows_of(0) / UNITS * [1e307, 1.0, 1.0, 1.0, 1.0])
 
 
-@pytest.mark.parametrize("kernel", [RBF(1.0), RBF("scale"), Linear()], ids=repr)
-def test_rows_beyond_the_range_of_units_change_nothing(kernel):
-    X = np.random.default_rng(0).normal(size=(40, 2)) * [1e-120, 1.0]
-    model = StreamingKernelPCA(1, kernel=kernel.in_units([1e-120, 1.0]), block_size=20)
+@pytest.mark.parametrize("units", [[1e-120, 1.0], [[1e120, 0.5], [0.0, 1.0]]], ids=["numbers", "matrix"])
+def test_rows_beyond_the_range_of_units_change_nothing(units):
+    X, kernel = np.random.default_rng(0).normal(size=(40, 2)) * [1e-120, 1.0], RBF("scale").in_units(units)
+    model = StreamingKernelPCA(1, kernel=kernel, block_size=20)
     for before in (X[:5], X[5:]):
         model.partial_fit(before)
         state = model.to_bytes()
@@ -523,15 +590,15 @@ def test_rows_beyond_the_range_of_units_change_nothing(kernel):
             model.partial_fit([[1e-20, 0.0]])
         assert model.to_bytes() == state
     with pytest.raises(ValueError, match=r"InUnits\.matrix: feature 0"):
-        kernel.in_units([1e-120, 1.0]).matrix(X, [[1e-20, 0.0]])
-    for batch in (KernelPCA, SparseKernelPCA, ApproximateKernelPCA):
-        with pytest.raises(ValueError, match="in the kernel's units"):
-            batch(1, kernel=kernel.in_units([1e-120, 1.0])).fit(np.vstack([X, [[1e-20, 0.0]]]))
+        kernel.settled(X).matrix(X, [[1e-20, 0.0]])
+    with pytest.raises(ValueError, match="in the kernel's units"):
+        KernelPCA(1, kernel=kernel).fit(np.vstack([X, [[1e-20, 0.0]]]))
 
 
-def test_rows_infinitely_far_in_units_resemble_no_atom():
+@pytest.mark.parametrize("units", [[1e-100] * 12, 1e100 * (np.eye(12) - 0.05)], ids=["numbers", "matrix"])
+def test_rows_infinitely_far_in_units_resemble_no_atom(units):
     X = np.random.default_rng(0).normal(size=(60, 12)) * 1e-100
-    model = StreamingKernelPCA(2, kernel=RBF(0.1).in_units([1e-100] * 12), block_size=20).partial_fit(X)
+    model = StreamingKernelPCA(2, kernel=RBF(0.1).in_units(units), block_size=20).partial_fit(X)
     far = np.full((6, 12), 1e250)
     # Uncompiled loops warn of overflow, compiled ones do not.
     with np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext():
@@ -539,65 +606,15 @@ def test_rows_infinitely_far_in_units_resemble_no_atom():
         np.testing.assert_array_equal(model.reconstruction_error(far[:1]), [1.0])
 
 
-# Units that are chosen by how many features count
-
-
-def _spreads(*sizes, n=200):
-    return np.random.default_rng(0).normal(size=(n, len(sizes))) * np.array(sizes)
-
-
-def test_units_auto_are_the_ranges_where_few_features_make_up_the_distances():
-    for sizes in [(1000.0, 1.0, 1.0, 1.0, 1.0), (1e6, 1e3, 1.0, 1e-3), (1.0, 1e-3), (1e9, 1.0)]:
-        rows = _spreads(*sizes)
-        assert RBF(1.0).in_units("auto").settled(rows) == RBF(1.0).in_units("range").settled(rows)
-
-
-def test_units_auto_are_one_where_many_features_count():
-    for sizes in [(1.0, 1.0), (1.0, 2.0, 0.5, 1.0, 3.0), (5.0,), (1e-9, 2e-9), (1e60, 1e60)]:
-        rows = _spreads(*sizes)
-        settled = RBF(1.0).in_units("auto").settled(rows)
-        assert settled == RBF(1.0).in_units([1.0] * len(sizes)).settled(rows)
-
-
-def test_units_auto_go_by_the_effective_number_of_features():
-    # (sum v)^2 / sum v^2 - 1 is 2 v / (1 + v^2) for variances 1 and v, to compare with .13.
-    rows = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-    for variance in (0.01, 0.05, 0.064, 0.067, 0.1, 1.0):
-        scaled = rows * [1.0, variance**0.5]
-        few = 2.0 * variance / (1.0 + variance**2) < 0.13
-        expected = (2.0, 2.0 * variance**0.5) if few else (1.0, 1.0)
-        assert RBF(1.0).in_units("auto").settled(scaled) == RBF(1.0).in_units(expected)
-
-
-def test_units_auto_do_not_depend_on_offsets_or_one_unit_for_all():
-    for sizes in [(100.0, 1.0, 1.0, 1.0), (1.0, 2.0, 1.5, 1.0)]:
-        rows = np.round(_spreads(*sizes), 3)
-        ones = RBF(1.0).in_units([1.0] * 4)
-        settled = [RBF(1.0).in_units("auto").settled(X) for X in (rows, rows + 1024.0, rows * 2.0**-90)]
-        assert [kernel == ones for kernel in settled] == [sizes[0] == 1.0] * 3
-
-
-def test_units_auto_count_a_constant_feature_out():
-    rows = np.column_stack([_spreads(1.0, 1.5), np.full(200, 1e6), np.zeros(200)])
-    assert RBF(1.0).in_units("auto").settled(rows) == RBF(1.0).in_units([1.0] * 4)
-    mixed = np.column_stack([_spreads(1000.0, 1.0), np.full(200, 1e6)])
-    assert RBF(1.0).in_units("auto").settled(mixed) == RBF(1.0).in_units("range").settled(mixed)
-    constant = np.full((10, 3), 4.0)
-    assert RBF(1.0).in_units("auto").settled(constant) == RBF(1.0).in_units([1.0] * 3)
-
-
-def test_units_auto_count_weights_as_copies():
-    rows = np.random.default_rng(3).integers(-4, 5, size=(40, 4)) * np.array([100.0, 1.0, 2.0, 1.0])
-    copies = np.random.default_rng(4).integers(1, 4, size=40)
-    weighted = RBF(1.0).in_units("auto").settled(rows, copies.astype(float))
-    assert weighted == RBF(1.0).in_units("auto").settled(np.repeat(rows, copies, axis=0))
-
-
-def test_units_auto_print_and_are_read_again():
-    kernel = RBF(1.0).in_units("auto")
-    assert kernel.is_settled is False
-    assert "auto" in repr(kernel)
-    assert parse_kernel("RBF(1.0).in_units(auto)") == kernel
-    assert StreamingKernelPCA(kernel=kernel).get_params()["kernel__units"] == "auto"
-    model = StreamingKernelPCA(2, kernel=kernel).partial_fit(_spreads(1000.0, 1.0))
-    assert StreamingKernelPCA.from_bytes(model.to_bytes()).kernel_ == model.kernel_
+@pytest.mark.parametrize(("make", "far"), [(RBF, 1e6), (Laplacian, 1e12), (RBF, 1e38)])
+def test_a_row_far_away_takes_no_digits_from_the_others(make, far):
+    """Distances are measured from the medians of columns; from their means, a row of 1e20 made all others equal."""
+    rng = np.random.default_rng(0)
+    kernel = make(0.1).in_units(np.eye(3) + 0.1 * rng.normal(size=(3, 3)))
+    rows = rng.normal(size=(12, 3))
+    for glitches in (1, 5):
+        among = np.concatenate([np.full((glitches, 3), far), rows])
+        K = kernel.matrix(among)
+        np.testing.assert_allclose(K[glitches:, glitches:], kernel.matrix(rows), rtol=1e-9)
+        np.testing.assert_array_equal(K[:glitches, glitches:], 0.0)
+        np.testing.assert_array_equal(K[:glitches, :glitches], 1.0)

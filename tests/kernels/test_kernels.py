@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import functools
-import itertools
 import operator
 import pickle
 import tracemalloc
@@ -11,7 +10,6 @@ import tracemalloc
 import numba
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels as gaussian
 from sklearn.metrics import pairwise
 
@@ -20,14 +18,12 @@ from streamkpca.kernels import (
     Cosine,
     Custom,
     Equal,
-    Kernel,
     Laplacian,
     Linear,
     Matern,
     Polynomial,
     RationalQuadratic,
     Sigmoid,
-    kernel_from,
 )
 from streamkpca.kernels import _loops as kernel_loops
 from streamkpca.kernels import program as kernel_programs
@@ -91,6 +87,7 @@ def quiet():
 def test_kernel_is_its_formula(kernel, reference):
     for n, m, d in [(1, 1, 1), (1, 6, 3), (7, 1, 2), (9, 8, 20), (6, 5, 9), (5, 7, 1)]:
         X, Y = rows(n, d), rows(m, d, 1)
+        X.setflags(write=False)
         np.testing.assert_allclose(kernel.matrix(X, Y), reference(X, Y), rtol=1e-11, atol=1e-14)
         np.testing.assert_allclose(kernel.matrix(X), reference(X, X), rtol=1e-11, atol=1e-14)
 
@@ -119,11 +116,6 @@ def test_stationary_kernels_do_not_see_a_shift(kernel):
         assert (np.diagonal(kernel.matrix(X)) == 1.0).all()
 
 
-@pytest.mark.parametrize("kernel", [Linear(), Polynomial(gamma=1.0), Cosine(), Sigmoid(1.0), Custom(overlap)])
-def test_other_kernels_are_not_called_stationary(kernel):
-    assert not kernel.is_stationary
-
-
 @pytest.mark.parametrize("d", [3, 16])
 @pytest.mark.parametrize("kind", ["offset", "two clusters"])
 def test_distances_survive_offsets_and_clusters(kind, d):
@@ -139,9 +131,9 @@ def test_distances_survive_offsets_and_clusters(kind, d):
     assert (np.diagonal(RBF(1e3).matrix(X, X.copy())) == 1.0).all()
 
 
-@pytest.mark.parametrize("d", [2, 12])
 @pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
-def test_huge_rows_give_zero_never_nan(kernel, d):
+def test_huge_rows_give_zero_never_nan(kernel):
+    d = 12 if kernel == RBF(0.4) else 2
     X = rows(6, d) * np.array([1e200, 1e200, 1.0, 1e155, 1e307, 1e-200])[:, None]
     X[4, :2] = [1.7e308, -1.7e308]
     with quiet():
@@ -177,37 +169,12 @@ def test_cosine_neither_overflows_nor_underflows():
     np.testing.assert_array_equal(Cosine().diagonal(X), [1.0, 1.0, 0.0])
 
 
-def test_rational_quadratic_of_large_alpha_is_rbf():
-    X = rows(6, 4)
-    close = RationalQuadratic(1e9, length_scale=1.0).matrix(X)
-    np.testing.assert_allclose(close, RBF(0.5).matrix(X), rtol=1e-7)
-
-
 def test_one_row_alone_answers_as_among_others():
     X, Y = rows(40, 12), rows(9, 12, 1)
     for kernel, _ in PRIMITIVES:
         together = kernel.matrix(X, Y)
         alone = np.concatenate([kernel.matrix(X[i : i + 1], Y) for i in range(len(X))])
         np.testing.assert_allclose(alone, together, rtol=1e-12, atol=1e-15)
-
-
-def test_kernels_of_many_choices_of_columns_take_smaller_blocks():
-    X, Y = rows(700, 12), rows(1100, 12, 1)
-    choices = list(itertools.combinations(range(12), 4))[:60]
-    kernel = functools.reduce(operator.add, (RBF(0.1).on(columns) for columns in choices))
-    one_by_one = [np.exp(-0.1 * cdist(X[:, columns], Y[:, columns], "sqeuclidean")) for columns in choices]
-    tracemalloc.start()
-    try:
-        cross, gram, own = kernel.matrix(X, Y), kernel.matrix(X), kernel.diagonal(np.tile(X, (700, 1)))
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    np.testing.assert_allclose(cross, np.sum(one_by_one, axis=0), rtol=1e-12)
-    np.testing.assert_allclose(gram, kernel.matrix(X, X.copy()), rtol=1e-12)
-    np.testing.assert_array_equal(gram, gram.T)
-    np.testing.assert_array_equal(own, 60.0)
-    # With whole blocks it was 308 MB; rows and answers take 62 MB.
-    assert most < 110e6
 
 
 @pytest.mark.parametrize("d", [2, 11])
@@ -231,15 +198,21 @@ def test_blocks_join_without_a_seam(monkeypatch, d):
 def test_memory_is_the_result_and_little_more():
     X = rows(2500, 16)
     kernel = RBF(0.1) + Laplacian(0.1) * Linear()
+    many = functools.reduce(operator.add, (RBF(0.1).on([i, j]) for i in range(9) for j in range(i)))
     kernel.matrix(X[:20])
     tracemalloc.start()
     try:
         K = kernel.matrix(X)
         peak = tracemalloc.get_traced_memory()[1]
+        # Many choices of columns take smaller blocks.
+        tracemalloc.reset_peak()
+        cross = many.matrix(X[:1000], X)
+        peak_of_many = tracemalloc.get_traced_memory()[1] - K.nbytes
     finally:
         tracemalloc.stop()
     # Two base matrices beside the result, of 4 MB each.
     assert peak < K.nbytes + 12e6
+    assert peak_of_many < cross.nbytes + 60e6
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="counts compiled versions")
@@ -259,6 +232,7 @@ def test_shared_parts_are_computed_once():
 
 @pytest.mark.parametrize("kernel", [kernel for kernel, _ in PRIMITIVES] + UNSETTLED, ids=repr)
 def test_kernels_are_values(kernel):
+    assert [kernel == other for other, _ in PRIMITIVES].count(True) == kernel.is_settled
     assert eval(repr(kernel)) == kernel
     assert hash(eval(repr(kernel))) == hash(kernel)
     if kernel.is_settled:
@@ -270,12 +244,17 @@ def test_kernels_are_values(kernel):
         kernel.gamma = 3.0
 
 
-def test_kernels_differ_by_type_and_parameters():
-    assert RBF(1.0) == RBF(1)
-    assert RBF(1.0) != RBF(2.0)
-    assert RBF(1.0) != Laplacian(1.0)
-    assert len({RBF(1.0), RBF(np.float64(1.0)), Linear(), Linear()}) == 2
-    assert repr(RBF(np.float32(0.5))) == "RBF(gamma=0.5)"
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda X: Custom(overlap, diagonal=lambda X: X).diagonal(X), r"Custom.diagonal: the function .* \(5,\)"),
+        (lambda X: RBF(1.0).scaled_by(lambda X: X).matrix(X), r"scaled_by: the function must return .* \(5,\)"),
+        (lambda X: RBF(1.0).scaled_by(lambda X: np.full(len(X), np.nan)).diagonal(X), "scaled_by: .* returned NaN"),
+    ],
+)
+def test_the_values_of_other_functions_are_checked(ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(rows(5, 2))
 
 
 def test_custom_kernels_and_their_diagonals():
@@ -303,16 +282,6 @@ def test_custom_kernels_and_their_diagonals():
 def test_the_values_of_custom_functions_are_checked(function, message):
     with pytest.raises(ValueError, match=message):
         Custom(function).matrix(rows(5, 2))
-
-
-def test_the_values_of_other_functions_are_checked():
-    X = rows(5, 2)
-    with pytest.raises(ValueError, match=r"Custom.diagonal: the function must return .* \(5,\)"):
-        Custom(overlap, diagonal=lambda X: X).diagonal(X)
-    with pytest.raises(ValueError, match=r"scaled_by: the function must return .* \(5,\)"):
-        RBF(1.0).scaled_by(lambda X: X).matrix(X)
-    with pytest.raises(ValueError, match="scaled_by: the function returned NaN"):
-        RBF(1.0).scaled_by(lambda X: np.full(len(X), np.nan)).diagonal(X)
 
 
 @pytest.mark.parametrize(
@@ -369,37 +338,6 @@ def test_bad_rows_are_refused():
         kernel.matrix(rows(4, 2), rows(4, 3))
     with pytest.raises(ValueError, match=r"RBF.settled: .* contains infinity"):
         RBF().settled([[np.inf]])
-
-
-def test_arguments_stay_as_they_are_and_may_be_read_only():
-    X = rows(12, 10)
-    X.setflags(write=False)
-    before = X.copy()
-    for kernel, reference in PRIMITIVES:
-        np.testing.assert_allclose(kernel.matrix(X, X[:5]), reference(X, X[:5]), rtol=1e-11, atol=1e-14)
-        kernel.diagonal(X)
-    np.testing.assert_array_equal(X, before)
-
-
-def test_kernels_have_names():
-    for name in ("linear", "poly", "polynomial", "rbf", "laplacian", "matern", "cosine", "sigmoid"):
-        kernel = kernel_from(name, where="here")
-        assert isinstance(kernel, Kernel)
-        assert kernel == type(kernel)()
-        assert type(kernel).__name__.lower().startswith(name)
-        assert kernel_from(kernel, where="here") is kernel
-
-
-def test_other_values_than_kernels_are_refused():
-    assert kernel_from("rational_quadratic", where="here") == RationalQuadratic()
-    with pytest.raises(ValueError, match=r"here: kernel must be a Kernel or one of .*'linear', .*, got 'gauss'"):
-        kernel_from("gauss", where="here")
-    with pytest.raises(TypeError, match=r"wrap it: kernels.Custom\(f\)"):
-        kernel_from(overlap, where="here")
-    with pytest.raises(TypeError, match=r"got the class RBF; make one: RBF\(\)"):
-        kernel_from(RBF, where="here")
-    with pytest.raises(TypeError, match="here: kernel must be a Kernel or one of"):
-        kernel_from(3.0, where="here")
 
 
 def test_distances_of_few_features_or_rows_are_summed_directly():

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, generators, kernel_cases, rows, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
-from streamkpca.rows.gaps import ColumnSums
 from streamkpca.kernels.expected import ExpectedKernel
+from streamkpca.rows.gaps import ColumnSums
+from streamkpca.stream.state import completed
 
 Array = npt.NDArray[np.float64]
 KERNELS = st.one_of(
@@ -97,9 +98,9 @@ def test_energy_is_conserved(
     X[[0, middle], 0] = 1.0
     model, other = (model_of(kernel=kernel, half_life=half_life, **budget) for _ in range(2))
     model.partial_fit(X[:middle]).forget(0.5)
-    assert_energy_is_conserved(model._stream.completed(model._settings("test")))
+    assert_energy_is_conserved(completed(model.state_, model.settings("test")))
     model.merge(other.partial_fit(X[middle:]))
-    assert_energy_is_conserved(model._stream.summary)
+    assert_energy_is_conserved(model.state_.summary)
     bounds = model.eigenvalue_bounds_
     assert np.all(bounds[:, 0] <= bounds[:, 1])
 
@@ -114,7 +115,7 @@ def test_the_account_holds_what_is_expected(data: st.DataObject, X: Array, case:
     usable = ~np.isnan(X).all(axis=1)
     known = ColumnSums.of(X[usable], a[usable]).distribution()
     expected = ExpectedKernel(case.kernel, known)
-    summary = model._stream.summary
+    summary = model.state_.summary
     compared = expected.compare(X[usable], summary.basis.atoms)
     energy = a[usable] @ (compared.energy + compared.spread)
     assert summary.moments.energy == pytest.approx(energy, rel=1e-9)
@@ -139,7 +140,7 @@ def test_merging_shards_is_learning_all_rows_where_no_row_has_a_gap_that_matters
     merged = shards[0].partial_fit(table[:cut]).merge(shards[1].partial_fit(table[cut:]))
     exact = KernelPCA(3, kernel=case.kernel).fit(X)
     scale = float(case.kernel.diagonal(X).max())
-    moments = merged._stream.summary.moments
+    moments = merged.state_.summary.moments
     atol = 1e-8 * scale + moments.losses.rounding / max(len(X) - 1, 1)
     np.testing.assert_allclose(merged.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
 

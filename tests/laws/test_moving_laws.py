@@ -5,6 +5,7 @@ streams see both kinds of moves.
 """
 
 import copy
+import sys
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -20,11 +21,13 @@ from strategies import FEWER, KernelCase, cuts, drifting_rows, kernel_cases, row
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA, kernels, merge
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import RBF
+from streamkpca.stream import search, transitions
 from streamkpca.stream import summary as summaries
+from streamkpca.stream.state import completed
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
-HORIZON = summaries._HORIZON
+HORIZON = search._HORIZON
 HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 
 
@@ -32,14 +35,14 @@ HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 def small_samples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summaries, "selection_sample_size", lambda max_atoms: 24)
-        patch.setattr(summaries, "_HORIZON", 50.0)
+        patch.setattr(search, "_HORIZON", 50.0)
         yield
 
 
 @pytest.fixture
 def usual_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "selection_sample_size", selection_sample_size)
-    monkeypatch.setattr(summaries, "_HORIZON", HORIZON)
+    monkeypatch.setattr(search, "_HORIZON", HORIZON)
 
 
 def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
@@ -54,14 +57,13 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def stream_of(model: Any) -> Summary:
-    stream = model._stream
-    completed: Summary = stream.completed(model._settings("stream_of"))
-    return completed
+    stream = model.state_
+    return completed(stream, model.settings("stream_of"))
 
 
 def assert_sound(model: Any, X: Array) -> None:
     """Check the account, the factor and the places that atoms come from, against the rows given so far."""
-    summary = model._stream.summary or stream_of(model)
+    summary = model.state_.summary or stream_of(model)
     assert_energy_is_conserved(summary)
     gram = summary.basis.kernel.program.gram(summary.basis.atoms)
     np.testing.assert_allclose(
@@ -79,14 +81,16 @@ def assert_sound(model: Any, X: Array) -> None:
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
     """Whether the sample held all rows, and whether any atom moved, at every move."""
     seen = []
-    move = Summary.move
+    move = search.moved
 
-    def spy(summary: Summary) -> None:
-        holds_all, atoms = not summary.selection_sample.is_full, summary.basis.atoms
-        move(summary)
-        seen.append((holds_all, not np.array_equal(atoms, summary.basis.atoms)))
+    def spy(summary: Summary) -> Summary:
+        later = move(summary)
+        holds_all = not summary.selection_sample.is_full
+        seen.append((holds_all, not np.array_equal(later.basis.atoms, summary.basis.atoms)))
+        return later
 
-    monkeypatch.setattr(Summary, "move", spy)
+    for module in (sys.modules["streamkpca.stream.advance"], transitions):
+        monkeypatch.setattr(module, "moved", spy)
     return seen
 
 
@@ -229,7 +233,7 @@ def test_merges_add_counts_weights_and_energy_and_leave_the_arguments(
     a = np.concatenate([np.ones(len(age)) if half_life is None else 2.0 ** (-age / half_life) for age in ages])
     assert whole.n_samples_seen_ == len(X)
     assert whole.total_weight_ == pytest.approx(a.sum())
-    moments = whole._stream.summary.moments
+    moments = whole.state_.summary.moments
     assert moments.energy == pytest.approx(a @ case.kernel.diagonal(X))
     assert whole.n_atoms_ <= settings["max_atoms"]
     assert_sound(whole, X)
@@ -241,7 +245,7 @@ def test_merges_add_counts_weights_and_energy_and_leave_the_arguments(
     loaded = StreamingKernelPCA.from_bytes(whole.to_bytes())
     more = X[rng.permutation(len(X))]
     assert whole.partial_fit(more).to_bytes() == loaded.partial_fit(more).to_bytes()
-    assert_energy_is_conserved(whole._stream.summary)
+    assert_energy_is_conserved(whole.state_.summary)
 
 
 @FEWER
@@ -258,11 +262,11 @@ def test_reading_never_writes(data: st.DataObject, X: Array, case: KernelCase, s
         for name in ("atoms_", "atom_rows_", "atom_origins_", "weights_", "eigenvalue_bounds_"):
             getattr(asked, name)
         assert state(asked) == before
-        assert bits(asked.refit()._stream.summary) == bits(left_alone._stream.summary)
+        assert bits(asked.refit().state_.summary) == bits(left_alone.state_.summary)
 
 
 def atoms_by_origin(model: Any) -> dict[int, Array]:
-    summary = model._stream.summary
+    summary = model.state_.summary
     return dict(zip(summary.atom_stats.positions.tolist(), summary.basis.atoms, strict=True))
 
 
@@ -311,9 +315,9 @@ def test_fit_records_every_row_in_the_moved_atoms(
     assert model.n_samples_seen_ == len(X)
     assert model.n_atoms_ <= settings["max_atoms"]
     assert_sound(model, X)
-    if model._stream.summary.basis.size:
+    if model.state_.summary.basis.size:
         assert not (a[model.atom_origins_] == 0.0).any()
-    summary = model._stream.summary
+    summary = model.state_.summary
     energy = a @ case.kernel.diagonal(X)
     assert summary.moments.losses.by_removal == 0.0
     rounding = (1e-9 + summary.basis.rounding_amplification) * energy

@@ -28,7 +28,7 @@ from strategies import (
 )
 
 from streamkpca import kernels
-from streamkpca.stream import state
+from streamkpca.stream import transitions
 
 pytestmark = pytest.mark.slow
 
@@ -344,7 +344,7 @@ def test_agrees_on_the_width_of_young_streams(data: st.DataObject, X: Array, set
 
 def test_agrees_on_the_last_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the width is final, nothing changes it."""
-    monkeypatch.setattr(state, "ROWS_TO_SETTLE", 100)
+    monkeypatch.setattr(transitions, "ROWS_TO_SETTLE", 100)
     monkeypatch.setattr(naive, "ROWS_TO_SETTLE", 100)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 9)) * np.repeat([0.2, 1.0, 5.0], [32, 80, 188])[:, None]

@@ -79,7 +79,7 @@ class LivingModel(RuleBasedStateMachine):
 
     @property
     def has_rows(self) -> bool:
-        return self.model._stream is not None
+        return getattr(self.model, "state_", None) is not None
 
     @property
     def complete(self) -> naive.NaiveStream:
@@ -112,10 +112,10 @@ class LivingModel(RuleBasedStateMachine):
         other, others_twin = self.new_model().partial_fit(rows, sample_weight=weights), self.new_twin()
         for start in range(0, count, BLOCK):
             others_twin.advance(rows[start : start + BLOCK], weights[start : start + BLOCK])
-        before = other._stream.pending.n_rows, other._stream.n_rows
+        before = other.state_.pending.n_rows, other.state_.n_rows
         self.model.merge(other)
         self.cut_otherwise.merge(other)
-        assert (other._stream.pending.n_rows, other._stream.n_rows) == before
+        assert (other.state_.pending.n_rows, other.state_.n_rows) == before
         self.twin = self.complete
         self.twin.merge(others_twin)
         self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)
@@ -136,7 +136,7 @@ class LivingModel(RuleBasedStateMachine):
         for model in (self.model, self.cut_otherwise):
             model.set_params(**changed)
         self.twin.max_atoms, self.twin.mode, self.twin.half_life = max_atoms, atoms, half_life
-        if not self.has_rows or self.model._stream.summary is None:
+        if not self.has_rows or self.model.state_.summary is None:
             # The budget at the first block decides how many rows are sampled.
             self.twin = self.new_twin()
 
@@ -166,20 +166,20 @@ class LivingModel(RuleBasedStateMachine):
 
     @rule(bad=st.sampled_from([np.nan, np.inf]))
     def refuse(self, bad: float) -> None:
-        n = self.model._stream.n_rows if self.has_rows else None
+        n = self.model.state_.n_rows if self.has_rows else None
         with pytest.raises(ValueError, match="contains"):
             self.model.partial_fit([[0.0, 1.0], [bad, 0.0]])
         with pytest.raises(ValueError, match="factor"):
             self.model.forget(bad)
         with pytest.raises(ValueError, match="itself"):
             self.model.merge(self.model)
-        assert (self.model._stream.n_rows if self.has_rows else None) == n
+        assert (self.model.state_.n_rows if self.has_rows else None) == n
 
     @invariant()
     def the_summary_is_sound(self) -> None:
-        if not hasattr(self, "model") or not self.has_rows or self.model._stream.summary is None:
+        if not hasattr(self, "model") or not self.has_rows or self.model.state_.summary is None:
             return
-        summary = self.model._stream.summary
+        summary = self.model.state_.summary
         factor, moments = summary.basis.factor, summary.moments
         atoms = summary.basis.atoms
         np.testing.assert_allclose(factor @ factor.T, naive.rbf(GAMMA)(atoms, atoms), atol=1e-12)

@@ -25,6 +25,7 @@ from strategies import (
 )
 
 from streamkpca import kernels
+from streamkpca.stream.state import completed
 
 Array = npt.NDArray[np.float64]
 
@@ -36,7 +37,7 @@ def rounded_share(model: Any) -> float:
 
     Atoms so close to each other that their last pivots are 1e-10 know a row's distance to their span to seven digits.
     """
-    moments = model._stream.completed(model._settings("rounded_share")).moments
+    moments = completed(model.state_, model.settings("rounded_share")).moments
     return min(moments.losses.rounding / moments.energy, 1e-6) if moments.energy > 0.0 else 0.0
 
 
@@ -70,7 +71,7 @@ def test_cuts_do_not_matter(data: st.DataObject, X: Array, case: KernelCase, bud
     given_in_pieces(whole, X, weights, [len(X)])
     given_in_pieces(cut, X, weights, data.draw(cuts(len(X))))
     assert state(cut) == state(whole)
-    assert bits(cut.refit()._stream.published) == bits(whole.refit()._stream.published)
+    assert bits(cut.refit().state_.published) == bits(whole.refit().state_.published)
 
 
 @FEWER
@@ -107,7 +108,7 @@ def test_rows_in_single_precision_are_rounded_rows(
         )
         model.merge(other.partial_fit(X[::2].astype(np.float32))).forget(0.5)
     assert state(single) == state(double)
-    assert bits(single.fit(X)._stream.published) == bits(double.fit(X.astype(np.float32))._stream.published)
+    assert bits(single.fit(X).state_.published) == bits(double.fit(X.astype(np.float32)).state_.published)
     for question in ("transform", "score_samples"):
         assert bits(getattr(single, question)(X)) == bits(getattr(double, question)(X))
     assert bits(single.captured_energy()) == bits(double.captured_energy())
@@ -116,7 +117,7 @@ def test_rows_in_single_precision_are_rounded_rows(
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
 def test_stored_rows_take_the_memory_of_their_precision(dtype: Any, size: int) -> None:
     X = np.random.default_rng(0).normal(size=(70, 3))
-    stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X)._stream
+    stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X).state_
     assert stream is not None
     assert stream.summary is not None
     kept = [
@@ -179,12 +180,12 @@ def test_energy_is_conserved(data: st.DataObject, X: Array, case: KernelCase, bu
         if not a[start : start + size].any():
             continue
         model.partial_fit(X[start : start + size], sample_weight=a[start : start + size])
-        assert_energy_is_conserved(model._stream.summary)
+        assert_energy_is_conserved(model.state_.summary)
         if model.max_atoms is not None:
-            assert model._stream.summary.basis.size <= model.max_atoms
+            assert model.state_.summary.basis.size <= model.max_atoms
     model.fit(X, sample_weight=weights)
-    assert_energy_is_conserved(model._stream.summary)
-    assert model._stream.summary.moments.energy == pytest.approx(a @ case.kernel.diagonal(X), rel=1e-10)
+    assert_energy_is_conserved(model.state_.summary)
+    assert model.state_.summary.moments.energy == pytest.approx(a @ case.kernel.diagonal(X), rel=1e-10)
     # After two passes the account is that of the final basis, measured anew.
     energy, lost = a @ case.kernel.diagonal(X), a @ model.reconstruction_error(X)
     rounding = (1e-9 + rounded_share(model)) * energy
@@ -257,8 +258,8 @@ def test_a_refit_does_not_change_the_stream(
     middle = data.draw(st.integers(1, len(X) - 1))
     asked.partial_fit(X[:middle]).refit().partial_fit(X[middle:])
     left_alone.partial_fit(X[:middle]).partial_fit(X[middle:])
-    assert bits(asked._stream.summary) == bits(left_alone._stream.summary)
-    assert bits(asked._stream.scheduled) == bits(left_alone._stream.scheduled)
+    assert bits(asked.state_.summary) == bits(left_alone.state_.summary)
+    assert bits(asked.state_.scheduled) == bits(left_alone.state_.scheduled)
 
 
 # Real digits
@@ -283,8 +284,8 @@ def test_usps_digits_are_explained_in_one_pass(order: str, atoms: Any, most: flo
     model = streaming_model(10, kernel=kernels.RBF(0.00206), max_atoms=100, atoms=atoms)
     for start in range(0, len(X), 512):
         model.partial_fit(X[start : start + 512])
-        if model._stream.summary is not None:
-            assert model._stream.summary.basis.size <= 100
+        if model.state_.summary is not None:
+            assert model.state_.summary.basis.size <= 100
     model.refit()
     assert model.n_atoms_ == 100
     assert model.reconstruction_error(X).mean() <= most

@@ -1,5 +1,3 @@
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,8 +64,9 @@ def test_the_first_row_of_the_linear_kernel_is_that_of_the_paper():
         assert model.singular_values_[0] == pytest.approx(scores.max())
 
 
-@pytest.mark.parametrize("n_candidates", [None, 3, 20])
-@pytest.mark.parametrize(("kernel", "rank"), [(Linear(), 2), (Polynomial(2, gamma=1.0), 6)])
+@pytest.mark.parametrize(
+    ("kernel", "rank", "n_candidates"), [(Linear(), 2, None), (Linear(), 2, 20), (Polynomial(2, gamma=1.0), 6, 3)]
+)
 def test_dependent_rows_span_no_more_than_they_are(kernel, rank, n_candidates):
     rows = rows_of(0, 50, 2)
     model = ApproximateKernelPCA(2, kernel=kernel, n_candidates=n_candidates).fit(rows)
@@ -117,26 +116,10 @@ def test_the_seed_decides_the_pools():
     np.testing.assert_array_equal(fits[0].atoms_, fits[1].atoms_)
 
 
-def test_chunks_of_rows_join_without_a_seam():
-    rows = rows_of(0, 1500, 2)
-    model = ApproximateKernelPCA(3, kernel=RBF(0.1), max_atoms=25).fit(rows)
-    oracle = KernelPCA(3, kernel=RBF(0.1)).fit(rows)
-    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-3)
-
-
 def test_progress_is_reported():
     told = []
     ApproximateKernelPCA(2, max_atoms=3).fit(rows_of(0, 9), progress=lambda done, most: told.append((done, most)))
     assert told == [(1, 3), (2, 3), (3, 3)]
-
-
-@pytest.mark.parametrize("kernel", [RBF(), Linear(), Polynomial()], ids=repr)
-def test_few_or_equal_rows_give_finite_answers(kernel):
-    few = [[[1.0, 2.0]], [[1.0, 2.0]] * 4, [[0.0, 0.0]] * 3, [[0.0, 0.0], [1.0, 0.0]]]
-    for rows, options in product(few, ({}, {"n_components": 0.5}, {"n_candidates": None}, {"center": False})):
-        model = ApproximateKernelPCA(**({"kernel": kernel} | options)).fit(rows)
-        for answer in (model.transform(rows), model.reconstruction_error(rows), model.reconstruction_error(rows, 0)):
-            assert np.isfinite(answer).all()
 
 
 @pytest.mark.parametrize(
@@ -151,9 +134,6 @@ def test_few_or_equal_rows_give_finite_answers(kernel):
         ({"tolerance": 1.0}, ValueError, r"tolerance must be a finite number in \[0, 1\)"),
         ({"random_state": -1}, ValueError, "random_state must be at least 0"),
         ({"random_state": None}, TypeError, "random_state must be an integer"),
-        ({"n_components": 1.0}, ValueError, "n_components, as a share"),
-        ({"center": 0}, TypeError, "center must be True or False"),
-        ({"kernel": 3}, TypeError, "kernel must be a Kernel or one of"),
     ],
 )
 def test_invalid_parameters_are_refused_and_leave_the_model(options, error, message):
@@ -163,11 +143,3 @@ def test_invalid_parameters_are_refused_and_leave_the_model(options, error, mess
     with pytest.raises(error, match=rf"ApproximateKernelPCA\.fit: {message}"):
         model.set_params(**options).fit(rows)
     np.testing.assert_array_equal(model.transform(rows), before)
-
-
-@pytest.mark.parametrize("bad", [[[np.nan]], [1.0], "rows", None, [[1j]], np.empty((0, 2))], ids=repr)
-def test_bad_rows_are_refused(bad):
-    model = ApproximateKernelPCA(2).fit(rows_of(0, 10))
-    for request in (model.fit, model.transform, model.reconstruction_error, model.score_samples):
-        with pytest.raises((TypeError, ValueError), match=r"ApproximateKernelPCA\.\w+: "):
-            request(bad)

@@ -1,20 +1,17 @@
 """Calls that StreamingKernelPCA refuses; a refused call leaves everything as it was, bit for bit."""
 
 import math
-from dataclasses import fields, is_dataclass
-from decimal import Decimal
 from itertools import product
 from operator import methodcaller
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError as PeerNotFittedError
 
 from streamkpca import NotFittedError, StreamingKernelPCA
-from streamkpca.kernels import RBF, Custom, Kernel, Polynomial
+from streamkpca.kernels import RBF, Custom, Polynomial
 
 WIDTH = 3
 RNG = np.random.default_rng(0)
@@ -28,84 +25,30 @@ def made(**params):
     return StreamingKernelPCA(**settings)
 
 
-def bits(value):
-    """Turn everything below a value into nested tuples, arrays to the bit."""
-    if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.str, value.tobytes()
-    if isinstance(value, tuple):
-        return tuple(bits(part) for part in value)
-    if isinstance(value, Kernel):
-        return repr(value)
-    if is_dataclass(value):
-        return tuple((field.name, bits(getattr(value, field.name))) for field in fields(value))
-    if hasattr(value, "__dict__"):
-        return tuple((name, bits(part)) for name, part in sorted(vars(value).items()))
-    return value
-
-
-# Attributes of a stream that are not learned.
-CACHES = {"provisional", "_continued", "pending", "settling"}
-
-
 def state(model):
-    """Return all that the model has learned, without unused parts of buffers and provisional snapshots."""
-    stream = model._stream
-    if stream is None:
-        return None
-    parts = {name: part for name, part in vars(stream).items() if name not in CACHES}
-    buffers = [buffer for buffer in (stream.pending, stream.settling) if buffer is not None]
-    return [(buffer.rows.tobytes(), buffer.weights.tobytes()) for buffer in buffers], tuple(
-        (name, bits(part)) for name, part in sorted(parts.items())
-    )
-
-
-def answers(model):
-    return bits(model.transform(PROBE)), bits(model.reconstruction_error(PROBE)), bits(model.eigenvalues_)
-
-
-def own(model):
-    """Return the model's attributes, without its lock and its record of checked parameters."""
-    return {name: value for name, value in vars(model).items() if name not in ("_checked", "_lock")}
+    """Return all that the model has learned, and None if that is nothing."""
+    return model.to_bytes() if model.__sklearn_is_fitted__() else None
 
 
 def assert_refused(model, call, error, message):
     """Check that the call raises what it should, and that the model is afterwards as before."""
-    before, attributes = state(model), own(model)
-    told = answers(model) if before is not None else None
+    before, parameters = state(model), model.get_params()
     with pytest.raises(error, match=message):
         call(model)
     assert state(model) == before
-    assert own(model) == attributes
-    if before is not None:
-        assert answers(model) == told
+    assert model.get_params() == parameters
 
 
+# `tests/rows/test_validation.py` has many more.
 BAD_ROWS = [
     pytest.param([[1.0, math.nan, 3.0]], ValueError, r"X contains NaN \(first at row 0, column 1", id="nan"),
     pytest.param([[1.0, 2.0, math.inf]], ValueError, "X contains infinity.*drop or impute", id="inf"),
-    pytest.param(np.float32([[1, 2, -np.inf]]), ValueError, "X contains infinity", id="float32-inf"),
-    pytest.param(1.0, ValueError, "expected a 2D array .* got 0D", id="0D"),
     pytest.param([1.0, 2.0, 3.0], ValueError, r"got 1D. Reshape your data", id="1D"),
     pytest.param(np.ones((2, 3, 1)), ValueError, "got 3D. flatten", id="3D"),
     pytest.param(np.ones((0, 3)), ValueError, r"found 0 sample\(s\)", id="no-rows"),
-    pytest.param(np.ones((3, 0)), ValueError, r"found 0 feature\(s\)", id="no-columns"),
-    pytest.param([[]], ValueError, r"found 0 feature\(s\)", id="one-empty-row"),
-    pytest.param("1 2 3", TypeError, "must be an array of numbers", id="string"),
-    pytest.param([["1", "2", "3"]], ValueError, r"holds text .*astype\(float\)", id="numeric-strings"),
     pytest.param([["a", "b", "c"]], ValueError, "holds text", id="text"),
-    pytest.param(None, TypeError, "must be an array of numbers, got None", id="none"),
-    pytest.param([[1j, 2, 3]], ValueError, "Complex data not supported", id="complex"),
-    pytest.param(scipy.sparse.csr_array(1j * np.eye(3)), TypeError, "sparse with dtype complex", id="sparse-complex"),
     pytest.param(scipy.sparse.csr_array([[1.0, 0.0, np.inf]]), ValueError, "row 0, column 2", id="sparse-infinity"),
-    pytest.param(scipy.sparse.coo_array([1.0, 0.0, 2.0]), ValueError, r"sparse rows \(n, d\)", id="sparse-vector"),
-    pytest.param(np.array([[1, "a", None]], dtype=object), TypeError, "dtype object", id="objects"),
-    pytest.param([[1.0, 2.0, 3.0], [1.0]], ValueError, "not a rectangular array", id="ragged"),
-    pytest.param([[Decimal(1)] * 3], TypeError, "dtype object", id="decimals"),
-    pytest.param({"a": [1.0]}, TypeError, "dtype object", id="dictionary"),
-    pytest.param(iter([[1.0, 2.0, 3.0]]), TypeError, "dtype object", id="iterator"),
     pytest.param(pd.DataFrame([["a", 1.0, 2.0]]), TypeError, "dtype object", id="text-column"),
-    pytest.param(pl.DataFrame({"a": ["x"], "b": [1.0], "c": [2.0]}), TypeError, "dtype object", id="polars-text"),
-    pytest.param(np.array([["2020-01-01"] * 3], dtype="M8[D]"), TypeError, "dtype datetime64", id="dates"),
 ]
 WRONG_WIDTH = [
     pytest.param(
@@ -121,13 +64,9 @@ BAD_WEIGHTS = [
     pytest.param(np.ones((50, 1)), ValueError, "one weight a row", id="2D"),
     pytest.param(-np.ones(50), ValueError, r"sample_weight\[0\] is -1.0", id="negative"),
     pytest.param(np.r_[np.ones(49), math.nan], ValueError, r"sample_weight\[49\] is nan", id="nan"),
-    pytest.param(np.full(50, math.inf), ValueError, r"sample_weight\[0\] is inf", id="inf"),
     pytest.param(np.full(50, 1e160), ValueError, "from 1e-100 to 1e100; repair it, or multiply", id="too-large"),
     pytest.param(np.full(50, 1e-160), ValueError, "from 1e-100 to 1e100; repair it, or multiply", id="too-small"),
     pytest.param("balanced", TypeError, "sample_weight must be an array of numbers", id="word"),
-    pytest.param(["1"] * 50, ValueError, "sample_weight holds text", id="text"),
-    pytest.param([1j] * 50, ValueError, "Complex", id="complex"),
-    pytest.param([None] * 50, TypeError, "dtype object", id="nones"),
 ]
 
 
@@ -136,30 +75,28 @@ def fitted_models(**params):
     return made(**params).partial_fit(ROWS[:7]), made(**params).partial_fit(ROWS), made(**params).fit(ROWS)
 
 
+FITTED = fitted_models()
+
+
 @pytest.mark.parametrize(("rows", "error", "message"), BAD_ROWS)
 def test_bad_rows_are_refused(rows, error, message):
     lessons, queries = ("partial_fit", "fit", "fit_transform"), ("transform", "reconstruction_error", "score_samples")
     for method in lessons:
         assert_refused(made(), methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
-    for model, method in product(fitted_models(), lessons + queries):
+    for model, method in product(FITTED, lessons + queries):
         assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
 
 
 @pytest.mark.parametrize(("rows", "error", "message"), WRONG_WIDTH)
 def test_a_stream_keeps_its_width(rows, error, message):
     methods = ("partial_fit", "transform", "reconstruction_error", "score_samples")
-    for model, method in product(fitted_models(), methods):
+    for model, method in product(FITTED, methods):
         assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: {message}")
-
-
-def test_a_new_fit_may_have_another_width():
-    model = made().partial_fit(ROWS).fit(ROWS[:, :2])
-    assert model.n_features_in_ == 2
 
 
 @pytest.mark.parametrize(("weights", "error", "message"), BAD_WEIGHTS)
 def test_bad_weights_are_refused(weights, error, message):
-    for model, method in product((made(), *fitted_models()), ("partial_fit", "fit", "fit_transform")):
+    for model, method in product((made(), *FITTED), ("partial_fit", "fit", "fit_transform")):
         call = methodcaller(method, ROWS, sample_weight=weights)
         assert_refused(model, call, error, rf"StreamingKernelPCA\.\w+: .*{message}")
 
@@ -173,13 +110,6 @@ def test_weights_of_zero_alone_are_refused_by_fit_and_taken_by_a_stream():
     for row, weight in zip(ROWS, weights, strict=True):
         parts.partial_fit(row[None], sample_weight=[weight])
     np.testing.assert_array_equal(parts.transform(MORE), whole.transform(MORE))
-
-
-def test_one_bad_row_among_good_ones_stops_all_of_them():
-    rows = np.vstack([MORE, [[0.0, math.nan, 0.0]]])
-    assert_refused(
-        made().partial_fit(ROWS), lambda m: m.partial_fit(rows), ValueError, "first at row 40, column 1; 1 of 41"
-    )
 
 
 NOT_WHOLE = [1.0, "8", True, np.True_, [8], 2j, math.nan]
@@ -223,21 +153,21 @@ NONSENSE = [
     ("name", "values", "error", "message"), NONSENSE, ids=[f"{name}-{error.__name__}" for name, _, error, _ in NONSENSE]
 )
 def test_invalid_parameters_are_refused_when_they_are_used(name, values, error, message):
-    for model, value in product((made(), *fitted_models()), values):
-        model.set_params(**{name: value})
-        before = state(model)
+    for model, value in product((made(), *FITTED), values):
+        before, right = state(model), getattr(model, name)
         calls = [methodcaller(method, MORE) for method in ("partial_fit", "fit", "fit_transform")]
         if before is not None:
             calls += [methodcaller("refit"), methodcaller("sparsity_path")]
+        model.set_params(**{name: value})
         for call in calls:
             with pytest.raises(error, match=rf"StreamingKernelPCA(\.\w+)?: {message}"):
                 call(model)
-            assert state(model) == before
+        model.set_params(**{name: right})
+        assert state(model) == before
 
 
-@pytest.mark.parametrize("which", range(3), ids=["young", "mid-stream", "fitted"])
 @pytest.mark.parametrize(
-    "change", [{"kernel": RBF(0.123)}, {"kernel": "linear"}, {"block_size": 17}, {"dtype": "float32"}], ids=repr
+    ("which", "change"), [(0, {"kernel": RBF(0.123)}), (1, {"block_size": 17}), (2, {"dtype": "float32"})]
 )
 def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
     model, untouched = fitted_models()[which], fitted_models()[which]
@@ -252,7 +182,7 @@ def test_kernel_and_block_size_cannot_change_within_a_stream(which, change):
     assert model.set_params(**change).fit(MORE).get_params()[next(iter(change))] == next(iter(change.values()))
 
 
-@pytest.mark.parametrize("which", range(3), ids=["young", "mid-stream", "fitted"])
+@pytest.mark.parametrize("which", [0, 1], ids=["young", "mid-stream"])
 def test_numbers_beyond_single_precision_are_refused(which):
     model = fitted_models(dtype="float32")[which]
     far = MORE.copy()
@@ -314,9 +244,8 @@ ATTRIBUTES = [
 ]
 
 
-@pytest.mark.parametrize("call", UNFITTED_CALLS)
-def test_requests_of_an_unfitted_model_raise_not_fitted_errors(call):
-    for error in (NotFittedError, ValueError, AttributeError, PeerNotFittedError):
+def test_requests_of_an_unfitted_model_raise_not_fitted_errors():
+    for call, error in product(UNFITTED_CALLS, (NotFittedError, ValueError, AttributeError, PeerNotFittedError)):
         assert_refused(made(), call, error, "needs a fitted StreamingKernelPCA.*call 'fit' or 'partial_fit' first")
 
 
@@ -328,14 +257,6 @@ def test_an_unfitted_model_has_no_fitted_attributes():
             getattr(model, name)
     model.partial_fit(pd.DataFrame(ROWS[:1], columns=list("abc")))
     assert all(hasattr(model, name) for name in ATTRIBUTES)
-
-
-def test_after_a_refused_first_call_it_is_still_unfitted():
-    model = made()
-    with pytest.raises(ValueError, match="NaN"):
-        model.partial_fit([[math.nan]])
-    assert not hasattr(model, "n_features_in_")
-    assert model.partial_fit(ROWS).n_features_in_ == WIDTH
 
 
 class Breaking:
@@ -365,9 +286,10 @@ NONSENSES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "calls"), [("raises", 0), ("raises", 1), ("raises", 30), ("raises", 60), *((k, 40) for k in NONSENSES)]
-)
-@pytest.mark.parametrize("method", ["partial_fit", "fit"])
+    ("kind", "calls", "method"),
+    [("raises", 0, "fit"), ("raises", 1, "partial_fit"), ("raises", 60, "fit"), ("nan", 40, "partial_fit"),
+     ("shape", 40, "fit"), ("complex", 40, "partial_fit"), ("scalar", 40, "fit")],
+)  # fmt: skip
 def test_a_kernel_that_breaks_in_the_middle_of_a_call_changes_nothing(kind, calls, method):
     function = Breaking()
     model = made(kernel=Custom(function)).partial_fit(ROWS)
@@ -375,44 +297,21 @@ def test_a_kernel_that_breaks_in_the_middle_of_a_call_changes_nothing(kind, call
     before = state(model)
     rows = np.vstack([MORE] * 4)
     nonsense, error, message = NONSENSES[kind]
+    told = model.transform(PROBE)
     function.left, function.nonsense = calls, nonsense
     with pytest.raises(error, match=message):
         getattr(model, method)(rows)
+    function.left = -1
+    with pytest.raises(error, match=message):
+        model.transform(PROBE)
     function.left = math.inf
+    np.testing.assert_array_equal(model.transform(PROBE), told)
     assert state(model) == before
     model.partial_fit(MORE)
     untouched.partial_fit(MORE)
     np.testing.assert_array_equal(model.transform(PROBE), untouched.transform(PROBE))
     np.testing.assert_array_equal(model.atom_rows_, untouched.atom_rows_)
     assert model.n_samples_seen_ == untouched.n_samples_seen_ == 90
-
-
-def test_a_kernel_that_breaks_during_a_query_changes_nothing():
-    function = Breaking()
-    model = made(kernel=Custom(function)).partial_fit(ROWS)
-    before, told = state(model), answers(model)
-    function.left = 0
-    for call in (model.transform, model.reconstruction_error, model.score_samples):
-        with pytest.raises(ZeroDivisionError):
-            call(PROBE)
-    with pytest.raises(ZeroDivisionError):
-        model.refit()
-    function.left = math.inf
-    assert state(model) == before
-    assert answers(model) == told
-
-
-def test_a_kernel_that_breaks_on_young_rows_leaves_them_pending():
-    function = Breaking()
-    model = made(kernel=Custom(function)).partial_fit(ROWS[:5])
-    function.left = 0
-    with pytest.raises(ZeroDivisionError):
-        model.transform(PROBE)
-    function.left = math.inf
-    assert model.n_samples_seen_ == 5
-    np.testing.assert_array_equal(
-        model.transform(PROBE), made(kernel=Custom(Breaking())).partial_fit(ROWS[:5]).transform(PROBE)
-    )
 
 
 def test_no_rows_reach_a_kernel_that_names_columns_they_lack():

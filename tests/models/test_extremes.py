@@ -1,7 +1,6 @@
 """Extreme inputs give finite answers or a clear refusal; never NaN, never a stray warning."""
 
 from contextlib import contextmanager
-from itertools import product
 
 import numpy as np
 import pytest
@@ -10,8 +9,6 @@ from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-
-pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(size=(60, 3))
@@ -102,23 +99,6 @@ def assert_finite(model, rows):
     assert np.all(model.reconstruction_error(rows) >= 0.0)
 
 
-def assert_finite_summary(model):
-    summary = model._stream.summary
-    if summary is None:
-        return
-    moments = summary.moments
-    numbers = [
-        moments.first,
-        moments.second,
-        summary.basis.factor,
-        summary.atom_stats.weight_since_admission,
-        moments.energy,
-        moments.losses.total,
-    ]
-    assert all(np.isfinite(part).all() for part in numbers)
-    assert np.isfinite(model.unexplained_energy_ratio_)
-
-
 def streamed(model, rows, weights=None, step=13):
     """Learn in small calls, query after each, and check that a refusal changes nothing."""
     weights = np.ones(len(rows)) if weights is None else weights
@@ -126,19 +106,19 @@ def streamed(model, rows, weights=None, step=13):
         part = slice(i, i + step)
         if not weights[part].any():
             continue
-        before = model._stream
+        before = model.to_bytes()
         try:
             model.partial_fit(rows[part], sample_weight=weights[part])
         except ValueError as error:
             assert_refusal(error)
-            assert model._stream is before
+            assert model.to_bytes() == before
             return False
         try:
             assert_finite(model, rows)
         except ValueError as error:
             assert_refusal(error)
             return False
-        assert_finite_summary(model)
+        assert np.isfinite(model.unexplained_energy_ratio_)
     return True
 
 
@@ -153,9 +133,10 @@ def assert_refusal(error, word=""):
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
 def test_streams_end_in_finite_answers_or_a_refusal(rows):
-    # Every pair of rows and kernel, under settings that take turns.
-    for i, (kernel, turn) in enumerate(product(KERNELS, (0, 3))):
-        settings = list(SETTINGS)[(list(ROWS).index(rows) + i + turn) % len(SETTINGS)]
+    # Kernels and settings take turns; every kernel meets every kind of rows in streams or batches.
+    place = list(ROWS).index(rows)
+    for i, kernel in enumerate(list(KERNELS)[place % 3 :: 3]):
+        settings = list(SETTINGS)[(place + 3 * i) % len(SETTINGS)]
         model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
         with about(kernel, settings):
             if streamed(model, ROWS[rows]):
@@ -166,7 +147,9 @@ def test_streams_end_in_finite_answers_or_a_refusal(rows):
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
 def test_batches_end_in_finite_answers_or_a_refusal(rows):
     batches = [KernelPCA(4), SparseKernelPCA(4), SparseKernelPCA(4, axes="likelihood"), ApproximateKernelPCA(4)]
-    for model, kernel in product(batches, KERNELS):
+    place = list(ROWS).index(rows)
+    for i, kernel in enumerate(kernel for j, kernel in enumerate(KERNELS) if j % 3 != place % 3):
+        model = batches[(place + i) % 4]
         with about(model, kernel):
             try:
                 assert_finite(model.set_params(kernel=KERNELS[kernel]).fit(ROWS[rows]), ROWS[rows])
@@ -180,8 +163,8 @@ def test_batches_end_in_finite_answers_or_a_refusal(rows):
 )
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
 def test_what_float64_can_hold_is_not_refused(rows):
-    kernels = ("rbf", "median", "cosine", "laplacian", "matern", "rational", "sum")
-    for kernel, settings in product(kernels, ("budget", "exact")):
+    kernels, place = ("rbf", "median", "cosine", "laplacian", "matern", "rational", "sum"), list(ROWS).index(rows)
+    for kernel, settings in ((kernels[place % 7], "budget"), (kernels[(place + 3) % 7], "exact")):
         model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
         with about(kernel, settings):
             assert_finite(model.fit(ROWS[rows]), ROWS[rows])
@@ -209,49 +192,35 @@ WEIGHTS = {
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
 def test_weights_end_in_finite_answers_or_a_refusal(weights):
-    for kernel, settings, step in product(("rbf", "linear"), SETTINGS, (7, 60)):
+    place = list(WEIGHTS).index(weights)
+    for i, (kernel, step) in enumerate([("rbf", 7), ("linear", 60), ("rbf", 60), ("linear", 7)]):
+        settings = list(SETTINGS)[(place + 3 * i) % len(SETTINGS)]
         model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
         with about(kernel, settings, step):
             if streamed(model, BASE, WEIGHTS[weights], step=step):
                 assert_finite(model.refit(), BASE)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", ["default", "one-atom", "exact", "uncentred"])
 def test_a_first_block_without_weight_is_accepted(settings):
     weights = np.r_[np.zeros(40), np.ones(20)]
     for method in ("partial_fit", "fit"):
         model = StreamingKernelPCA(**({"n_components": 4} | SETTINGS[settings]))
         getattr(model, method)(BASE, sample_weight=weights)
         assert_finite(model, BASE)
-        assert_finite_summary(model)
         assert model.refit().total_weight_ == 20.0
 
 
-@pytest.mark.parametrize("weight", [1e-100, 1e-50, 1e50, 1e100])
-def test_equal_weights_mean_the_same(weight):
-    settings = {"n_components": 4, "noise_variance": None} | SETTINGS["exact"]
-    plain = StreamingKernelPCA(**settings).fit(BASE)
-    model = StreamingKernelPCA(**settings).fit(BASE, sample_weight=np.full(60, weight))
-    np.testing.assert_allclose(model.eigenvalues_, plain.eigenvalues_, rtol=1e-8)
-
-
 # Law 10: scaling the kernel scales the eigenvalues, however far.
-@pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e-30, 1e30, 1e100, 1e138])
-@pytest.mark.parametrize("settings", ["budget", "exact", "tolerance"])
+@pytest.mark.parametrize(
+    ("scale", "settings"), [(1e-200, "budget"), (1e-30, "exact"), (1e100, "tolerance"), (1e138, "budget")]
+)
 def test_a_scaled_kernel_scales_the_eigenvalues(scale, settings):
     options = {"n_components": 4} | SETTINGS[settings]
     plain = StreamingKernelPCA(kernel=RBF(0.5), **options).fit(BASE)
     model = StreamingKernelPCA(kernel=scale * RBF(0.5), **options).fit(BASE)
     np.testing.assert_array_equal(model.atom_rows_, plain.atom_rows_)
     np.testing.assert_allclose(model.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-8)
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e100])
-def test_a_scaled_kernel_scales_the_eigenvalues_of_batches(scale):
-    for make in (KernelPCA, SparseKernelPCA, ApproximateKernelPCA):
-        with about(make):
-            plain, model = make(4, kernel=RBF(0.5)).fit(BASE), make(4, kernel=scale * RBF(0.5)).fit(BASE)
-            np.testing.assert_allclose(model.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-6)
 
 
 def test_a_kernel_scaled_beyond_the_range_of_squares_is_refused():
@@ -292,31 +261,13 @@ def test_small_streams_of_repeated_and_scaled_rows(seed, n, d, kernel, block_siz
     assert model.n_atoms_ <= min(max_atoms or n, len(pool))
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "polynomial", "cosine", "sum"])
-def test_a_constant_sensor_gives_finite_answers(kernel):
-    for row in BASE[:40]:
-        rows = np.tile(row, (40, 1))
-        model = StreamingKernelPCA(4, kernel=KERNELS[kernel], block_size=16)
-        assert_finite(model.partial_fit(rows), rows)
-        assert_finite(model.fit(rows), rows)
-        np.testing.assert_allclose(model.eigenvalues_, 0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("repeats", "spread"), [(20, 20), (30, 60), (60, 40), (300, 40)])
-@pytest.mark.parametrize("noise_variance", [None, "auto"])
+@pytest.mark.parametrize(("repeats", "spread", "noise_variance"), [(20, 20, None), (30, 60, "auto"), (300, 40, "auto")])
 def test_a_frequent_row_among_rows_that_resemble_nothing(repeats, spread, noise_variance):
     # All variances but one are equal, which is hard on eigensolvers.
     rows = np.vstack([np.ones((repeats, 3)), RNG.normal(size=(spread, 3)) * 1e5])
     model = StreamingKernelPCA(kernel=RBF(1.0), max_atoms=None, block_size=16, noise_variance=noise_variance)
     assert_finite(model.fit(rows), rows)
     assert model.n_atoms_ == spread + 1
-
-
-def test_refitting_after_every_row_of_a_poor_stream():
-    model = StreamingKernelPCA(3, kernel="linear", block_size=2, max_atoms=2)
-    for row in np.vstack([np.zeros((3, 2)), np.ones((3, 2)), [[0.0, 1.0], [1e-9, 0.0], [1e9, 1e9]]]):
-        model.partial_fit(row[None]).refit()
-        assert_finite(model, np.eye(2))
 
 
 def test_answers_about_rows_far_outside_are_finite_or_refused():

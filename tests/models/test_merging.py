@@ -47,9 +47,9 @@ def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
         atol = 1e-8 * scale + rounding_of(whole)
         np.testing.assert_allclose(whole.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
         # A merged stream meets atoms in any order, and some come close to each other.
-        rounding = whole._stream.summary.basis.rounding_amplification
+        rounding = whole.state_.summary.basis.rounding_amplification
         np.testing.assert_allclose(whole.reconstruction_error(data), 0.0, atol=(1e-7 + rounding) * scale)
-        assert_energy_is_conserved(whole._stream.summary)
+        assert_energy_is_conserved(whole.state_.summary)
     assert [state(model) for model in models] == before
 
 
@@ -67,10 +67,10 @@ def test_within_a_budget_sums_add_and_bounds_hold(seed, max_atoms, half_life):
     assert whole.n_atoms_ <= max_atoms
     assert whole.n_samples_seen_ == 90
     assert whole.total_weight_ == pytest.approx(a.sum())
-    moments = whole._stream.summary.moments
+    moments = whole.state_.summary.moments
     assert moments.energy == pytest.approx(a.sum())
     assert moments.total_squared_weight == pytest.approx(a @ a)
-    assert_energy_is_conserved(whole._stream.summary)
+    assert_energy_is_conserved(whole.state_.summary)
     true = KernelPCA(3, kernel=RBF).fit(data, sample_weight=a).eigenvalues_
     low, high = whole.eigenvalue_bounds_.T
     assert np.all((low <= true) & (true <= high))
@@ -90,42 +90,29 @@ def test_positions_count_on():
     assert not is_row.all()
     np.testing.assert_array_equal(moved.atoms_[is_row], X[origins[is_row]])
     whole = moved
-    reservoir = whole._stream.summary.reservoir
+    reservoir = whole.state_.summary.reservoir
     np.testing.assert_array_equal(X[reservoir.positions], reservoir.rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [RBF, kernels.RBF("spread")], ids=["settled", "not settled"])
-def test_a_thousand_shards_of_one_row(kernel):
+def test_many_shards_of_one_row(kernel):
     # The merged stream settles on its first block, and the other stays near that scale.
-    data = np.random.default_rng(1).normal(size=(1000, 2))
+    data = np.random.default_rng(1).normal(size=(300, 2))
     whole = merge(*(learned(row, kernel=kernel, max_atoms=10, block_size=64) for row in data[:, None]))
-    assert whole.n_samples_seen_ == whole.total_weight_ == 1000
+    assert whole.n_samples_seen_ == whole.total_weight_ == 300
     together = learned(data, kernel=kernel, max_atoms=10, block_size=64)
     assert whole.kernel_ == together.kernel_
     assert whole.reconstruction_error(data).mean() < 1.5 * together.reconstruction_error(data).mean() + 0.01
 
 
-def test_disjoint_shards_keep_what_each_has_found():
-    shards = [X[:100] + shift for shift in (0.0, 50.0, 100.0)]
-    whole = merge(*(learned(part, max_atoms=30) for part in shards))
-    for part in shards:
-        assert whole.reconstruction_error(part).mean() < 0.2
-
-
-def test_a_merged_model_continues_to_learn():
-    whole = merge(learned(X[:100]), learned(X[100:200])).partial_fit(X[200:]).refit()
-    assert whole.n_samples_seen_ == 300
-    assert whole.n_atoms_ <= 20
-
-
 def test_empty_models_add_nothing():
     fitted, empty = learned(X[:50]), StreamingKernelPCA(3, kernel=RBF, noise_variance=None, block_size=16, max_atoms=20)
     before = state(fitted)
-    assert empty.merge(StreamingKernelPCA(3, kernel=RBF))._stream is None
+    assert not empty.merge(StreamingKernelPCA(3, kernel=RBF)).__sklearn_is_fitted__()
     np.testing.assert_allclose(merge(fitted, empty).eigenvalues_, merge(fitted).eigenvalues_, rtol=1e-12)
     np.testing.assert_allclose(empty.merge(fitted).eigenvalues_, fitted.refit().eigenvalues_, rtol=1e-9)
-    assert bits(empty._stream.summary.moments.energy) == bits(50.0)
+    assert bits(empty.state_.summary.moments.energy) == bits(50.0)
     assert empty.n_samples_seen_ == 50
     assert before["rows"] == state(fitted)["rows"]
 
@@ -133,7 +120,7 @@ def test_empty_models_add_nothing():
 def test_a_smaller_budget_takes_in_a_larger_model():
     small = learned(X[:100], max_atoms=3).merge(learned(X[100:], max_atoms=40))
     assert small.n_atoms_ == 3
-    assert_energy_is_conserved(small._stream.summary)
+    assert_energy_is_conserved(small.state_.summary)
 
 
 def refusals():
@@ -179,4 +166,4 @@ def test_the_function_wants_models_once_each():
         merge([fitted, learned(X[40:80])])
     with pytest.raises(ValueError, match=r"merge: a model is given twice: .* give each model once"):
         merge(fitted, fitted)
-    assert merge(StreamingKernelPCA(2)).__dict__.get("_stream") is None
+    assert not merge(StreamingKernelPCA(2)).__sklearn_is_fitted__()

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from enum import Enum, IntEnum, StrEnum
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def template(**changes):
 
 
 def bank_in(folder, model=None, **options):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     return ModelBank(template() if model is None else model, folder=folder / "bank", **options)
 
 
@@ -44,7 +45,7 @@ def test_a_model_is_that_of_the_rows_of_its_key(tmp_path_factory, max_models, ke
         scores = bank.score(keys, rows)
         for key in set(keys):
             mine = np.array(keys) == key
-            alone = template()._without_rows().partial_fit(rows[mine])
+            alone = template().without_rows().partial_fit(rows[mine])
             assert bank.model(key).to_bytes() == alone.to_bytes()
             np.testing.assert_array_equal(scores[mine], alone.novelty(rows[mine]))
 
@@ -101,11 +102,88 @@ def test_keys_are_never_paths(tmp_path, key):
         assert bank.model(key).n_samples_seen_ == 1
 
 
-def test_numbers_and_their_texts_are_different_keys(tmp_path):
+class Machine(StrEnum):
+    PUMP = "pump"
+
+
+class Site(str, Enum):  # noqa: UP042 - its text is not its value
+    PUMP = "pump"
+
+
+class Number(IntEnum):
+    SEVEN = 7
+
+
+def test_keys_are_exactly_strings_or_integers(tmp_path):
     with bank_in(tmp_path, max_models=1) as bank:
-        bank.learn([7, "7", 7, np.int64(7)], ROWS[:4])
+        bank.learn([7, "7", 7, np.int64(7), Number.SEVEN], ROWS[:5])
         bank.learn(np.array(["7"]), ROWS[:1])
-        assert (bank.model(7).n_samples_seen_, bank.model("7").n_samples_seen_) == (3, 2)
+        assert (bank.model(7).n_samples_seen_, bank.model("7").n_samples_seen_) == (4, 2)
+        bank.learn([Machine.PUMP, "pump", Site.PUMP, np.str_("pump")], ROWS[:4])
+        bank.learn(["other", Machine.PUMP], ROWS[:2])
+        assert Machine.PUMP in bank
+        assert bank.model(Machine.PUMP).n_samples_seen_ == 5
+    with bank_in(tmp_path) as bank:
+        assert {(type(key), key) for key in bank} == {(int, 7), (str, "7"), (str, "pump"), (str, "other")}
+        bank.remove(Site.PUMP)
+        assert "pump" not in bank
+
+
+@pytest.mark.parametrize("keys", ["ab", b"ab", None, 7])
+def test_one_key_for_many_rows_is_refused(tmp_path, keys):
+    with bank_in(tmp_path) as bank:
+        for act in (bank.learn, bank.update, bank.score):
+            with pytest.raises(TypeError, match=f"expected a sequence of keys, one for each row, but got {keys!r}; p"):
+                act(keys, ROWS[:2])
+        assert len(bank) == 0
+
+
+def test_refused_first_rows_leave_no_key(tmp_path):
+    with ModelBank(StreamingKernelPCA(1), folder=tmp_path / "bank") as bank:
+        bank.learn(["a"], ROWS[:1])
+        with pytest.raises(ValueError, match="features"):
+            bank.learn(["a", "b"], np.ones((2, 3)))
+        assert list(bank) == ["a"]
+    with bank_in(tmp_path / "again", StreamingKernelPCA(1, dtype="float32")) as bank:
+        with pytest.raises(ValueError, match="float32"):
+            bank.learn(["x"], [[1e200]])
+        assert ("x" in bank, len(bank), list(bank), bank.n_in_memory_) == (False, 0, [], 0)
+
+
+def test_files_that_killed_writers_left_are_removed(tmp_path):
+    bank_in(tmp_path).learn(["a"], ROWS[:1]).close()
+    (path,) = (tmp_path / "bank").glob("*/*.npz")
+    left = [folder / f".{path.name}.0123456789abcdef.tmp" for folder in (path.parent, tmp_path / "bank")]
+    for half in left:
+        half.write_bytes(b"PK")
+    with bank_in(tmp_path) as bank:
+        assert not any(half.exists() for half in left)
+        assert bank.model("a").n_samples_seen_ == 1
+
+
+def test_a_call_reads_each_model_once(tmp_path):
+    keys = [*range(6)] * 5
+    rows = ROWS[: len(keys)]
+    with bank_in(tmp_path, max_models=2) as bank:
+        bank.learn(keys, rows)
+        for call in (bank.learn, bank.score, bank.update):
+            before = bank.n_read_
+            # Keys 4 and 5 are in memory, or others: as many as it holds.
+            call(keys, rows)
+            assert bank.n_read_ == before + 4
+
+
+def test_rows_are_scored_by_what_their_key_had_learned_before(tmp_path):
+    rows = ROWS[:9].copy()
+    rows[7, 0] = np.nan
+    with bank_in(tmp_path, template(on_bad_rows="skip"), max_models=1) as bank, bank_in(tmp_path / "2") as other:
+        bank.learn(["a"] * 3, rows[:3])
+        other.learn(["a"] * 3, rows[:3])
+        expected = np.full(6, np.nan)
+        expected[[0, 2]] = other.score(["a", "a"], rows[[3, 5]])
+        np.testing.assert_array_equal(bank.update(["a", "new", "a", "b", "a", "new"], rows[3:]), expected)
+        assert [bank.model(key).n_samples_seen_ for key in ("a", "new", "b")] == [6, 2, 1]
+        assert bank.update([], ROWS[:0]).shape == (0,)
 
 
 def test_one_writer_a_folder(tmp_path):
@@ -145,6 +223,7 @@ def test_files_are_whole_whatever_kills_the_process(tmp_path):
         with bank_in(tmp_path) as bank:
             assert all(bank.model(key).n_samples_seen_ % 3 == 0 for key in bank)
             assert len(bank) >= 4
+            assert not list(bank.folder.rglob("*.tmp"))
 
 
 def test_a_file_that_cannot_be_written_loses_no_model(tmp_path, monkeypatch):
@@ -185,6 +264,13 @@ def test_rows_are_checked_before_any_is_learned(tmp_path):
             bank.score(["a"], ROWS[:1])
         with pytest.raises(ValueError, match=r"model expected keys that have models but got 3"):
             bank.model(3)
+        with pytest.raises(TypeError, match="but got 'a longer one'"):
+            bank.model(10**5000)
+        with pytest.raises(TypeError, match="strings or integers"):
+            bank.learn(np.array([0], dtype="datetime64[ns]"), ROWS[:1])
+        with pytest.raises(TypeError, match="strings or integers"):
+            bank.learn([np.timedelta64(3, "ns")], ROWS[:1])
+        assert True not in bank
         assert len(bank) == bank.n_in_memory_ == 0
         assert bank.learn([], np.empty((0, 2))) is bank
         assert bank.score([], np.empty((0, 2))).shape == (0,)
@@ -199,7 +285,7 @@ def test_rows_with_gaps_are_taken_as_the_template_takes_them(tmp_path):
         with bank_in(tmp_path / on_missing, begun, max_models=1) as bank:
             bank.learn(keys, rows)
             for key in ("a", "b"):
-                alone = begun._without_rows().partial_fit(rows[keys == key])
+                alone = begun.without_rows().partial_fit(rows[keys == key])
                 assert bank.model(key).to_bytes() == alone.to_bytes()
                 assert alone.n_rows_rejected_ == n_bad[on_missing][key]
             if on_missing == "marginal":
@@ -245,3 +331,15 @@ def test_kernels_with_functions_of_the_caller_come_from_the_template(tmp_path):
         bank.learn(["a", "b", "a"], ROWS[:3])
     with bank_in(tmp_path, known) as bank:
         assert bank.model("a").n_samples_seen_ == 2
+    with pytest.raises(ValueError, match=r"expected a kernel that files can hold, or one whose scale is settled, but"):
+        bank_in(tmp_path / "cold", StreamingKernelPCA(1, kernel=known.kernel + RBF("median")))
+
+
+def test_models_that_settle_their_own_width_go_on(tmp_path):
+    cold = StreamingKernelPCA(1, kernel=RBF("median"))
+    for n_rows in (20, 21):
+        with bank_in(tmp_path, cold) as bank:
+            bank.learn(["a"] * n_rows, ROWS[:n_rows])
+    with bank_in(tmp_path, cold) as bank:
+        alone = StreamingKernelPCA(1, kernel=RBF("median")).partial_fit(np.r_[ROWS[:20], ROWS[:21]])
+        assert bank.model("a").to_bytes() == alone.to_bytes()

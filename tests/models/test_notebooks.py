@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Custom, Linear
@@ -123,7 +121,3 @@ def test_what_cannot_answer_is_shown_nevertheless() -> None:
     model = StreamingKernelPCA(2, kernel=Custom(failing)).partial_fit(ROWS)
     works = False
     assert "cannot answer no more" in Page(model).text
-
-
-def test_pipelines_show_their_steps() -> None:
-    assert "StreamingKernelPCA" in make_pipeline(StandardScaler(), StreamingKernelPCA(2))._repr_html_()

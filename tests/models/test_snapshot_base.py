@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from streamkpca import ApproximateKernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.models._snapshot_base import SnapshotEstimator
 from streamkpca.kernels import RBF
+from streamkpca.models._snapshot_base import SnapshotEstimator
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 ESTIMATORS = [

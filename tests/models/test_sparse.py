@@ -1,6 +1,3 @@
-import pickle
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -122,16 +119,6 @@ def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n):
     assert_same_columns(model.transform(new)[:, :q], expected, values[:q], tolerance=1e-5)
 
 
-@pytest.mark.parametrize("n_active", [1, 2, 5, 11])
-@pytest.mark.parametrize("axes", ["ritz", "likelihood"])
-def test_exactly_this_many_rows_stay_active(n_active, axes):
-    model = SparseKernelPCA(3, kernel=KERNEL, n_active=n_active, axes=axes).fit(rows_of(0, 60))
-    assert model.n_active_ == model.active_.sum() == n_active
-    assert model.noise_variance_ > 0.0
-    assert model.n_atoms_ == 60
-    assert model.transform(rows_of(1, 4)).shape == (4, 3)
-
-
 def test_automatic_noise_keeps_the_fewest_rows_that_hold_the_variance():
     rows = rows_of(0, 50)
     model = SparseKernelPCA(4, kernel=KERNEL).fit(rows)
@@ -168,10 +155,7 @@ def test_only_one_of_equal_rows_is_active():
     assert model.noise_variance_ == pytest.approx(single.noise_variance_, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("axes", "noise_variance"),
-    [("ritz", None), ("ritz", "auto"), ("ritz", 0.1), ("likelihood", "auto"), ("likelihood", 0.1)],
-)
+@pytest.mark.parametrize(("axes", "noise_variance"), [("ritz", None), ("ritz", 0.1), ("likelihood", "auto")])
 def test_dependent_rows_span_no_more_than_their_rank(axes, noise_variance):
     rows = rows_of(0, 50, 2) * [3.0, 1.0]
     model = SparseKernelPCA(2, kernel=Linear(), noise_variance=noise_variance, axes=axes).fit(rows)
@@ -182,41 +166,6 @@ def test_dependent_rows_span_no_more_than_their_rank(axes, noise_variance):
     )
     if axes == "ritz":
         np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(np.cov(rows.T))[::-1], rtol=1e-8)
-
-
-@pytest.mark.parametrize("kernel", [RBF(), Linear(), Polynomial()], ids=repr)
-def test_few_or_equal_rows_give_finite_answers(kernel):
-    few = [[[1.0, 2.0]], [[1.0, 2.0]] * 4, [[0.0, 0.0]] * 3, [[0.0, 0.0], [1.0, 0.0]]]
-    for rows, options in product(few, ({}, {"n_components": 0.5}, {"noise_variance": None}, {"axes": "likelihood"})):
-        model = SparseKernelPCA(**({"kernel": kernel} | options)).fit(rows)
-        for answer in (model.transform(rows), model.reconstruction_error(rows), model.reconstruction_error(rows, 0)):
-            assert np.isfinite(answer).all()
-
-
-def test_blocks_join_without_a_seam():
-    # More rows than are taken into the basis at a time.
-    rows = np.random.default_rng(0).normal(size=(1100, 2))
-    model = SparseKernelPCA(3, kernel=RBF(0.1)).fit(rows)
-    oracle = KernelPCA(3, kernel=RBF(0.1)).fit(rows)
-    assert model.n_active_ < 30
-    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=0.05)
-    assert np.all(model.eigenvalues_ <= oracle.eigenvalues_ * (1 + 1e-8))
-
-
-def test_a_path_shows_sparsity_against_noise():
-    rows = rows_of(0, 40)
-    model = SparseKernelPCA(2, kernel=KERNEL).fit(rows)
-    before = model.transform(rows)
-    path = model.sparsity_path()
-    assert path.weights.shape == (20, 40)
-    assert path.n_active[0] <= 2 < path.n_active[-1]
-    noise = path.noise_variances[12]
-    alone = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise).fit(rows)
-    assert path.mean_reconstruction_errors[12] == pytest.approx(alone.reconstruction_error(rows).mean(), rel=0.05)
-    one = model.sparsity_path([noise])
-    np.testing.assert_allclose(one.weights[0], alone.weights_, atol=1e-6)
-    assert one.mean_reconstruction_errors[0] == pytest.approx(alone.reconstruction_error(rows).mean(), rel=1e-6)
-    np.testing.assert_array_equal(model.transform(rows), before)
 
 
 OPTIMISERS = ["coordinate", "fixed_point", "em"]
@@ -232,8 +181,7 @@ def fitted_log_likelihood(model, rows):
     return mean_log_likelihood(model.weights_, phi, phi.T @ phi / len(rows), model.noise_variance_)
 
 
-@pytest.mark.parametrize("noise_variance", [0.02, 0.1])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "noise_variance"), [(0, 0.02), (1, 0.1)])
 def test_the_three_optimisers_agree(seed, noise_variance):
     rows = rows_of(seed, 20, 2)
     models = [
@@ -246,16 +194,7 @@ def test_the_three_optimisers_agree(seed, noise_variance):
     assert -1e-4 <= ours - em < 1e-2
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_optimisers_give_the_same_weights_where_the_maximum_is_unique(optimiser):
-    # Orthogonal rows under a linear kernel: w = (variance along the row - noise) / |row|^2.
-    rows = np.diag([4.0, 3.0, 2.0, 0.5])
-    model = SparseKernelPCA(2, kernel=Linear(), center=False, noise_variance=0.25, optimiser=optimiser).fit(rows)
-    np.testing.assert_allclose(model.weights_, np.maximum(0.25 - 0.25 / np.diag(rows) ** 2, 0.0), atol=2e-3)
-    assert model.active_.tolist() == [True, True, True, False]
-
-
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimiser", ["coordinate", "fixed_point"])
 def test_every_search_uses_the_optimiser(optimiser, monkeypatch):
     used = []
 
@@ -287,25 +226,6 @@ def test_an_optimiser_that_runs_out_of_rounds_warns(optimiser, monkeypatch):
     assert not path.converged.any()
 
 
-def test_coordinate_warns_of_too_few_rounds_too(monkeypatch):
-    monkeypatch.setitem(weights.MOST_ROUNDS, "coordinate", 1)
-    with pytest.warns(SparsityWarning, match="'coordinate' did not converge.*so far; choose a larger noise_variance"):
-        SparseKernelPCA(2, kernel=KERNEL, noise_variance=1e-3).fit(rows_of(0, 60))
-
-
-def test_the_optimiser_is_a_parameter_like_others():
-    rows = rows_of(0, 15)
-    model = SparseKernelPCA(2, kernel=KERNEL, optimiser="fixed_point")
-    assert model.get_params()["optimiser"] == "fixed_point"
-    assert pytest.importorskip("sklearn.base").clone(model).optimiser == "fixed_point"
-    model.fit(rows)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.fit(rows).weights_, model.weights_)
-    model.set_params(optimiser="newton")
-    with pytest.raises(ValueError, match=r"SparseKernelPCA\.sparsity_path: optimiser must be one of 'coordinate'"):
-        model.sparsity_path([0.1])
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -320,10 +240,6 @@ def test_the_optimiser_is_a_parameter_like_others():
             ValueError,
             r"SparseKernelPCA\.fit: noise_variance must be a positive number, 'auto' or None",
         ),
-        ({"axes": None}, TypeError, r"SparseKernelPCA\.fit: axes must be one of"),
-        ({"n_components": 0}, ValueError, r"SparseKernelPCA\.fit: n_components must be at least 1"),
-        ({"center": "yes"}, TypeError, r"SparseKernelPCA\.fit: center must be True or False"),
-        ({"kernel": "gauss"}, ValueError, r"SparseKernelPCA\.fit: kernel must be a Kernel or one of"),
         ({"kernel": KERNEL.on(7)}, ValueError, "uses column 7 but got rows with 3 features"),
     ],
 )
@@ -337,24 +253,7 @@ def test_bad_parameters_are_refused_and_leave_the_model_unchanged(options, error
     assert model.active_.sum() > 0
 
 
-@pytest.mark.parametrize("bad", [[[np.nan]], [1.0], "rows", None, [[1j]], np.empty((0, 2))], ids=repr)
-def test_bad_rows_are_refused(bad):
-    model = SparseKernelPCA(2).fit(rows_of(0, 10))
-    for request in (model.fit, model.transform, model.reconstruction_error, model.score_samples):
-        with pytest.raises((TypeError, ValueError), match=r"SparseKernelPCA\.\w+: "):
-            request(bad)
-
-
 def test_a_number_that_cannot_be_reached_is_a_warning():
     with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=40 of 50"):
         model = SparseKernelPCA(2, kernel=Linear(), n_active=40).fit(rows_of(0, 50, 2))
     assert 0 < model.active_.sum() < 40
-
-
-def test_the_caller_may_write_to_the_rows_later():
-    rows = rows_of(0, 20)
-    model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
-    before = model.transform(rows_of(1, 4)), model.sparsity_path([0.1]).weights
-    rows[:] = 0.0
-    np.testing.assert_array_equal(model.transform(rows_of(1, 4)), before[0])
-    np.testing.assert_array_equal(model.sparsity_path([0.1]).weights, before[1])

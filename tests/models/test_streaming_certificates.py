@@ -1,8 +1,5 @@
 """Certificates from the random sample, drift, seeds and copies."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
@@ -16,8 +13,10 @@ def model(**changes):
     return StreamingKernelPCA(2, **(settings | changes))
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, float("nan"), -1.0])
-@pytest.mark.parametrize("method", ["captured_energy", "novelty_threshold"])
+@pytest.mark.parametrize(
+    ("method", "share"),
+    [("captured_energy", 0.0), ("captured_energy", np.nan), ("novelty_threshold", 1.0), ("novelty_threshold", -1.0)],
+)
 def test_shares_are_strictly_between_zero_and_one(method, share):
     name = "confidence" if method == "captured_energy" else "quantile"
     with pytest.raises(ValueError, match=rf"StreamingKernelPCA.{method}: {name} must be a finite number in \(0, 1\)"):
@@ -41,16 +40,10 @@ def test_certificates_see_pending_rows_and_change_nothing():
     np.testing.assert_allclose(wide.captured_energy(), truth, atol=1e-9)
     one.captured_energy()
     one.novelty_threshold()
-    assert pickle.dumps(one._stream.summary.moments) == pickle.dumps(other._stream.summary.moments)
+    assert one.to_bytes() == other.to_bytes()
     assert (
         one.partial_fit(X[75:200]).captured_energy().tolist() == other.partial_fit(X[75:200]).captured_energy().tolist()
     )
-
-
-@pytest.mark.parametrize("name", ["residual_trend_", "drift_detected_", "last_drift_row_", "eigenvalue_bounds_"])
-def test_an_unfitted_stream_has_no_drift_and_no_bounds(name):
-    with pytest.raises(NotFittedError, match=name):
-        getattr(model(), name)
 
 
 def test_a_young_stream_has_no_drift():
@@ -80,17 +73,6 @@ def test_drift_is_signalled_and_the_atoms_follow(atoms, most_left, most_error):
 def test_the_seed_decides_the_sample_and_nothing_else():
     one, same, other = (model(random_state=seed).partial_fit(X).refit() for seed in (1, 1, 2))
     assert one.novelty_threshold() == same.novelty_threshold()
-    assert one._stream.summary.reservoir.positions.tolist() != other._stream.summary.reservoir.positions.tolist()
+    assert one.novelty_threshold() != other.novelty_threshold()
     unnamed = [model(random_state=None).partial_fit(X) for _ in range(2)]
-    assert unnamed[0]._stream.seed != unnamed[1]._stream.seed
-    assert unnamed[0].transform(X[:3]) is not None
-
-
-def test_copies_and_pickles_go_on_as_the_original():
-    stream = model(half_life=100.0).partial_fit(X[:333])
-    twins = [copy.deepcopy(stream), copy.copy(stream), pickle.loads(pickle.dumps(stream))]
-    stream.partial_fit(X[333:600]).refit()
-    for twin in twins:
-        twin.partial_fit(X[333:600]).refit()
-        np.testing.assert_array_equal(twin.eigenvalues_, stream.eigenvalues_)
-        np.testing.assert_array_equal(twin.captured_energy(), stream.captured_energy())
+    assert unnamed[0].novelty_threshold() != unnamed[1].novelty_threshold()

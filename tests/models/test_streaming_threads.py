@@ -3,7 +3,6 @@
 import threading
 
 import numpy as np
-import pytest
 
 from streamkpca import StreamingKernelPCA, kernels
 
@@ -71,15 +70,6 @@ def test_two_models_may_be_merged_into_each_other_at_once():
     assert {model.n_samples_seen_ for model in models} <= {200, 300}
 
 
-@pytest.mark.parametrize("block_size", [16, 4096])
-def test_answers_include_all_rows_before_the_query(block_size):
-    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=block_size)
-    for n in range(1, 40):
-        model.partial_fit(ROWS[n - 1 : n])
-        if n < block_size:
-            assert model.total_weight_ == n
-
-
 def test_readers_before_the_first_block_never_fail_while_rows_come():
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=4096).partial_fit(ROWS[:1])
     done = threading.Event()
@@ -96,8 +86,3 @@ def test_readers_before_the_first_block_never_fail_while_rows_come():
 
     together(learn, read, read)
     assert model.total_weight_ == 200.0
-
-
-def test_a_model_is_refitted_only_when_it_has_rows():
-    with pytest.raises(AttributeError, match="refit needs a fitted StreamingKernelPCA"):
-        StreamingKernelPCA().refit()

@@ -46,11 +46,6 @@ for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :
     for model in (SparseKernelPCA(2), ApproximateKernelPCA(2, max_atoms=20), KernelPCA(2)):
         model.fit(X[:200]).transform(X[:1])
         model.score_samples(X[:1])
-import scipy.sparse
-words = scipy.sparse.random_array((300, 5000), density=0.01, rng=np.random.default_rng(0), format="csr")
-for kernel in ("rbf", Matern(0.5) + Polynomial(2)):
-    model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100).partial_fit(words)
-    model.transform(words[:1]), model.novelty(words), model.contributions(words[:2])
 Monitor().update(rows)
 rng = np.random.default_rng(3)
 for X in (rows, np.tanh(rng.normal(size=(300, 300)))):
@@ -77,7 +72,9 @@ def files_of(cache):
     return {path.relative_to(cache): path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
 
 
+# It compiles all loops anew, which takes a minute.
 @jitted
+@pytest.mark.engines
 def test_after_a_warm_up_no_process_compiles_anything(tmp_path):
     ready, compiled, folder = run(WARM, tmp_path)
     assert ready == compiled > 20

@@ -14,6 +14,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Cosine, Custom, Kernel, Linear, Polynomial, Sigmoid
 from streamkpca.monitoring import Change, Monitor
+from streamkpca.stream.state import holds_all_rows
 
 Array = npt.NDArray[np.float64]
 
@@ -523,7 +524,7 @@ def test_any_model_can_be_watched(parameters: dict[str, Any]) -> None:
 
 def test_a_model_without_a_sample_has_thresholds_when_it_is_old() -> None:
     model = fitted_model(1700, reservoir_size=0)
-    assert not model._stream.holds_all_rows  # type: ignore[union-attr]
+    assert not holds_all_rows(model.state_)  # type: ignore[union-attr]
     record = Monitor(model).update(normal_rows(300, seed=0))
     assert np.isfinite(record.threshold).all()
 

@@ -1,7 +1,6 @@
 """Checkpoints of monitors: they go on as if never stopped, and what makes no sense is refused."""
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +82,18 @@ def test_models_without_a_monitor_are_refused(tmp_path: Path) -> None:
         Monitor.from_bytes(b"nothing of the kind")
 
 
+def test_wide_rows_are_saved_in_mid_event(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(110, 9000))
+    rows[90:, 1] += 1e4
+    monitor = Monitor(StreamingKernelPCA(2, max_atoms=4, block_size=32, reservoir_size=16), accept_after=60)
+    monitor.update(rows)
+    assert monitor.events_[-1].is_open
+    monitor.save(tmp_path / "wide.npz")
+    loaded = Monitor.load(tmp_path / "wide.npz")
+    assert loaded.to_bytes() == monitor.to_bytes()
+    assert_same_records(loaded.update(rows[:50]), monitor.update(rows[:50]))
+
+
 # What makes no sense
 
 
@@ -97,35 +108,30 @@ def watched() -> Monitor:
 
 
 MONITOR = watched()
-RECORD = json.loads(json.dumps(MONITOR._record()))
+RECORD = MONITOR._record()
 
 
 def restored(record: Any) -> Monitor:
-    data = MONITOR.model.to_bytes({"monitor": record, "extra": None})
-    return Monitor.from_bytes(data)
+    return Monitor.from_bytes(MONITOR.model.to_bytes({"monitor": record, "extra": None}))
 
 
 def test_the_record_has_all_parts() -> None:
     state = RECORD["state"]
-    assert all(state[name] for name in ("closed", "current", "change", "waiting", "left_out", "raw", "context"))
-    assert state["run"][1] > 0
+    assert state["log.closed"]
+    assert state["log.current"]
+    assert {"change.start", "waiting_rows.stacked", "run.excess"} <= set(state)
+    assert len(state["left_out_rows"])
     assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
-
-
-@pytest.mark.parametrize("name", sorted(RECORD["state"]))
-@pytest.mark.parametrize(
-    "value", [None, -1, 1.5, "a", [], {}, [[]], True, 10**400, 1e300, [None], [-1.0], [[1.0, 2.0]], [1, 2, 3, 4, 5, 6]]
-)
-def test_parts_that_make_no_sense_are_refused_or_harmless(name: str, value: Any) -> None:
-    record = copy.deepcopy(RECORD)
-    record["state"][name] = value
-    assert_refused_or_harmless(record)
 
 
 def assert_refused_or_harmless(record: Any) -> None:
     """Try to go on with a monitor of a changed record."""
     try:
-        monitor = restored(record)
+        data = MONITOR.model.to_bytes({"monitor": record, "extra": None})
+    except (TypeError, ValueError):
+        return
+    try:
+        monitor = Monitor.from_bytes(data)
     except CheckpointError:
         return
     monitor.update(normal_rows(40), time=np.arange(2000.0, 2040.0))
@@ -133,46 +139,12 @@ def assert_refused_or_harmless(record: Any) -> None:
     Monitor.from_bytes(monitor.to_bytes())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        ["parameters"],
-        ["parameters", "lags"],
-        ["parameters", "learn"],
-        ["last_time"],
-        ["state", "counts"],
-        ["state", "n_features"],
-        ["state", "closed", 0, "start"],
-        ["state", "current", "features"],
-        ["state", "change", "share"],
-        ["state", "waiting", 2],
-        ["state", "raw", 3],
-        ["state", "run", 3],
-    ],
-    ids=str,
-)
-def test_missing_and_impossible_numbers_are_refused(path: list[Any]) -> None:
-    for change in ("remove", "text", "negative", "huge"):
-        record = copy.deepcopy(RECORD)
-        parent = record
-        for key in path[:-1]:
-            parent = parent[key]
-        if change == "remove":
-            del parent[path[-1]]
-        else:
-            parent[path[-1]] = {"text": "one", "negative": -3, "huge": 10**400}[change]
-        if path == ["last_time"] and change == "negative":
-            continue
-        with pytest.raises(CheckpointError, match="its monitor makes no sense"):
-            restored(record)
-
-
-@pytest.mark.parametrize(
-    "record", [None, 3, "x", [], {}, {"parameters": {}, "state": None}, {"parameters": {"model": 1}, "last_time": None}]
-)
-def test_records_of_another_shape_are_refused(record: Any) -> None:
-    with pytest.raises(CheckpointError, match="its monitor makes no sense"):
-        restored(record)
+@pytest.mark.parametrize("name", sorted(RECORD["state"]))
+def test_parts_that_make_no_sense_are_refused_or_harmless(name: str) -> None:
+    array = np.arange(12.0)
+    values = [None, -1, 1.5, "a", [], {}, [[]], True, 1e300, 2**61, [[1.0, 2.0]], array, array.reshape(4, 3) * np.nan]
+    for value in values:
+        assert_refused_or_harmless({**RECORD, "state": {**RECORD["state"], name: value}})
 
 
 @given(st.data())
@@ -182,11 +154,51 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
     while isinstance(parent[key], list | dict) and parent[key]:
         parent = parent[key]
         key = data.draw(st.sampled_from(sorted(parent) if isinstance(parent, dict) else range(len(parent))))
-    parent[key] = data.draw(st.sampled_from([None, -1, 0, 1, 7, 1e9, 2**61, 1e300, 0.5, "a", True, [], {}]))
+    if isinstance(parent[key], np.ndarray) and parent[key].size:
+        parent, key = parent[key].reshape(-1), data.draw(st.integers(0, parent[key].size - 1))
+        parent[key] = data.draw(st.sampled_from([0, 1, 7, -1, 2**40]))
+    else:
+        parent[key] = data.draw(st.sampled_from([None, -1, 0, 1, 7, 1e9, 2**61, 1e300, 0.5, "a", True, [], {}]))
     assert_refused_or_harmless(record)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["parameters"], {"lags": 0}),
+        (["parameters", "learn"], "one"),
+        (["last_time"], "one"),
+        (["state", "n_features"], -3),
+        (["state", "scores.raw"], np.array([-3.0])),
+        (["state", "log.current", "features"], -3),
+        (["state", "change.share"], 3.0),
+        (["state", "change.detected"], 10**6),
+        (["state", "waiting_rows.novelty"], np.zeros(3)),
+        (["state", "run.contributions"], "one"),
+    ],
+    ids=str,
+)
+def test_missing_and_impossible_numbers_are_refused(path: list[Any], value: Any) -> None:
+    for removed in (True, False):
+        record = copy.deepcopy(RECORD)
+        parent = record
+        for key in path[:-1]:
+            parent = parent[key]
+        if removed:
+            del parent[path[-1]]
+        else:
+            parent[path[-1]] = value
+        with pytest.raises(CheckpointError, match="its monitor makes no sense"):
+            restored(record)
+
+
+@pytest.mark.parametrize("record", [None, [], {}, {"parameters": {}, "state": None}])
+def test_records_of_another_shape_are_refused(record: Any) -> None:
+    with pytest.raises(CheckpointError, match="its monitor makes no sense"):
+        restored(record)
+
+
 def test_a_monitor_of_another_model_is_refused() -> None:
-    for model in (small_model(), small_model().partial_fit(normal_rows(100)), small_model().partial_fit([[1.0] * 15])):
+    for model in (small_model(), small_model().partial_fit(normal_rows(100))):
         with pytest.raises(CheckpointError, match="its monitor makes no sense"):
             Monitor.from_bytes(model.to_bytes({"monitor": RECORD, "extra": None}))

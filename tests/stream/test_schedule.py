@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
-from streamkpca.stream.blocks import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Block, Pace, SearchSchedule
+from streamkpca.stream.blocks import Block
+from streamkpca.stream.schedule import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Pace, SearchSchedule
 
 
 def block_of(residuals, weights=None):
     """Make a block before no atoms whose rows have these squared lengths."""
     rows = np.sqrt(np.asarray(residuals, dtype=float))[:, None]
-    return Block(Basis(Linear(), 1), rows, np.ones(len(rows)) if weights is None else weights)
+    return Block(Basis.empty(Linear(), 1), rows, np.ones(len(rows)) if weights is None else weights)
 
 
 STEADY = block_of(np.ones(9))

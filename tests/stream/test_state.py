@@ -1,18 +1,15 @@
-import copy
+import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import FEWER
 
 from streamkpca.components import snapshot
 from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import Stream
-from streamkpca.stream.summary import Summary
+from streamkpca.stream.state import State, answering, completed, refit_input, totals_and_sample
+from streamkpca.stream.transitions import advance, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
@@ -26,7 +23,7 @@ def settings_of(*, noise_variance=None, **changes):
 
 def stream_of(n, settings=None):
     settings = settings or settings_of()
-    return Stream(settings, 2, None).learned(ROWS[:n], WEIGHTS[:n], settings)
+    return advance(State.begin(settings, 2), ROWS[:n], WEIGHTS[:n], settings)
 
 
 def bits(stream):
@@ -47,30 +44,17 @@ def bits(stream):
     return parts
 
 
-@FEWER
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=12))
-def test_cuts_do_not_matter(sizes):
-    n = min(sum(sizes), 120)
-    settings = settings_of(noise_variance="auto")
-    whole, parts = stream_of(n, settings), Stream(settings, 2, None)
-    for start, size in zip(np.cumsum([0, *sizes[:-1]]), sizes, strict=True):
-        if start < n:
-            piece = slice(start, min(start + size, n))
-            parts = parts.learned(ROWS[piece], WEIGHTS[piece], settings)
-    assert bits(parts) == bits(whole)
-
-
 @pytest.mark.parametrize("n", [1, 5, 8, 13])
 def test_a_stream_stays_as_it_is_whatever_is_learned_from_it(n):
     settings, stream = settings_of(), stream_of(n)
     before = bits(stream)
     later = [
-        (stream.learned(ROWS[i:j], WEIGHTS[i:j], settings), slice(i, j)) for i, j in [(20, 22), (40, 43), (60, 80)]
+        (advance(stream, ROWS[i:j], WEIGHTS[i:j], settings), slice(i, j)) for i, j in [(20, 22), (40, 43), (60, 80)]
     ]
     assert bits(stream) == before
     for found, piece in later:
         rows, weights = np.vstack([ROWS[:n], ROWS[piece]]), np.append(WEIGHTS[:n], WEIGHTS[piece])
-        assert bits(found) == bits(Stream(settings, 2, None).learned(rows, weights, settings))
+        assert bits(found) == bits(advance(State.begin(settings, 2), rows, weights, settings))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 119])
@@ -79,40 +63,18 @@ def test_rows_wait_until_their_block_is_full(n):
     assert (stream.n_rows, stream.pending.n_rows) == (n, n % 8)
     assert (stream.summary.n_rows if stream.summary else 0) == n - n % 8
     assert (stream.scheduled is None) == (n < 8)
-    whole = stream.completed(settings_of())
+    whole = completed(stream, settings_of())
     assert whole.n_rows == n
     assert whole.moments.total_weight == pytest.approx(WEIGHTS[:n].sum())
-
-
-def test_refits_follow_growth_then_the_interval():
-    seen, stream = [], Stream(settings_of(), 2, None)
-    for i in range(120):
-        before = stream.scheduled
-        stream = stream.learned(ROWS[i : i + 1], WEIGHTS[i : i + 1], settings_of())
-        if stream.scheduled is not before:
-            assert stream.published is stream.scheduled
-            seen.append(i + 1)
-    # Every block until growth by a quarter exceeds one block of 8, never more than 32 rows apart.
-    assert seen == [8, 16, 24, 32, 40, 56, 72, 96, 120]
-    assert stream.scheduled.total_weight == pytest.approx(WEIGHTS.sum())
-
-
-def test_two_passes_record_every_row_in_the_final_basis_and_publish_once():
-    stream = Stream(settings_of(), 2, None).fitted(ROWS, WEIGHTS, settings_of(), n_rejected=0)
-    moments, basis = stream.summary.moments, stream.summary.basis
-    coordinates = basis.project(ROWS).coordinates
-    np.testing.assert_allclose(moments.second, (WEIGHTS[:, None] * coordinates).T @ coordinates, rtol=1e-9, atol=1e-12)
-    assert stream.scheduled is stream.published
-    assert (stream.n_rows_at_refit, stream.pending.n_rows) == (120, 0)
 
 
 def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     stream = stream_of(117)
     before = bits(stream)
-    refitted = stream.refitted(settings_of())
+    refitted = refit(stream, settings_of())
     assert refitted.published.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(refitted) == bits(stream) == before
-    summary, atoms = stream.refit_input(settings_of())
+    summary, atoms = refit_input(stream, settings_of())
     assert summary.basis.kernel == RBF(0.5)
     assert atoms.are_atoms
     np.testing.assert_array_equal(ROWS[atoms.positions], atoms.rows)
@@ -120,27 +82,17 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     assert bits(stream) == before
 
 
-def test_an_older_copy_does_not_notice():
-    stream = stream_of(13)
-    before = bits(stream)
-    newer = stream.learned(ROWS[13:], WEIGHTS[13:], settings_of())
-    assert bits(stream) == before
-    assert bits(newer) == bits(stream_of(120))
-    other = copy.copy(stream).learned(ROWS[13:15], WEIGHTS[13:15], settings_of())
-    assert bits(other) == bits(stream_of(15))
-
-
 def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
     stream = stream_of(117)
-    expected = stream.completed(settings_of())
+    expected = completed(stream, settings_of())
     before = bits(stream)
 
     def refuse(*arguments, **options):
         raise AssertionError("a question searched for atoms")
 
-    for name in ("_search", "_record", "shrink"):
-        monkeypatch.setattr(Summary, name, refuse)
-    reservoir, totals = stream.sampled(settings_of())
+    for name in ("searched", "recorded", "shrunk"):
+        monkeypatch.setattr(sys.modules["streamkpca.stream.advance"], name, refuse)
+    totals, reservoir = totals_and_sample(stream, settings_of())
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.rows, expected.reservoir.rows)
     np.testing.assert_array_equal(reservoir.keys, expected.reservoir.keys)
@@ -151,13 +103,12 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
     assert bits(stream) == before
 
 
-@pytest.mark.parametrize("half_life", [None, 20.0])
-@pytest.mark.parametrize("n", [3, 8, 20, 117])
+@pytest.mark.parametrize(("n", "half_life"), [(3, 20.0), (8, None), (117, 20.0)])
 def test_samples_with_pending_rows_are_those_of_a_whole_block(n, half_life):
     settings = settings_of(half_life=half_life)
     stream = stream_of(n, settings)
-    expected = stream.completed(settings)
-    reservoir, totals = stream.sampled(settings)
+    expected = completed(stream, settings)
+    totals, reservoir = totals_and_sample(stream, settings)
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.weights, expected.reservoir.weights)
     assert totals.total_weight == pytest.approx(expected.total_weight, rel=1e-14)
@@ -166,19 +117,10 @@ def test_samples_with_pending_rows_are_those_of_a_whole_block(n, half_life):
 
 def test_new_rows_make_the_provisional_answers_stale():
     stream = stream_of(5)
-    first = stream.answering(settings_of())
-    assert stream.answering(settings_of()) is first
-    stream = stream.learned(ROWS[5:6], WEIGHTS[5:6], settings_of())
-    assert stream.answering(settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
-
-
-def test_the_kernel_is_settled_on_the_first_block():
-    settings = settings_of(kernel=RBF())
-    stream = stream_of(15, settings)
-    assert stream.summary.basis.kernel == RBF().settled(ROWS[:8], WEIGHTS[:8])
-    assert stream.kernel == RBF()
-    young = stream_of(5, settings)
-    assert young.answering(settings).kernel == RBF().settled(ROWS[:5], WEIGHTS[:5])
+    first = answering(stream, settings_of())
+    assert answering(stream, settings_of()) is first
+    stream = advance(stream, ROWS[5:6], WEIGHTS[5:6], settings_of())
+    assert answering(stream, settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
 
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():
@@ -188,14 +130,14 @@ def test_sparsity_that_cannot_be_had_stops_no_stream():
     assert first.scheduled.weights.tolist() == [1.0] * len(first.scheduled.atoms)
     stream = stream_of(40)
     with pytest.warns(SparsityWarning, match="leaves no atom active.*; until then all atoms are active"):
-        stream = stream.learned(ROWS[40:80], WEIGHTS[40:80], impossible)
+        stream = advance(stream, ROWS[40:80], WEIGHTS[40:80], impossible)
     assert stream.n_rows == 80
     # The axes are of all rows at the last refit, not of those at the last that found weights.
     assert stream.scheduled.weights.tolist() == [1.0] * len(stream.scheduled.atoms)
     assert stream.n_rows_at_refit > 40
     assert stream.scheduled.total_weight == pytest.approx(WEIGHTS[: stream.n_rows_at_refit].sum())
     with pytest.warns(SparsityWarning, match="all atoms are active"):
-        assert stream.refitted(impossible).published.total_weight == pytest.approx(WEIGHTS[:80].sum())
+        assert refit(stream, impossible).published.total_weight == pytest.approx(WEIGHTS[:80].sum())
 
 
 def test_what_is_published_is_ready_for_single_rows(monkeypatch):

@@ -1,11 +1,17 @@
 """The summary of a stream, and how weights decay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.kernels import RBF, Linear
+from streamkpca.components.refit import RefitSettings
+from streamkpca.kernels import RBF
+from streamkpca.stream.advance import advanced, recorded
+from streamkpca.stream.search import searched, shrunk
+from streamkpca.stream.settings import StreamSettings
 from streamkpca.stream.summary import Summary, clamp_decay, decayed_weights
 
 SEEDS = st.integers(0, 10**6)
@@ -16,10 +22,18 @@ def blocks_of(seed, count, size, d=3):
     return [(rng.normal(size=(size, d)), rng.uniform(0.5, 2.0, size)) for _ in range(count)]
 
 
+def settings_of(max_atoms, tolerance):
+    given = {"half_life": None, "block_size": 8, "refit_every": 32, "reservoir_size": 0, "random_state": 0}
+    refit = RefitSettings(2, True, noise_variance=None)
+    return StreamSettings(
+        kernel=RBF(0.3), max_atoms=max_atoms, tolerance=tolerance, skips_bad_rows=False, refit=refit, **given
+    )
+
+
 def summary_of(blocks, *, max_atoms=None, tolerance=0.05, kernel=None):
-    summary = Summary(RBF(0.3) if kernel is None else kernel, blocks[0][0].shape[1])
+    summary = Summary.empty(RBF(0.3) if kernel is None else kernel, blocks[0][0].shape[1])
     for rows, weights in blocks:
-        summary.advance(rows, weights, max_atoms=max_atoms, tolerance=tolerance)
+        summary = advanced(summary, rows, weights, settings_of(max_atoms, tolerance))
     return summary
 
 
@@ -31,9 +45,9 @@ def assert_conserved(summary):
 @given(SEEDS, st.integers(1, 6), st.integers(2, 10), st.sampled_from([None, 1, 3, 8]))
 def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
     blocks = blocks_of(seed, count, size)
-    summary = Summary(RBF(0.3), 3)
+    summary = Summary.empty(RBF(0.3), 3)
     for i, (rows, weights) in enumerate(blocks):
-        summary.advance(rows, weights, max_atoms=max_atoms, tolerance=0.05)
+        summary = advanced(summary, rows, weights, settings_of(max_atoms, 0.05))
         seen = blocks[: i + 1]
         assert_conserved(summary)
         assert summary.n_rows == size * (i + 1)
@@ -49,9 +63,9 @@ def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
 
 @given(SEEDS, st.integers(2, 6))
 def test_exposure_is_the_weight_since_the_block_that_admitted_the_atom(seed, count):
-    summary, exposure = Summary(RBF(0.3), 3), {}
+    summary, exposure = Summary.empty(RBF(0.3), 3), {}
     for rows, weights in blocks_of(seed, count, 6):
-        summary.advance(rows, weights, max_atoms=4, tolerance=0.05)
+        summary = advanced(summary, rows, weights, settings_of(4, 0.05))
         stats = summary.atom_stats
         exposure = {atom: exposure.get(atom, 0.0) + weights.sum() for atom in stats.positions.tolist()}
         np.testing.assert_allclose(stats.weight_since_admission, list(exposure.values()))
@@ -63,7 +77,7 @@ def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
     summary = summary_of([first], tolerance=0.0)
     size = summary.basis.size
     for rows, weights in rest:
-        summary.record(rows, weights)
+        summary = recorded(summary, rows, weights, None)
     rows, weights = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     c = summary.basis.project(rows).coordinates
     assert summary.basis.size == size == 12
@@ -75,12 +89,12 @@ def test_recounting_keeps_the_atoms_and_forgets_the_rest():
     blocks = blocks_of(0, 3, 8)
     summary = summary_of(blocks, max_atoms=5)
     atoms, rows = summary.basis.atoms.copy(), summary.atom_stats.positions.copy()
-    summary.recount()
+    summary = summary.recounted()
     assert summary.moments.total_weight == summary.n_rows == 0
     np.testing.assert_array_equal(summary.basis.atoms, atoms)
     np.testing.assert_array_equal(summary.atom_stats.positions, rows)
     for block in blocks:
-        summary.record(*block)
+        summary = recorded(summary, *block, None)
     assert_conserved(summary)
     assert summary.moments.losses.by_removal == 0.0
     assert summary.n_rows == 24
@@ -90,63 +104,42 @@ def test_a_summary_shrinks_to_a_lowered_budget():
     blocks = blocks_of(0, 4, 20)
     summary = summary_of(blocks[:3], max_atoms=15)
     assert summary.basis.size > 4
-    summary.shrink(4)
+    summary = shrunk(summary, 4)
     assert summary.basis.size == 4
     assert_conserved(summary)
-    summary.advance(*blocks[3], max_atoms=4, tolerance=0.05)
+    summary = advanced(summary, *blocks[3], settings_of(4, 0.05))
     assert summary.basis.size <= 4
     assert_conserved(summary)
     assert summary.moments.losses.by_removal > 0.0
 
 
-def test_a_copy_is_independent():
-    blocks = blocks_of(0, 6, 10)
-    summary, twin = summary_of(blocks[:3], max_atoms=4), summary_of(blocks[:3], max_atoms=4)
-    branch = summary.copy()
-    for block in blocks[3:]:
-        branch.advance(*block, max_atoms=4, tolerance=0.0)
-    assert summary.n_rows == 30
-    np.testing.assert_array_equal(summary.moments.second, twin.moments.second)
-    np.testing.assert_array_equal(summary.basis.factor, twin.basis.factor)
-    for block in blocks[3:]:
-        summary.advance(*block, max_atoms=4, tolerance=0.0)
-    np.testing.assert_array_equal(summary.moments.second, branch.moments.second)
-    np.testing.assert_array_equal(summary.atom_stats.positions, branch.atom_stats.positions)
-
-
 @pytest.mark.parametrize("max_atoms", [None, 3])
 def test_rows_of_weight_zero_leave_no_trace(max_atoms):
     rows, _ = blocks_of(0, 1, 9)[0]
-    summary = Summary(RBF(0.3), 3)
-    summary.advance(rows, np.zeros(9), max_atoms=max_atoms, tolerance=0.0)
+    summary = Summary.empty(RBF(0.3), 3)
+    summary = advanced(summary, rows, np.zeros(9), settings_of(max_atoms, 0.0))
     assert summary.basis.size == 0
     assert summary.moments.total_weight == summary.moments.energy == 0.0
     weights = np.r_[np.ones(4), np.zeros(5)]
-    summary.advance(rows, weights, max_atoms=max_atoms, tolerance=0.0)
+    summary = advanced(summary, rows, weights, settings_of(max_atoms, 0.0))
     assert set(summary.atom_stats.positions) <= set(range(9, 13))
-
-
-def test_rows_without_energy_need_no_atoms():
-    summary = summary_of([(np.zeros((6, 3)), np.ones(6))], kernel=Linear(), tolerance=0.0)
-    assert summary.basis.size == 0
-    assert summary.moments.energy == summary.moments.losses.total == 0.0
-    assert summary.moments.total_weight == 6.0
 
 
 @pytest.mark.parametrize("moves_atoms", [False, True])
 @pytest.mark.parametrize("max_atoms", [6, 3])
 def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms, moves_atoms):
     # More rows than the sample holds; a search reads it, and so does a budget that shrinks.
-    summary = Summary(RBF(0.3), 3, max_atoms=6)
+    summary = Summary.empty(RBF(0.3), 3, max_atoms=6)
     for rows, weights in blocks_of(0, 40, 50):
-        summary.advance(rows, weights, max_atoms=6, tolerance=0.0)
+        summary = advanced(summary, rows, weights, settings_of(6, 0.0))
     sample = summary.selection_sample.sorted()
-    summary.selection_sample = sample.add(rows, weights, summary.n_rows, np.full(50, 1e-9))
+    summary = replace(summary, selection_sample=sample.add(rows, weights, summary.n_rows, np.full(50, 1e-9)))
     assert summary.selection_sample.unsorted_draws
     if max_atoms < 6:
-        summary.shrink(max_atoms)
+        summary = shrunk(summary, max_atoms)
     else:
-        summary._search(summary.prepare_block(*blocks_of(1, 1, 50)[0]), max_atoms, 0.0, moves_atoms=moves_atoms)
+        block = summary.prepared(*blocks_of(1, 1, 50)[0])
+        summary = searched(summary, block, max_atoms, 0.0, moves_atoms=moves_atoms)
     assert len(summary.selection_sample) == summary.selection_sample.size
     assert summary.selection_sample._drawn is summary.selection_sample.sorted_draws
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute, csv, ipc, parquet
 
-from streamkpca._core.files import SHARED, Replacement
+from streamkpca._core.files import SHARED, replacing
 from streamkpca.cli.tables.arrays import is_number
 from streamkpca.cli.tables.table import TableError
 
@@ -77,7 +77,7 @@ class Writer:
         elif self._is_live:
             self._file = self._stack.enter_context(open(self.path, "wb"))
         else:
-            self._file = self._stack.enter_context(Replacement(self.path, mode=SHARED))
+            self._file = self._stack.enter_context(replacing(self.path, mode=SHARED))
         self._stack.push(self._finish)
         return self
 

@@ -1,0 +1,219 @@
+"""Checkpoints: a model as a JSON header and arrays in an npz archive, read without trusting it.
+
+`docs/checkpoint-format.md` describes the files.
+
+archive : the bytes of the archive
+fields : tables of fields, and how values are recorded and restored by them
+table : the fields of a stream
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.checkpoint.archive import TYPES, header_text, parsed_header, read_archive, write_archive
+from streamkpca.checkpoint.fields import Context, recorded, restored, shown
+from streamkpca.checkpoint.table import STATE
+from streamkpca.dictionary.basis import Basis
+from streamkpca.errors import CheckpointError
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.registry import kernel_from_json
+from streamkpca.rows.gaps import WIDEST_TOGETHER
+from streamkpca.stream.state import State
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+# Of the caller's data. Parsers recurse, and the stack may be deep already.
+_MOST_LEVELS = 64
+# The only key of an object that stands for an array of the file.
+_ARRAY = "array in this file"
+_ROW_TYPES = {"float64": "<f8", "float32": "<f4"}
+# Kernel values of other machines differ in their last digits, relative to sqrt(k(x, x) k(y, y)).
+_SAME = 1e-8
+
+
+class Checkpoint(NamedTuple):
+    """The contents of a file: the text of its header, and its arrays, which are not copied."""
+
+    text: bytes
+    arrays: Arrays
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the file."""
+        write_archive(file, self.text, self.arrays)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file."""
+        buffer = io.BytesIO()
+        self.write(buffer)
+        return buffer.getvalue()
+
+
+def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any, where: str) -> Checkpoint:
+    """Record checked parameters, a state, and the caller's data `extra`: JSON data and arrays.
+
+    Raises TypeError or ValueError, which begins with `where`, if `extra` holds anything else, or is too large.
+    """
+    arrays: Arrays = {}
+    kernels: list[Kernel] = []
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Kernel):
+            if value not in kernels:
+                kernels.append(value)
+            return kernels.index(value)
+        if isinstance(value, np.ndarray):
+            return [str(name) for name in value]
+        return value.item() if isinstance(value, np.generic) else value
+
+    values = None if state is None else recorded(STATE, state)
+    if values is not None:
+        arrays |= {key: value for key, value in values.items() if isinstance(value, np.ndarray) and key != "names"}
+        values = {key: plain(value) for key, value in values.items() if key not in arrays}
+    header = {"parameters": {name: plain(value) for name, value in parameters.items()}, "state": values}
+    header["kernels"] = [_text_of(kernel) for kernel in kernels]
+    given: Arrays = {}
+    try:
+        header["extra"] = _encoded(extra, given, 0)
+        arrays |= given
+        return Checkpoint(header_text(header, arrays), arrays)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{where}: expected extra to be JSON data (strings, finite numbers, booleans, None, lists, dictionaries "
+            f"with string keys) or arrays but {error}"
+        ) from None
+
+
+def read_checkpoint(
+    file: IO[bytes] | Checkpoint, settings_of: Callable[[dict[str, Any]], object], known_kernel: Kernel | None
+) -> tuple[State | None, Any]:
+    """Read the state and the caller's data of a seekable file, or of what would be written, and check everything.
+
+    `settings_of` checks the parameters; `known_kernel` is the kernel if it has functions of the caller. CheckpointError
+    if anything is wrong.
+    """
+    if isinstance(file, Checkpoint):
+        header, arrays = parsed_header(file.text), dict(file.arrays)
+    else:
+        header, arrays = read_archive(file)
+    try:
+        kernels = [
+            known_kernel if text is None else kernel_from_json(text, where="its kernel")
+            for text in _entry(header, "kernels", list)
+        ]
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(str(error)) from None
+
+    def kernel_at(place: Any) -> Kernel:
+        if type(place) is not int or not 0 <= place < len(kernels):
+            raise CheckpointError(f"its kernel {shown(place)} is not one of the {len(kernels)} that it lists")
+        kernel = kernels[place]
+        if kernel is None:
+            raise CheckpointError(
+                "its kernel has functions of the caller, which are code and never stored; "
+                "pass the settled kernel again: load(path, kernel=...)"
+            )
+        return kernel
+
+    parameters = dict(_entry(header, "parameters", dict))
+    if not isinstance(parameters.get("kernel"), str):
+        parameters["kernel"] = kernel_at(parameters.get("kernel"))
+    try:
+        settings_of(parameters)
+        extra = _decoded(header.get("extra"), arrays)
+    except RecursionError:
+        raise CheckpointError("its header is nested too deep") from None
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"its parameters are refused: {error}") from None
+    if header.get("state") is None:
+        if arrays:
+            raise CheckpointError(f"{min(arrays)!r} is no part of a checkpoint")
+        return None, extra
+    values = _entry(header, "state", dict) | arrays
+    d, dtype, has_gaps = (values.get(name) for name in ("n_features", "dtype", "has_gaps"))
+    if type(d) is not int or not isinstance(dtype, str) or dtype not in _ROW_TYPES:
+        raise CheckpointError(f"its rows have {shown(d)} columns of type {shown(dtype)}")
+    pairs, square = ((d, d), (d, d)) if d <= WIDEST_TOGETHER else ((d,), (0, 0))
+    context = Context(_ROW_TYPES[dtype], bool(has_gaps), {"d": (d,), "P": pairs, "E": square}, kernel_at)
+    state: State = restored(STATE, values, context)
+    _check(state, known_kernel)
+    return state, extra
+
+
+def _entry(header: dict[str, Any], name: str, kind: type) -> Any:
+    value = header.get(name)
+    if not isinstance(value, kind):
+        raise CheckpointError(f"{name} is {shown(value)} but should be a JSON {'list' if kind is list else 'object'}")
+    return value
+
+
+def _check(state: State, known_kernel: Kernel | None) -> None:
+    """Refuse parts that do not fit together: they would fail later, or read other columns than there are."""
+    settled = [part for part in (state.scheduled, state.published, state.summary and state.summary.basis) if part]
+    try:
+        for kernel in (state.kernel, *(part.kernel for part in settled)):
+            kernel.check_width(state.n_features, "the kernel")
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+    if not all(part.kernel.is_settled for part in settled):
+        raise CheckpointError("the scale of its kernel is not settled")
+    if any((part.distribution is None) == state.has_gaps for part in settled if len(part.atoms)):
+        raise CheckpointError("a distribution is there where rows may have gaps, and only there")
+    if state.pending.n_rows >= state.block_size:
+        raise CheckpointError(f"{state.pending.n_rows} rows are pending for a block of {state.block_size}")
+    if state.summary is not None and state.summary.basis.kernel is known_kernel:
+        _check_passed(state.summary.basis)
+
+
+def _check_passed(basis: Basis) -> None:
+    """Refuse a kernel that was passed, unless it is the one that the factor was made with: L L^T = k(Z, Z)."""
+    gram, factor = basis.kernel.program.gram(basis.atoms), basis.factor
+    lengths = np.sqrt(np.abs(np.diagonal(gram)))
+    if not (np.abs(gram - factor @ factor.T) <= _SAME * lengths * lengths[:, None]).all():
+        raise CheckpointError("the kernel that was passed is not that of its atoms; pass model.kernel_ of that model")
+
+
+def _encoded(value: Any, arrays: Arrays, level: int) -> Any:
+    """Put the arrays in a caller's data among those of the file; refuse keys that JSON would turn into text."""
+    if isinstance(value, np.ndarray):
+        if value.ndim > 2 or value.dtype.newbyteorder("<").str not in TYPES:
+            raise TypeError(f"an array has the type {value.dtype} and {value.ndim} axes; convert it to float64")
+        name = f"extra.{len(arrays)}"
+        arrays[name] = value
+        return {_ARRAY: name}
+    if not isinstance(value, dict | list | tuple):
+        return value
+    if level >= _MOST_LEVELS:
+        raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
+    if not isinstance(value, dict):
+        return [_encoded(inner, arrays, level + 1) for inner in value]
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"the key {key!r} has the type {type(key).__name__}; write it as text")
+        if key == _ARRAY:
+            raise ValueError(f"the key {key!r} stands for an array; choose another one")
+    return {key: _encoded(inner, arrays, level + 1) for key, inner in value.items()}
+
+
+def _decoded(value: Any, arrays: Arrays) -> Any:
+    """Take the arrays of a caller's data out of those of the file."""
+    if isinstance(value, list):
+        return [_decoded(inner, arrays) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {_ARRAY}:
+        if not isinstance(value[_ARRAY], str) or value[_ARRAY] not in arrays:
+            raise CheckpointError(f"its extra data lack the array {shown(value[_ARRAY])}")
+        return arrays.pop(value[_ARRAY])
+    return {key: _decoded(inner, arrays) for key, inner in value.items()}
+
+
+def _text_of(kernel: Kernel) -> str | None:
+    try:
+        return kernel.to_json()
+    except TypeError:
+        # It has functions of the caller, which are code.
+        return None

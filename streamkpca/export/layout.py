@@ -1,0 +1,123 @@
+"""Rows as exports compare them: the columns that each base matrix sees, centred, in units, or of length 1."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.export.model import Formula
+from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
+
+Array = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+
+# Its square is finite in single precision.
+LARGEST_SINGLE = 1e18
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Numbers of a row from position `start` on, which one or several base matrices compare.
+
+    They are the columns (all, if None) less the centre (c,), divided by units (c,) or multiplied by a matrix (p, c) of
+    them, and scaled to length 1 with `is_unit`. With `single`, units are rounded, for rows and atoms alike.
+    """
+
+    start: int
+    width: int
+    columns: npt.NDArray[np.int64] | None
+    centre: Array | None
+    units: Array | None
+    is_unit: bool
+    single: bool
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether the units are a matrix."""
+        return self.units is not None and self.units.ndim == 2
+
+    def entry(self, array: str) -> str:
+        """Spell number k of the segment in an array of all segments."""
+        return f"{array}[{self.start} + k]" if self.start else f"{array}[k]"
+
+    def of(self, rows: Array, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return the numbers (n, width) of rows (n, d), computed in a precision."""
+        seen = (rows if self.columns is None else rows[:, self.columns]).astype(dtype)
+        if self.centre is not None:
+            seen = seen - self.centre.astype(dtype)
+        if self.units is not None:
+            units = self.units.astype(np.float32 if self.single else np.float64).astype(dtype)
+            seen = seen @ units.T if self.has_matrix else seen / units
+        return unit_rows(seen) if self.is_unit else seen
+
+
+class Layout:
+    """The segments of a formula's rows, one beside the other, and the rows of the formula in this form.
+
+    `atoms` (m, p) are these rows; with `single` they take part in single precision, but are not rounded yet.
+    """
+
+    def __init__(self, formula: Formula, *, single: bool) -> None:
+        self.single = single
+        self.matrices = formula.kernel.program.base_matrices
+        self.segments: list[Segment] = []
+        known: dict[object, Segment] = {}
+        self.of_matrix = []
+        for matrix in self.matrices:
+            is_distance = matrix.base in (Base.SQUARED, Base.ABSOLUTE)
+            key = matrix.view, matrix.base is Base.COSINE, self._needs_centre(matrix) and is_distance
+            if key not in known:
+                known[key] = self._segment(matrix, formula.rows, is_centred=key[2])
+                self.segments.append(known[key])
+            self.of_matrix.append(known[key])
+        self.width = sum(segment.width for segment in self.segments)
+        # Numbers beyond single precision are refused where they are written.
+        with np.errstate(all="ignore"):
+            self.atoms: Array = np.concatenate([segment.of(formula.rows) for segment in self.segments], axis=1)
+
+    def base_values(self, rows: Array) -> list[Singles]:
+        """Evaluate the base matrices between rows (n, d) and all rows of the formula, in single precision."""
+        found: list[Singles] = []
+        for matrix, segment in zip(self.matrices, self.of_matrix, strict=True):
+            left = segment.of(rows, np.float32)
+            right = self.atoms[:, segment.start : segment.start + segment.width].astype(np.float32)
+            if matrix.base in (Base.INNER, Base.COSINE):
+                found.append(left @ right.T)
+                continue
+            values = np.empty((len(left), len(right)), dtype=np.float32)
+            # Row by row, because all differences at once would be d times the size of the result.
+            for row, target in zip(left, values, strict=True):
+                apart = np.equal(row, right) if matrix.base is Base.EQUAL else np.abs(row - right)
+                (np.square(apart) if matrix.base is Base.SQUARED else apart).sum(axis=1, dtype=np.float32, out=target)
+            found.append(values)
+        return found
+
+    def _needs_centre(self, matrix: PairwiseMatrix) -> bool:
+        # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
+        return self.single or matrix.view.matrix is not None
+
+    def _segment(self, matrix: PairwiseMatrix, rows: Array, *, is_centred: bool) -> Segment:
+        view, columns = matrix.view, matrix.view.selected(rows)
+        centre = _centre(columns) if is_centred else np.zeros(1)
+        return Segment(
+            start=sum(segment.width for segment in self.segments),
+            width=view.width(rows.shape[1]),
+            columns=None if view.columns is None else np.array(view.columns, dtype=np.int64),
+            centre=centre if centre.any() else None,
+            units=view.divisors if view.matrix is None else view.matrix.entries,
+            is_unit=matrix.base is Base.COSINE,
+            single=self.single,
+        )
+
+
+def _centre(rows: Array) -> Array:
+    """Choose the point that is subtracted from rows (m, d) before their distances are taken, a number a column.
+
+    It is the mean where that exceeds the spread, as a single precision number, and 0 where rounding an atom loses no
+    more than rounding its difference to the mean does.
+    """
+    mean = rows.mean(axis=0)
+    centre: Array = np.where(np.abs(mean) > np.abs(rows - mean).max(axis=0), mean, 0.0)
+    with np.errstate(all="ignore"):
+        return centre.astype(np.float32).astype(np.float64)

@@ -1,0 +1,246 @@
+"""The search for better atoms: rows admitted below the budget, rows swapped for atoms at the budget, atoms moved.
+
+Each function takes a summary and returns the next one.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.reservoir import Reservoir
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Record, RowSums
+from streamkpca.dictionary.moving import can_move, moved_basis
+from streamkpca.dictionary.selection import (
+    SCREENING_ROWS,
+    candidates_in,
+    choose_below_budget,
+    choose_by_tolerance,
+    choose_swaps,
+    choose_to_shrink,
+)
+from streamkpca.rows.gaps import gaps_in
+from streamkpca.stream.blocks import Block
+from streamkpca.stream.summary import Summary, countable
+
+Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# Rows of a block that are searched at once, whose kernel matrix takes 128 MiB.
+MOST_FILLING = 4096
+
+# A search goes on while a round of swaps gains this share of the mean residual, as in the first blocks after a drift.
+_MOST_ROUNDS = 10
+_WORTH_ANOTHER_ROUND = 0.03
+
+# Atoms move once there are this many sampled rows for each. Moves decided by 1.5 rows for each atom left 4% less of
+# other rows unexplained than the rows that the atoms began as, by 4 rows 14% less, by 8 rows 18%.
+_LEAST_ROWS_TO_MOVE = 4
+# Evaluations of the gradient in a move while the sample holds all rows, and later. 50 instead of 6 left 1.5% less.
+_N_EVALUATIONS, _N_LATER_EVALUATIONS = 6, 4
+# Sampled rows for each atom that decide later moves, and as many others that judge them; candidates of a swap before.
+_MOVING_SAMPLE, _MOVING_CANDIDATES = 16, 512
+# How many rows to come, for each row so far, must regain the recorded moments that a move loses. With 1, nearly all
+# moves were refused in streams whose regimes change, and with 4 little more was gained.
+_HORIZON = 2.0
+# Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
+_OPTIMISM = 2.5
+# Rows compared with a basis at a time.
+_CHUNK = 1024
+
+
+def searched(summary: Summary, block: Block, max_atoms: int | None, tolerated: float, *, moves_atoms: bool) -> Summary:
+    """Search a block for atoms; it may leave the energy `tolerated` unexplained."""
+    # Sorted once and kept, as a sorted copy for each query would need memory for both.
+    summary = replace(summary.solved(), selection_sample=summary.selection_sample.sorted())
+    fills = max_atoms is None or summary.basis.size < max_atoms
+    if fills:
+        summary = _filled(summary, block, max_atoms, tolerated)
+    # Right after the choice of atoms among the same rows, a swap finds little that a move does not.
+    if summary.basis.size == max_atoms and not (fills and moves_atoms):
+        summary = _swapped(summary, block, moves_atoms=moves_atoms)
+    return summary
+
+
+def usual_residual(summary: Summary, *, moves_atoms: bool) -> float:
+    """Estimate the mean residual of rows to come from a part of the selection sample, O(m (d + m))."""
+    sample = summary.selection_sample.first(SCREENING_ROWS)
+    residual = np.maximum(summary.basis.project(sample.rows).residual, 0.0)
+    usual = float(sample.normalised_weights() @ residual)
+    return usual * (1.0 + _OPTIMISM * summary.basis.size / len(summary.selection_sample)) if moves_atoms else usual
+
+
+def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
+    """Remove the weakest atoms until at most `max_atoms` are left."""
+    if max_atoms is None or summary.basis.size <= max_atoms:
+        return summary
+    summary = replace(summary, selection_sample=summary.selection_sample.sorted())
+    basis, stats = summary.basis, summary.atom_stats
+    sample = summary.selection_sample.mapped(basis.completed)
+    choice = choose_to_shrink(basis, stats, sample, max_atoms, total_weight=summary.total_weight)
+    return summary.changed(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
+
+
+def moved(summary: Summary) -> Summary:
+    """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
+
+    Notes
+    -----
+    While the selection sample holds all rows, they are recorded anew in the basis that results, and nothing is lost.
+    Later the recorded moments are projected onto the new span. What that loses of the rows so far, twice as many rows
+    to come must regain, judged by sampled rows that did not decide where the atoms move.
+
+    O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
+    """
+    basis, sample = summary.basis, summary.selection_sample.sorted()
+    if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
+        return summary
+    before, holds_all = summary.moments, not sample.is_full
+    stays = replace(summary, selection_sample=sample, record=Record(before))
+    rows, weights = sample.rows, sample.inclusion_weights()
+    deciding = judging = slice(None)
+    n_evaluations = _N_EVALUATIONS if holds_all else _N_LATER_EVALUATIONS
+    if not holds_all:
+        n_most = min(_MOVING_SAMPLE * basis.size, len(rows) // 2)
+        deciding, judging = slice(0, n_most), slice(n_most, 2 * n_most)
+    there, kept, has_moved = moved_basis(basis, rows[deciding], weights[deciding], n_evaluations=n_evaluations)
+    rows, weights = rows[judging], weights[judging]
+    (old_sums, old), (sums, new) = (_compared(either, rows, weights) for either in (basis, there))
+    gained = (old - new) / weights.sum() * before.total_weight
+    if holds_all:
+        if not gained > 0.0:
+            there, kept, has_moved, sums = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old_sums
+        moments = before.recorded_anew(sums, there.rounding_amplification)
+        stats = summary.atom_stats.moved(kept, has_moved)
+        stats = replace(stats, weight_since_admission=np.full(there.size, before.total_weight))
+        return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
+    if not has_moved.any():
+        return stays
+    amplification = basis.rounding_amplification + there.rounding_amplification
+    moments = before.reprojected(basis.vectors_in(there), amplification)
+    if not _HORIZON * gained > moments.losses.by_removal - before.losses.by_removal:
+        return stays
+    stats = summary.atom_stats.moved(kept, has_moved)
+    return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
+
+
+def chooser(summary: Summary, n_rows: int) -> Summary:
+    """Return an empty summary that chooses atoms from this number of rows, and keeps all of them as its sample."""
+    basis = summary.basis
+    empty = Summary.empty(basis.kernel, basis.atoms.shape[1], seed=summary.seed)
+    sample = Reservoir.empty(n_rows + 1, basis.atoms.shape[1])
+    return replace(empty, selection_sample=sample, column_sums=summary.column_sums)
+
+
+def chosen_from(summary: Summary, sample: Reservoir, order: Positions, chooser: Summary) -> Summary:
+    """Take over the atoms that a chooser chose from the rows of a sample of this stream, taken in some order."""
+    stats = chooser.atom_stats
+    rows = order[stats.origins]
+    positions = sample.positions[rows]
+    positions = np.where(stats.positions < 0, ~positions, positions)
+    return replace(
+        summary,
+        basis=chooser.basis,
+        selection_sample=sample,
+        column_sums=chooser.column_sums,
+        atom_stats=replace(stats, positions=positions, weights=sample.weights[rows]),
+        record=Record.zero(chooser.basis.size),
+    )
+
+
+def _filled(summary: Summary, block: Block, max_atoms: int | None, tolerated: float) -> Summary:
+    """Admit rows of the block, until it is explained or the budget is used up.
+
+    Rows with gaps are completed. Without any atom, expected numbers alone would complete them, which may be far from
+    all rows, as the centre of a circle is: then rows without gaps come first.
+    """
+    missing = None if summary.basis.distribution is None else gaps_in(block.rows)
+    positions = summary.n_rows + np.arange(len(block.rows))
+    if missing is not None:
+        has_gaps = missing.any(axis=1)
+        weights = np.where(has_gaps, 0.0, block.weights)
+        if not summary.basis.size and weights.any():
+            whole = Block(summary.basis, countable(block.rows, weights), weights)
+            share = whole.sums.total_weight / block.sums.total_weight
+            summary = _admitted(summary, whole, positions, max_atoms, tolerated * share)
+        if max_atoms is not None and summary.basis.size == max_atoms:
+            return summary
+        block = Block(summary.basis, summary.basis.completed(block.rows), block.weights)
+        positions = np.where(has_gaps, ~positions, positions)
+    return _admitted(summary, block, positions, max_atoms, tolerated)
+
+
+def _admitted(summary: Summary, block: Block, positions: Positions, max_atoms: int | None, tolerated: float) -> Summary:
+    """Admit rows of a block without gaps, at positions (B,), until it is explained or the budget is used up."""
+    for start in range(0, len(block.rows), MOST_FILLING):
+        piece = slice(start, start + MOST_FILLING)
+        part, weights = block, block.weights[piece]
+        if len(weights) < len(block.rows):
+            if not weights.any():
+                continue
+            part = Block(summary.basis, block.rows[piece], weights)
+        share = part.sums.total_weight / block.sums.total_weight
+        if max_atoms is None:
+            choice = choose_by_tolerance(summary.basis, part.projected(), weights, tolerated * share)
+        else:
+            choice = choose_below_budget(
+                summary.basis,
+                part.projected(),
+                weights,
+                max_atoms=max_atoms,
+                least_gain=tolerated / block.sums.total_weight / max_atoms,
+                total_weight=summary.total_weight + block.sums.total_weight,
+            )
+        summary = summary.changed(choice, part.rows, positions[piece], weights)
+    return summary
+
+
+def _swapped(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
+    """Let rows sampled since the last search replace atoms.
+
+    Atoms that move find their places themselves, so a coarser search is enough for them.
+    """
+    total_weight = summary.total_weight + block.sums.total_weight
+    sample, n_rounds, usual_weight = summary.selection_sample, _MOST_ROUNDS, 0.0
+    candidates = candidates_in(sample, summary.schedule.n_rows_searched)
+    if moves_atoms:
+        # An outlier that explains nothing but itself must not hold an atom, which cannot move away from it either.
+        usual_weight = float(sample.weights.mean())
+        sample, n_rounds = sample.first(max(_MOVING_SAMPLE * summary.basis.size, SCREENING_ROWS)), 1
+        candidates = candidates.at(slice(_MOVING_CANDIDATES))
+    for _ in range(n_rounds):
+        basis = summary.basis
+        # In the present basis, as the atoms that complete a row may be gone in the next round.
+        whole, ready = sample.mapped(basis.completed), candidates.mapped(basis.completed)
+        choice, promising = choose_swaps(
+            basis, summary.atom_stats, summary.moments, whole, ready, total_weight, usual_weight
+        )
+        if not choice:
+            break
+        positions = _as_completed(candidates.rows, candidates.positions, basis)
+        summary = summary.changed(choice, ready.double_rows, positions, candidates.weights)
+        if choice.profit <= _WORTH_ANOTHER_ROUND * block.mean_residual:
+            break
+        # As they came, since the next round may complete them otherwise.
+        order = np.argsort(candidates.positions)
+        candidates = candidates.at(order[np.searchsorted(candidates.positions[order], promising.positions)])
+    return summary
+
+
+def _as_completed(rows: Array, positions: Positions, basis: Basis) -> Positions:
+    """Mark the positions (n,) of rows (n, d) with gaps: atoms of these are no rows of the stream."""
+    missing = None if basis.distribution is None else gaps_in(rows)
+    return positions if missing is None else np.where(missing.any(axis=1), ~positions, positions)
+
+
+def _compared(basis: Basis, rows: Array, weights: Array) -> tuple[RowSums, float]:
+    """Return the sums over rows (n, d) of weights (n,), in coordinates, and what the basis leaves unexplained."""
+    parts = [slice(start, start + _CHUNK) for start in range(0, len(rows), _CHUNK)]
+    blocks = [Block(basis, rows[part], weights[part]) for part in parts]
+    sums = blocks[0].sums
+    for block in blocks[1:]:
+        sums = sums.plus(block.sums)
+    if basis.is_well_conditioned:
+        sums = sums.solved(basis.inverse)
+    return sums, sum(block.unexplained for block in blocks)

@@ -1,0 +1,456 @@
+"""Functions that make the next state of a stream: advance, fit, refit, forget, merge.
+
+They return new states and change none, so a call that is refused or fails changes nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.concurrency import replaced
+from streamkpca._core.linalg import blas_threads, one_blas_thread
+from streamkpca._core.reservoir import arrival_times
+from streamkpca.kernels import Kernel
+from streamkpca.rows.parts import Rows
+from streamkpca.stream.advance import advanced, n_prefetchable, recorded
+from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
+from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range, check_shape
+from streamkpca.stream.search import chooser, chosen_from, moved, shrunk
+from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.state import State, axes, begun_summary, completed, published_now, settled_on
+from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
+
+Array = npt.NDArray[np.float64]
+
+# Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
+# rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
+_WORTH_A_THREAD = 8_000_000
+
+# While a stream is shorter, the scale of the kernel is settled again whenever its rows have doubled. The first 512 rows
+# of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
+ROWS_TO_SETTLE: Final = 4096
+
+# `fit` settles the scale on this many numbers (8 MiB) of the rows, or on this many rows if that is more. They are taken
+# in runs of neighbours: evenly spaced rows could all have the same time of day.
+_NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**20, 2048, 64
+
+
+def advance(
+    state: State, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0
+) -> State:
+    """Learn the next rows of a stream: every full block advances the summary, and refits the axes if that is due.
+
+    Parameters
+    ----------
+    state : State
+    rows : ndarray of shape (n, d) of float64
+        Finite rows in C order; NaN stands for a gap where the state has them. The estimators make such rows of lists,
+        tables and other types.
+    weights : ndarray of shape (n,), or float
+        One weight for all, or one for each; 0 for rows that only keep their place.
+    settings : StreamSettings
+    n_rejected : int
+        How many of the rows were left out.
+
+    Returns
+    -------
+    State
+
+    Raises
+    ------
+    ValueError
+        Rows are outside the range of the kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 2), np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5, settings)
+    >>> state.pending.weights
+    array([0.5, 0.5])
+    """
+    check_shape(state, rows, "advance")
+    check_range(state, rows, weights)
+    if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
+        return replaced(state, pending=state.pending.joined(rows[:], weights, state.block_size))
+    with one_blas_thread():
+        state = replaced(state, n_rejected=state.n_rejected + n_rejected)
+        return _taken(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
+
+
+def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0) -> State:
+    """Learn the first rows of a stream in two passes: the first chooses atoms, the second records.
+
+    With a budget of atoms, a sample of all rows chooses them, as a short stream does that comes in random order.
+
+    Parameters
+    ----------
+    state : State
+        One that has seen no rows.
+    rows, weights, settings, n_rejected
+        As for `advance`.
+
+    Returns
+    -------
+    State
+        With its axes published.
+
+    Raises
+    ------
+    ValueError
+        As `advance`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, fit
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
+    array([7.])
+    """
+    check_shape(state, rows, "fit")
+    weights = _one_for_each(weights, len(rows))
+    with one_blas_thread():
+        check_range(state, rows, weights)
+        # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
+        kernel = settled_on(state, *_spread_rows(rows, weights))
+        check_kernel_range(kernel, rows, weights, gaps=state.has_gaps)
+        state = replaced(state, n_rejected=n_rejected, settling=None)
+        if settings.max_atoms is None:
+            chosen = _taken_whole(state, rows, weights, settings, kernel).summary
+        else:
+            chosen = _chosen_from_sample(state, rows, weights, settings, kernel)
+        assert chosen is not None
+        summary, sample = chosen.recounted(), chosen.selection_sample
+        for start in range(0, len(rows), settings.block_size):
+            block = slice(start, start + settings.block_size)
+            summary = recorded(summary, rows[block], np.ascontiguousarray(weights[block]), settings.half_life)
+        # The first pass has aged these already, unless all rows have faded to nothing; the second aged them again.
+        heaviest, total = float(sample.weights.sum()), summary.total_weight
+        if heaviest > 2.0 * total:
+            sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
+        stats = replace(summary.atom_stats, weights=np.minimum(chosen.atom_stats.weights, total))
+        summary = replace(summary, selection_sample=sample, atom_stats=stats).with_distribution_renewed()
+        return published_now(replaced(state, pending=_nothing(state), summary=summary), settings)
+
+
+def refit(state: State, settings: StreamSettings) -> State:
+    """Publish axes of all rows, outside the schedule of refits and without changing it.
+
+    Parameters
+    ----------
+    state : State
+    settings : StreamSettings
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, refit
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings)
+    >>> state.published is None, refit(state, settings).published.total_weight
+    (True, 3.0)
+    """
+    return replaced(state, published=axes(state, settings))
+
+
+def forget(state: State, factor: float) -> State:
+    """Multiply the weights of all rows by a factor from 0 to 1.
+
+    Parameters
+    ----------
+    state : State
+    factor : float
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, forget
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0]]), 1.0, settings)
+    >>> forget(state, 0.25).pending.weights
+    array([0.25, 0.25])
+    """
+    total_weight = (state.summary.total_weight if state.summary else 0.0) + float(state.pending.weights.sum())
+    factor = clamp_decay(factor, total_weight, LEAST_TOTAL_WEIGHT)
+    return replaced(
+        state,
+        summary=state.summary.decayed(factor) if state.summary else None,
+        pending=state.pending.decayed(factor),
+        # A row that counted once stays one, or the stream would begin later when it is learned anew.
+        settling=None if state.settling is None else state.settling.decayed(factor, least=LEAST_DECAYED_WEIGHT),
+    )
+
+
+def without_rows(state: State, settings: StreamSettings) -> State:
+    """Return a state of no rows, whose kernel is settled, that begins with the atoms of this one."""
+    begun = replace(settings, kernel=state.settled_kernel, random_state=state.seed)
+    empty = State.begin(begun, state.n_features, state.names)
+    if state.summary is None:
+        return empty
+    with one_blas_thread():
+        return replaced(empty, summary=completed(state, settings).without_rows())
+
+
+def merge(
+    own: State | None, others: Iterable[tuple[State, StreamSettings]], settings: StreamSettings, where: str = "merge"
+) -> State | None:
+    """Unite states of several streams, each as if its rows had come after those before, and publish new axes.
+
+    Parameters
+    ----------
+    own : State or None
+        The first; None if it has seen no row.
+    others : iterable of (State, StreamSettings)
+    settings : StreamSettings
+        Those of the union.
+    where : str
+        The caller, for errors.
+
+    Returns
+    -------
+    State or None
+        None if none has seen a row.
+
+    Raises
+    ------
+    ValueError
+        States have other features, another precision, half-life or kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.stream import State, advance, merge
+    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> parts = [advance(State.begin(settings, 1), np.array(x), 1.0, settings) for x in ([[1.0]], [[2.0], [6.0]])]
+    >>> merge(parts[0], [(parts[1], settings)], settings).published.eigenvalues
+    array([7.])
+    """
+    union = own
+    with one_blas_thread():
+        for other, other_settings in others:
+            if union is None:
+                union = State.begin(replace(settings, kernel=other.kernel), other.n_features, other.names)
+            check_continued(union, settings, where)
+            check_mergeable(union, other, settings, other_settings, where)
+            union = _merged(union, other, settings, other_settings)
+        return None if union is None else published_now(union, settings)
+
+
+def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> Kernel:
+    """Return the kernel with the scale that a stream of rows (n, d), weights (n,), settles."""
+    state = State.begin(settings, rows.shape[1])
+    if state.kernel.is_settled:
+        return state.kernel
+    kernel = _settled(state, BlockCutter(state.pending, rows, weights, state.block_size))[1]
+    return kernel if kernel.is_settled else settled_on(state, rows, weights)
+
+
+def _merged(own: State, other: State, settings: StreamSettings, other_settings: StreamSettings) -> State:
+    """Add another stream, including its pending rows."""
+    own = replaced(own, n_rejected=own.n_rejected + other.n_rejected)
+    if own.summary is None and other.summary is None and not own.kernel.is_settled:
+        # The kernel's scale is not settled yet, so the other stream is nothing but rows. Those counted before its first
+        # row of positive weight are counted here too, and so come before the pending rows.
+        own = replaced(own, n_rows_before=own.n_rows_before + other.n_rows_before)
+        check_range(own, other.pending.rows, other.pending.weights)
+        return _taken(own, other.pending.rows, other.pending.weights, settings, publish=False)
+    kernel = (own if own.summary else other).settled_kernel
+    union = completed(own, settings, kernel).merged(completed(other, other_settings, kernel))
+    if settings.max_atoms is not None and union.basis.size > settings.max_atoms:
+        union = shrunk(union, settings.max_atoms)
+        if settings.moves_atoms:
+            union = moved(union)
+    return replaced(own, summary=union, pending=_nothing(own), settling=None)
+
+
+def _taken(state: State, rows: Rows, weights: Array, settings: StreamSettings, *, publish: bool) -> State:
+    """Advance the summary by every full block, and keep the rest pending.
+
+    Where the scale of the kernel changes, the stream is what it would be had it begun with that scale.
+    """
+    cutter, first = BlockCutter(state.pending, rows, weights, state.block_size), 0
+    state = replaced(state, pending=_nothing(state))
+    if state.settling is not None:
+        state, kernel, first = _settled(state, cutter)
+        known = state.settling
+        assert known is not None
+        if known.n_rows >= ROWS_TO_SETTLE:
+            state = replaced(state, settling=None)
+        if state.summary is not None and kernel != state.summary.basis.kernel:
+            state = replaced(state, summary=None, scheduled=None, published=None, n_rows_at_refit=0)
+        n_learned = 0 if state.summary is None else state.summary.n_rows - state.n_rows_before
+        if known.n_rows > n_learned:
+            rest = known.rows[n_learned:], known.weights[n_learned:]
+            new = BlockCutter(RowBuffer.empty(state.n_features), *rest, state.block_size)
+            state = _with_blocks(state, new, 0, settings, kernel, publish=publish)
+    state = _with_blocks(state, cutter, first, settings, publish=publish)
+    return replaced(state, pending=state.pending.joined(*cutter.block(cutter.n_blocks), state.block_size))
+
+
+def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
+    """Add the next blocks to the rows that settle the scale; return the state, the kernel and how many blocks they are.
+
+    A kernel stays until another would be clearly wider or narrower, so that most streams are learned only once.
+    """
+    kernel, known, n_before = state.summary.basis.kernel if state.summary else None, state.settling, 0
+    assert known is not None
+    number = 0
+    while number < cutter.n_blocks and known.n_rows < ROWS_TO_SETTLE:
+        rows, weights = cutter.block(number)
+        number += 1
+        if not known.n_rows and not weights.any():
+            n_before += len(rows)
+            continue
+        known = known.joined(rows, weights, ROWS_TO_SETTLE + state.block_size)
+        if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1:
+            settled = settled_on(state, known.rows, known.weights)
+            kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
+    state = replaced(state, settling=known, n_rows_before=state.n_rows_before + n_before)
+    return state, kernel or state.kernel, number
+
+
+def _with_blocks(
+    state: State,
+    cutter: BlockCutter,
+    first: int,
+    settings: StreamSettings,
+    kernel: Kernel | None = None,
+    *,
+    publish: bool,
+) -> State:
+    """Advance the summary by the full blocks from number `first` on."""
+
+    def prepare(number: int) -> Block:
+        # Blocks are only prefetched once there is a summary.
+        assert state.summary is not None
+        return state.summary.prepared(*cutter.block(number), settings.half_life)
+
+    n_threads = blas_threads() if cutter.n_blocks - first > 2 and state.kernel.is_compiled else 1
+    with BlockPrefetcher(n_threads) as prefetcher:
+        for number in range(first, cutter.n_blocks):
+            last = min(number + _n_prefetchable(state, settings), cutter.n_blocks) - 1
+            block = prefetcher.block(number, last, prepare)
+            state = _with_block(state, *cutter.block(number), settings, kernel, block)
+            if publish and _refit_is_due(state, settings):
+                state = published_now(state, settings)
+    return state
+
+
+def _with_block(
+    state: State,
+    rows: Array,
+    weights: Array,
+    settings: StreamSettings,
+    kernel: Kernel | None,
+    block: Block | None = None,
+) -> State:
+    """Advance the summary by a block; before the first row of positive weight, blocks are only counted."""
+    if state.summary is None and not weights.any():
+        return replaced(state, n_rows_before=state.n_rows_before + len(rows))
+    summary = begun_summary(state, settings, kernel)
+    return replaced(state, summary=advanced(summary, rows, weights, settings, block))
+
+
+def _taken_whole(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> State:
+    """Advance the summary by all rows, the last block being shorter; publish nothing."""
+    cutter = BlockCutter(state.pending, rows, weights, state.block_size)
+    state = _with_blocks(replaced(state, pending=_nothing(state)), cutter, 0, settings, kernel, publish=False)
+    rest = cutter.block(cutter.n_blocks)
+    return _with_block(state, *rest, settings, kernel) if len(rest[0]) else state
+
+
+def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
+    """Make a summary without moments, of atoms that a sample of the rows chooses."""
+    size, half_life = settings.block_size, settings.half_life
+    blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
+    summary = begun_summary(state, settings, kernel)
+    sample = summary.selection_sample
+    if not any(_aged(weights, block, half_life).any() for block in reversed(blocks)):
+        half_life = None
+    for block in blocks:
+        some = rows[block]
+        times = arrival_times(state.seed, block.start, some, 2)[1]
+        sample = sample.add(some, _aged(weights, block, half_life), block.start, times)
+    sample = sample.sorted()
+    # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
+    order = np.argsort(sample.positions)[np.random.default_rng(state.seed).permutation(len(sample))]
+    begun = replaced(
+        State.begin(replace(settings, kernel=kernel), state.n_features), summary=chooser(summary, len(order))
+    )
+    taken = sample.rows[order], sample.inclusion_weights()[order]
+    chosen = _taken_whole(begun, *taken, replace(settings, half_life=None), kernel).summary
+    assert chosen is not None
+    return chosen_from(summary, sample, order, moved(chosen) if settings.moves_atoms else chosen)
+
+
+def _n_prefetchable(state: State, settings: StreamSettings) -> int:
+    """Return how many of the next blocks are worth preparing ahead."""
+    if state.summary is None:
+        return 0
+    m, d = state.summary.basis.size, state.n_features
+    is_worth_it = state.block_size * m * (m + d) >= _WORTH_A_THREAD
+    return n_prefetchable(state.summary, settings.max_atoms) if is_worth_it else 0
+
+
+def _refit_is_due(state: State, settings: StreamSettings) -> bool:
+    # While the stream is young, a growth by a quarter comes first.
+    n_atoms = state.summary.basis.size if state.summary else 0
+    interval = min(settings.refit_interval(n_atoms), state.n_rows_at_refit / 4)
+    return state.summary is not None and state.n_rows - state.n_rows_at_refit >= interval
+
+
+def _nothing(state: State) -> RowBuffer:
+    return RowBuffer.empty(state.n_features, state.dtype)
+
+
+def _one_for_each(weights: Array | float, count: int) -> Array:
+    """Return a weight for each row; one weight for all takes no memory."""
+    return weights if isinstance(weights, np.ndarray) else np.broadcast_to(np.float64(weights), count)
+
+
+def _aged(weights: Array, block: slice, half_life: float | None) -> Array:
+    """Return the weights that the rows of a block have after all rows, of weights (n,)."""
+    return decayed_weights(np.ascontiguousarray(weights[block]), half_life, max(len(weights) - block.stop, 0))[1]
+
+
+def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:
+    """Return all rows (n, d) and weights (n,), or of many those in runs of neighbours from all over.
+
+    Runs, because neighbours are compared where the scale is settled.
+    """
+    n_runs = -(-len(rows) // _RUN)
+    most = max(_NUMBERS_TO_SETTLE // rows.shape[1], _LEAST_TO_SETTLE) // _RUN
+    if n_runs <= most:
+        return rows[:], weights
+    starts = np.linspace(0, n_runs - 1, most).astype(np.intp) * _RUN
+    pieces = [slice(start, start + _RUN) for start in starts.tolist()]
+    chosen = np.concatenate([weights[piece] for piece in pieces])
+    if not chosen.any():
+        # All weight is in a few rows elsewhere.
+        counting = np.flatnonzero(weights)[: most * _RUN].tolist()
+        pieces = [slice(position, position + 1) for position in counting]
+        chosen = np.concatenate([weights[piece] for piece in pieces])
+    taken, filled = np.empty((len(chosen), rows.shape[1])), 0
+    for piece in pieces:
+        some = rows[piece]
+        taken[filled : filled + len(some)] = some
+        filled += len(some)
+    return taken, chosen

@@ -1,0 +1,133 @@
+"""What engines do with partitions: pure functions, whose oracle is `Aggregate` and the model itself."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamkpca import KernelPCA, StreamingKernelPCA
+from streamkpca.adapters.parts import (
+    FIRST_ROWS,
+    answered,
+    answered_rows,
+    answers,
+    begun,
+    features_of,
+    first_rows,
+    learned,
+    merged,
+    split,
+)
+from streamkpca.aggregate import Aggregate
+from streamkpca.kernels import RBF
+
+NAMES = ["load", "heat", "flow"]
+X = np.random.default_rng(0).normal(size=(900, 3))
+FRAME = pd.DataFrame(X, columns=NAMES)
+SMALL = {"n_components": 2, "max_atoms": 8, "block_size": 64}
+
+
+def test_states_of_partitions_make_the_model_of_all_rows_and_stay_as_they_are():
+    exact = {"max_atoms": None, "tolerance": 0.0, "block_size": 16, "kernel": RBF(0.4)}
+    empty = begun(StreamingKernelPCA(3, **exact), [FRAME[:16]], None, "fit")
+    states = [learned(empty, FRAME[:100]), learned(empty, FRAME[:0]), learned(empty, FRAME[100:200])]
+    before = [state.to_bytes() for state in (empty, *states)]
+    model = merged(states).finish()
+    assert [state.to_bytes() for state in (empty, *states)] == before
+    exactly = KernelPCA(3, kernel=RBF(0.4)).fit(X[:200])
+    np.testing.assert_allclose(model.eigenvalues_, exactly.eigenvalues_, rtol=0, atol=1e-8)
+    assert model.feature_names_in_.tolist() == NAMES
+    assert model.n_samples_seen_ == 200
+
+
+@pytest.mark.parametrize("weight_column", ["heat", 1])
+def test_weights_are_a_column(weight_column):
+    rows, weights = split(FRAME if weight_column == "heat" else X, weight_column)
+    np.testing.assert_array_equal(rows, X[:, [0, 2]])
+    np.testing.assert_array_equal(weights, X[:, 1])
+    part = np.abs(FRAME if weight_column == "heat" else X)
+    expected = Aggregate(StreamingKernelPCA(**SMALL, kernel=RBF(0.3)))
+    state = learned(expected, part, weight_column)
+    assert state.finish().total_weight_ == pytest.approx(np.abs(X[:, 1]).sum())
+
+
+def test_a_fit_begins_with_the_first_rows_or_with_those_of_the_template():
+    parts = [FRAME[:0], FRAME[:300], FRAME[300:]]
+    cold = StreamingKernelPCA(**SMALL)
+    known = cold.without_rows().partial_fit(FRAME)
+    assert begun(cold, parts, None, "fit").to_bytes() == Aggregate(known).to_bytes()
+    assert not hasattr(cold, "n_features_in_")
+    refuses = (part for part in [1 / 0 for _ in ()])
+    assert begun(known, refuses, None, "fit").to_bytes() == Aggregate(known).to_bytes()
+    enough = iter([np.tile(X, (12, 1)), "not read"])
+    assert begun(cold, enough, None, "fit").n_rows_ == 0
+    assert next(enough) == "not read"
+    for nothing in ([], [FRAME[:0]], [FRAME.assign(heat=0.0)]):
+        with pytest.raises(
+            ValueError, match=r"fit: found 0 rows to learn from; pass .* among the first 10,240, or a te"
+        ):
+            begun(cold, nothing, "heat", "fit")
+    with pytest.raises(TypeError, match="fit expected a StreamingKernelPCA as the template but got KernelPCA"):
+        begun(KernelPCA(), parts, None, "fit")
+
+
+def test_first_rows_are_those_that_settle_the_scale():
+    rows = np.array([[np.nan, np.nan], [1.0, np.nan], [np.nan, np.inf], [2.0, 3.0], [4.0, 0.0]])
+    model = StreamingKernelPCA(1, on_missing="marginal", on_bad_rows="skip")
+    np.testing.assert_array_equal(first_rows(rows, model, None), rows[[0, 1, 3, 4]])
+    model.set_params(on_missing="skip")
+    np.testing.assert_array_equal(first_rows(rows, model, None), rows[[3, 4]])
+    np.testing.assert_array_equal(first_rows(rows, model, 1), rows[[3]])
+    assert len(first_rows(np.zeros((FIRST_ROWS + 5, 1)), model, None)) == FIRST_ROWS
+
+
+@pytest.mark.parametrize(
+    ("on_bad_rows", "on_missing", "asked"),
+    [
+        ("raise", "raise", [True, True, True]),
+        ("skip", "raise", [True, False, False]),
+        ("raise", "skip", [True, False, True]),
+        ("skip", "skip", [True, False, False]),
+        ("raise", "marginal", [True, True, True]),
+        ("skip", "marginal", [True, True, False]),
+    ],
+)
+def test_rows_that_are_left_out_of_learning_are_not_asked_about(on_bad_rows, on_missing, asked):
+    rows = np.array([[0.0, 1.0], [0.0, np.nan], [0.0, np.inf]])
+    model = StreamingKernelPCA(on_bad_rows=on_bad_rows, on_missing=on_missing)
+    for given in (rows, pd.DataFrame(rows), pd.DataFrame(rows).astype(object), pd.DataFrame(rows, dtype="Float64")):
+        assert answered_rows(given, model).tolist() == asked
+    assert answered_rows(rows, KernelPCA()).all()
+
+
+def test_answers_stand_beside_kept_columns():
+    model = StreamingKernelPCA(**SMALL).partial_fit(FRAME).set_output(transform="pandas")
+    table = pd.DataFrame({"id": ["a", "b"], **dict(zip(NAMES[::-1], X[:2, ::-1].T, strict=True))}, index=[3, 5])
+    found = answered(table, model, features_of(model, table, ["id"], [], "here"), ["id"])
+    assert list(found) == ["id", "novelty", "streamingkernelpca0", "streamingkernelpca1"]
+    assert found.index.tolist() == [3, 5]
+    np.testing.assert_array_equal(found["novelty"], model.novelty(X[:2]))
+    np.testing.assert_array_equal(found.iloc[:, 2:], answers(X[:2], model)[:, 1:])
+    assert answered(table[:0], model, NAMES).shape == (0, 3)
+    table = table.astype(object)
+    table.loc[5, "heat"] = None
+    with pytest.raises(ValueError, match="NaN"):
+        answered(table, model, NAMES)
+    skipped = answered(table, model.set_params(on_bad_rows="skip"), NAMES)
+    np.testing.assert_array_equal(np.isfinite(skipped).all(axis=1), [True, False])
+
+
+def test_features_are_those_of_the_model():
+    known, cold = StreamingKernelPCA(1).partial_fit(FRAME), StreamingKernelPCA(1)
+    unnamed = StreamingKernelPCA(1).partial_fit(X)
+    assert features_of(known, ["id", *NAMES[::-1]], ["id"], ["novelty"], "here") == NAMES
+    assert features_of(unnamed, ["id", *NAMES], ["id"], [], "here") == NAMES
+    assert features_of(cold, ["id", "load"], ["id"], [], "here") == ["load"]
+    for model, columns, keep, message in (
+        (known, ["load", "flow"], [], "here expected the column heat but got load, flow; check"),
+        (cold, ["load"], ["id"], "here expected the column id but got load; check"),
+        (known, [*NAMES, "novelty"], ["novelty"], "the columns novelty are named like answers; rename them"),
+        (cold, ["id"], ["id"], "found no columns that are features; select at least 1"),
+        (unnamed, ["load"], [], "here expected 3 features but got 1 columns: load; select"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            features_of(model, columns, keep, ["novelty"], "here")

@@ -1,0 +1,217 @@
+"""What commands answer with a saved model: `transform`, `impute`, `plot`, `info`, `merge`, `export`, `warmup`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import SMALL, fact, refused, run
+from matplotlib.axes import Axes
+
+from streamkpca import StreamingKernelPCA, load
+from streamkpca.export import to_c
+from streamkpca.models.warmup import Warmth
+from streamkpca.monitoring import Monitor
+
+RANDOM = np.random.default_rng(7)
+ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 600)
+WHOLE = np.round(np.column_stack([np.cos(ANGLES), np.sin(ANGLES), RANDOM.normal(size=600)]), 6)
+GAPPED = np.where(RANDOM.random(WHOLE.shape) < 0.1, np.nan, WHOLE)
+GAPPED[40] = np.nan
+USED = ~np.isnan(GAPPED).all(axis=1)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(WHOLE, columns=["a", "b", "c"])
+    table["when"] = pd.date_range("2024-05-01", periods=600, freq="h").strftime("%Y-%m-%dT%H:%M")
+    table["kind"] = np.arange(600) % 3
+    table.to_csv("rows.csv", index=False)
+    pd.DataFrame(GAPPED, columns=["a", "b", "c"]).to_csv("gaps.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def model(folder):
+    result = run("fit", "rows.csv", "--drop", "kind", "--time", "when", "--model", "m.npz", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    return load("m.npz")
+
+
+READERS = {"csv": pd.read_csv, "jsonl": lambda path: pd.read_json(path, lines=True), "parquet": pd.read_parquet}
+
+
+@pytest.mark.parametrize("form", READERS)
+def test_transform_writes_novelty_and_projections_of_every_row(model, form):
+    args = ["transform", "rows.csv", "--time", "when", "--model", "m.npz", "--chunk-rows", "50"]
+    result = run(*args, "--save", f"o.{form}", "--json")
+    assert json.loads(result.stdout) == {"rows": 600, "saved": f"o.{form}", "rows_skipped": 0, "skipped": []}
+    found = READERS[form](f"o.{form}")
+    assert found.columns.tolist() == ["row", "when", "novelty", "component_0", "component_1", "component_2"]
+    np.testing.assert_array_equal(found["row"], np.arange(2, 602))
+    np.testing.assert_allclose(found["novelty"], model.novelty(WHOLE), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(found.filter(like="component"), model.transform(WHOLE), rtol=1e-9, atol=1e-12)
+    # The same on standard output, where --json asks for JSON lines.
+    printed = run(*args, "--format", "jsonl").stdout
+    assert [json.loads(line)["row"] for line in printed.splitlines()] == list(range(2, 602))
+    assert run(*args, "--json").stdout == printed
+
+
+@pytest.mark.parametrize("form", READERS)
+def test_impute_writes_what_python_completes(model, form):
+    result = run("impute", "gaps.csv", "rows.csv", "--model", "m.npz", "--save", f"o.{form}")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == f"Results of {600 + USED.sum():,} rows: o.{form}\n"
+    assert "rows left out, the first: gaps.csv, line" in result.stderr
+    found = READERS[form](f"o.{form}")
+    assert found.columns.tolist() == ["file", "row", "a", "b", "c"]
+    gaps = found[found["file"] == "gaps.csv"]
+    np.testing.assert_array_equal(gaps["row"], np.flatnonzero(USED) + 2)
+    np.testing.assert_allclose(gaps[["a", "b", "c"]], model.impute(GAPPED[USED]), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[["a", "b", "c"]][-600:], WHOLE, atol=1e-12)
+
+
+def test_results_are_not_written_over_an_input_or_where_they_cannot_be(model):
+    refused(run("transform", "rows.csv", "--model", "m.npz", "--save", "rows.csv"), "is read as input", code=2)
+    refused(run("transform", "rows.csv", "--model", "m.npz", "--format", "csv", "--json"), "is not JSON", code=2)
+    refused(run("transform", "rows.csv", "--model", "m.npz", "--format", "parquet"), "parquet")
+    refused(run("transform", "absent.csv", "--model", "m.npz", "--save", "o.csv"), "absent.csv")
+    refused(run("transform", "gaps.csv", "--model", "m.npz", "--save", "o.csv"), "gaps.csv, line")
+    assert not Path("o.csv").exists()
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("kind", ["novelty", "projections", "spectrum"])
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_every_kind_is_drawn(model, kind, ending):
+    rows = ["rows.csv", "--time", "when", "--labels", "kind"] if kind in ("novelty", "projections") else []
+    args = ["plot", kind, *rows, "--model", "m.npz", "--save", f"p.{ending}", "--size", "5", "4"]
+    assert json.loads(run(*args, "--json").stdout) == {"picture": f"p.{ending}", "kind": kind}
+    begin = Path(f"p.{ending}").read_bytes()[:100]
+    assert begin.startswith(b"\x89PNG" if ending == "png" else b"<?xml")
+
+
+def test_a_picture_of_novelty_shows_what_a_monitor_finds(model, monkeypatch):
+    drawn = {}
+
+    def draw_novelty(novelty, **options):
+        drawn.update(options, novelty=novelty)
+        return options["ax"]
+
+    monkeypatch.setattr("streamkpca.plots.draw_novelty", draw_novelty)
+    strange = WHOLE.copy()
+    strange[500:520, 2] += 9.0
+    np.savetxt("new.csv", strange, delimiter=",", header="a,b,c", comments="")
+    monitor = Monitor(load("m.npz"), quantile=0.95)
+    expected = monitor.update(strange)
+    result = run("plot", "novelty", "new.csv", "--model", "m.npz", "--quantile", "0.95", "--save", "p.png")
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_allclose(drawn["novelty"], expected.smoothed, rtol=1e-9)
+    np.testing.assert_allclose(drawn["threshold"], expected.threshold, rtol=1e-9)
+    spans = [(event.start, event.end, event.peak_row) for event in monitor.events_]
+    assert [(event.start, event.end, event.peak_row) for event in drawn["events"]] == spans
+    assert any(event.features[0].feature == "c" for event in drawn["events"])
+    # A saved monitor has seen other rows before these.
+    monitor.save("w.npz", {"command": {"columns": ["a", "b", "c"]}})
+    assert run("plot", "novelty", "new.csv", "--model", "w.npz", "--save", "p.png").exit_code == 0
+    monitor.update(strange)
+    later = [(event.start - 600, event.end - 600) for event in monitor.events_ if event.start >= 600]
+    assert [(event.start, event.end) for event in drawn["events"] if event.start][-len(later) :] == later
+
+
+def test_projections_are_those_of_the_components_asked_for(model, monkeypatch):
+    drawn = []
+    scatter = Axes.scatter
+    monkeypatch.setattr(Axes, "scatter", lambda axes, *args, **more: drawn.append(args) or scatter(axes, *args, **more))
+    args = ["plot", "projections", "rows.csv", "--model", "m.npz", "--drop", "kind", "--save", "p.png", "--axes"]
+    assert run(*args, "2", "0").exit_code == 0
+    points = np.column_stack([np.asarray(values, dtype=float) for values in drawn[0][:2]])
+    np.testing.assert_allclose(points, model.transform(WHOLE)[:, [2, 0]], atol=1e-9)
+    refused(run(*args, "0", "3"), "components from 0 to 2", code=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (["spectrum", "rows.csv", "--save", "p.png"], "draws no rows; leave FILE out"),
+        (["novelty", "--save", "p.png"], "draws rows; name FILE"),
+        (["spectrum", "--save", "p.txt"], "pictures are written as .png, .svg, .pdf"),
+        (["spectrum", "--save", "absent/p.png"], "in an existing folder"),
+        (["spectrum", "--save", "p.png", "--size", "0", "3"], "--size"),
+    ],
+)
+def test_a_picture_that_cannot_be_is_refused(model, args, part):
+    refused(run("plot", *args, "--model", "m.npz"), part, code=2)
+
+
+# Models in files
+
+
+def test_info_shows_what_a_model_is(model):
+    found = json.loads(run("info", "m.npz", "--json").stdout)
+    assert (found["rows"], found["columns"], found["column_names"]) == (600, 3, ["a", "b", "c"])
+    assert found["eigenvalues"] == model.eigenvalues_.tolist()
+    assert found["parameters"]["max_atoms"] == 20
+    assert found["learned_from"] == [str(Path("rows.csv").resolve())]
+    load("m.npz").save("m.npz", {"offset": 7, "command": {"columns": ["a", "\x1b[2J", "c"]}})
+    output = run("info", "m.npz").stdout
+    assert fact(output, "extra") == "offset 7"
+    assert fact(output, "column names") == "a, \\x1b[2J, c"
+    assert fact(output, "half life|max atoms") == "20"
+    StreamingKernelPCA().save("empty.npz")
+    assert fact(run("info", "empty.npz").stdout, "rows") == "0"
+    refused(run("info", "rows.csv"), "rows.csv")
+
+
+def test_merged_models_are_one(folder):
+    for name, rows in (("east", WHOLE[:200]), ("west", WHOLE[200:])):
+        np.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b,c", comments="")
+        assert run("fit", f"{name}.csv", *SMALL, "--model", f"{name}.npz").exit_code == 0
+    merging = ["merge", "east.npz", "west.npz", "--out", "both.npz"]
+    result = run(*merging)
+    refused(result, "west.npz: has learned with the kernel RBF(", "one kernel, scale included: fit --kernel '")
+    # The refusal tells how to learn again.
+    kernel = result.stderr.rpartition("--kernel '")[2].rstrip("'\n")
+    assert run("fit", "west.csv", *SMALL, "--kernel", kernel, "--model", "west.npz").exit_code == 0
+    assert json.loads(run(*merging, "--json").stdout)["rows"] == 600
+    assert load("both.npz").n_samples_seen_ == 600
+    # It goes on where both have got to.
+    found = run("fit", "west.csv", "--model", "both.npz", "--resume", "--json")
+    assert json.loads(found.stdout)["new_rows"] == 0
+    refused(run("merge", "east.npz", "./east.npz", "--out", "o.npz"), "given twice", code=2)
+    load("west.npz").save("west.npz", {"command": {"columns": ["a", "c", "b"]}})
+    refused(run(*merging), "columns a, c, b, but east.npz a, b, c")
+
+
+def test_a_model_is_exported(model):
+    onnx = pytest.importorskip("onnx")
+    assert run("export", "m.npz", "m.onnx").exit_code == 0
+    outputs = {output.name for output in onnx.load("m.onnx").graph.output}
+    assert outputs == {"projection", "reconstruction_error", "novelty"}
+    result = run("export", "m.npz", "m.c", "--double", "--name", "plant", "--quantile", "0.9", "--json")
+    expected = to_c(model, name="plant", dtype="double", threshold=model.novelty_threshold(0.9)).encode()
+    assert Path("m.c").read_bytes() == expected
+    assert json.loads(result.stdout) == {"written": "m.c", "bytes": len(expected)}
+    refused(run("export", "m.npz", "m.txt"), ".onnx or .c", code=2)
+    refused(run("export", "m.npz", "o.onnx", "--quantile", "0.9"), "leave out --quantile", code=2)
+    refused(run("export", "m.npz", "o.c", "--name", "not a name"), "not a name")
+    refused(run("export", "m.npz", "m.npz"), "is read as input", code=2)
+    assert not Path("o.c").exists()
+
+
+def test_warmup_tells_what_was_compiled_and_what_was_not_saved(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 0, tmp_path))
+    found = json.loads(run("warmup", "--json").stdout)
+    assert found == {"compiled": 20, "from_the_cache": 10, "cache": str(tmp_path)}
+    monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 3, tmp_path))
+    refused(run("warmup"), str(tmp_path), "3 of 20 compiled loops could not be saved")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "blocked"))
+    refused(run("warmup"), "expected a folder that can be written to", "set NUMBA_CACHE_DIR")
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: None)
+    refused(run("warmup"), "expected a folder for compiled loops but none can be written to")
