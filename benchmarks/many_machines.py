@@ -41,7 +41,7 @@ import numpy.typing as npt
 from common import MEBIBYTE, Sheet, surroundings, threads, write_figures
 
 from streamkpca import StreamingKernelPCA, merge
-from streamkpca.adapters.parts import FIRST_ROWS
+from streamkpca.adapters.partition import FIRST_ROWS
 from streamkpca.aggregate import Aggregate
 from streamkpca.kernels import RBF
 

@@ -6,18 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca.adapters.parts import (
-    MERGED_TOGETHER,
-    Column,
-    answer_names,
-    answered,
-    answers,
-    begun,
-    features_of,
-    first_rows,
-    learned,
-    merged,
-)
+from streamkpca.adapters import partition
 from streamkpca.models.streaming import StreamingKernelPCA
 
 try:
@@ -28,7 +17,7 @@ except ModuleNotFoundError as error:
 __all__ = ["fit", "transform"]
 
 
-def fit(template: StreamingKernelPCA, X: Any, *, weight_column: Column = None) -> StreamingKernelPCA:
+def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None = None) -> StreamingKernelPCA:
     """Learn the rows of a collection, each partition where it is.
 
     Parameters
@@ -68,12 +57,12 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: Column = None) -
     """
     where = "for_dask.fit"
     parts = np.ravel((X.rechunk({1: -1}) if _is_array(X, where) else X).to_delayed())
-    first = (delayed(first_rows)(part, template, weight_column).compute() for part in parts)
-    empty = delayed(begun(template, first, weight_column, where))
-    states = [delayed(learned)(empty, part, weight_column) for part in parts]
+    first = (delayed(partition.first_rows)(part, template, weight_column).compute() for part in parts)
+    empty = delayed(partition.begun(template, first, weight_column, where))
+    states = [delayed(partition.learned)(empty, part, weight_column) for part in parts]
     while len(states) > 1:
-        groups = [states[i : i + MERGED_TOGETHER] for i in range(0, len(states), MERGED_TOGETHER)]
-        states = [delayed(merged)(group) for group in groups]
+        groups = [states[i : i + partition.MERGED_TOGETHER] for i in range(0, len(states), partition.MERGED_TOGETHER)]
+        states = [delayed(partition.merged)(group) for group in groups]
     model: StreamingKernelPCA = states[0].compute().finish()
     return model
 
@@ -100,7 +89,7 @@ def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
     Raises
     ------
     NotFittedError, TypeError, ValueError
-        The model has learned no rows, this is no such collection, or columns are missing or named like an answer.
+        The model has learned no rows, this is no such collection, or a column is missing or named like an answer.
 
     Examples
     --------
@@ -112,15 +101,15 @@ def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
     >>> answers.shape, answers[:5].compute().shape  # only the first chunk is projected
     ((4000, 3), (5, 3))
     """
-    where, names = "for_dask.transform", answer_names(model)
+    where, names = "for_dask.transform", partition.answer_names(model)
     frozen = copy.deepcopy(model)
     shared = delayed(frozen)
     if _is_array(X, where):
         X, width = X.rechunk({1: -1}), len(names)
-        return X.map_blocks(answers, model=shared, chunks=(X.chunks[0], (width,)), meta=np.empty((0, width)))
-    features = features_of(model, X.columns, keep, names, where)
-    meta = answered(X._meta, frozen, features, keep)
-    return X.map_partitions(answered, shared, features, keep, meta=meta)
+        return X.map_blocks(partition.answers, model=shared, chunks=(X.chunks[0], (width,)), meta=np.empty((0, width)))
+    features = partition.features_of(model, X.columns, keep, names, where)
+    meta = partition.answered(X._meta, frozen, features, keep)
+    return X.map_partitions(partition.answered, shared, features, keep, meta=meta)
 
 
 def _is_array(X: Any, where: str) -> bool:

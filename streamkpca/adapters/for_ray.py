@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from streamkpca.adapters.parts import FIRST_ROWS, answer_names, answered, begun, features_of, learned, merged
+from streamkpca.adapters import partition
 from streamkpca.aggregate import Aggregate
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 
@@ -66,8 +66,8 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
             f"{where} expected half_life=None but got {template.half_life!r}; Ray promises no order of blocks, so fit "
             "without one, or learn the blocks in order with partial_fit"
         )
-    first = dataset.limit(FIRST_ROWS).to_pandas()
-    empty = begun(template, [first], weight_column, where)
+    first = dataset.limit(partition.FIRST_ROWS).to_pandas()
+    empty = partition.begun(template, [first], weight_column, where)
     # Blocks may have their columns in another order.
     names, kernel, zero = list(first.columns), empty.kernel_, empty.to_bytes()
 
@@ -78,11 +78,11 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
             super().__init__("state", lambda: zero, on=None, ignore_nulls=False)
 
         def aggregate_block(self, block: Any) -> bytes:
-            return learned(empty, BlockAccessor.for_block(block).to_pandas()[names], weight_column).to_bytes()
+            return partition.learned(empty, BlockAccessor.for_block(block).to_pandas()[names], weight_column).to_bytes()
 
         def combine(self, current_accumulator: bytes, new: bytes) -> bytes:
             states = [Aggregate.from_bytes(state, kernel=kernel) for state in (current_accumulator, new)]
-            return merged(states).to_bytes()
+            return partition.merged(states).to_bytes()
 
     return Aggregate.from_bytes(dataset.aggregate(Fit())["state"], kernel=kernel).finish()
 
@@ -118,6 +118,6 @@ def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
     >>> for_ray.transform(model, dataset, keep=["id"]).columns()  # doctest: +SKIP
     ['id', 'novelty', 'streamingkernelpca0']
     """
-    features = features_of(model, dataset.columns(), keep, answer_names(model), "for_ray.transform")
-    answer = partial(answered, model=copy.deepcopy(model), features=features, keep=list(keep))
+    features = partition.features_of(model, dataset.columns(), keep, partition.answer_names(model), "for_ray.transform")
+    answer = partial(partition.answered, model=copy.deepcopy(model), features=features, keep=list(keep))
     return dataset.map_batches(answer, batch_format="pandas")

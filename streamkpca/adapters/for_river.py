@@ -23,15 +23,7 @@ Array = npt.NDArray[np.float64]
 
 
 class _Learner:
-    """Base of the transformer and the detector: a model, and dicts and mini-batches as rows for it.
-
-    Attributes
-    ----------
-    kernel_pca : StreamingKernelPCA
-        The model, for everything else: certificates, drift, atoms, saving, and other parameters by `set_params`.
-    features_ : list
-        Names of the features in the order of the model's columns; empty before the first row.
-    """
+    """Base of the transformer and the detector: a model, and dicts and mini-batches as rows for it."""
 
     def _begin(self, model: StreamingKernelPCA) -> None:
         self.kernel_pca = model
@@ -74,11 +66,6 @@ class _Learner:
         ----------
         X : DataFrame
             From pandas, polars, pyarrow, or any other library that River takes. Each column is a feature.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `learn_one`.
 
         Examples
         --------
@@ -207,19 +194,16 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
 
     Notes
     -----
-    The first row sets the features. They are sorted by name, and a kernel's ``.on`` counts them in that order. Features
-    that appear later are ignored. An absent feature counts as 0, which is its mean after a StandardScaler; with
-    ``on_missing="marginal"`` it is missing, as one that is NaN or None is.
+    The first row sets the features, `features_`. They are sorted by name, and a kernel's ``.on`` counts them in that
+    order. Features that appear later are ignored. An absent feature counts as 0, which is its mean after a
+    StandardScaler; with ``on_missing="marginal"`` it is missing, as one that is NaN or None is.
 
     Components are named by number, from 0. Before the first row there are none, and a row becomes ``{}``. Axes change
     when they are refitted: every `refit_every` rows, and earlier while the stream is short, whenever it has grown by a
     quarter. Signs are kept.
 
-    Parameters change in the middle of a stream by ``model.kernel_pca.set_params``, not by River's ``mutate``.
-
-    See Also
-    --------
-    streamkpca.StreamingKernelPCA : The model inside, `kernel_pca`, with more on the parameters.
+    The model inside is `kernel_pca`, for everything else: certificates, drift, atoms, saving. Its ``set_params``, not
+    River's ``mutate``, changes parameters in the middle of a stream.
 
     Examples
     --------
@@ -244,17 +228,12 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         Parameters
         ----------
         x : dict
-            Numbers by feature.
+            Numbers by feature, as for `learn_one`.
 
         Returns
         -------
         dict
             Coordinates by component, 0 to q - 1; empty before the first row is learned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         Examples
         --------
@@ -282,11 +261,6 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         DataFrame
             From the same library, with the same index and a column for each component; without columns before the
             first row is learned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `transform_one`.
 
         Examples
         --------
@@ -335,11 +309,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     Scores are in units of k(x, x): squared distances in feature space for rows near the known ones, and growing with
     the distance to these far away. Before the first row is learned, scores are 0.
 
-    Features are those of the first row, as for `KernelPCATransformer`, and parameters change in the same way.
-
-    See Also
-    --------
-    streamkpca.StreamingKernelPCA : The model inside, `kernel_pca`, with more on the parameters.
+    For features, and the model inside, see `KernelPCATransformer`.
 
     Examples
     --------
@@ -369,17 +339,12 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Parameters
         ----------
         x : dict
-            Numbers by feature.
+            Numbers by feature, as for `learn_one`.
 
         Returns
         -------
         float
             In units of k(x, x); 0 before the first row is learned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A feature is no finite number, unless it is missing and `on_missing` allows that.
 
         Examples
         --------
@@ -406,17 +371,8 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         Returns
         -------
         dict
-            A contribution by feature, the largest first. They are never negative and add up to the score; empty before
-            the first row is learned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `score_one`.
-
-        See Also
-        --------
-        streamkpca.StreamingKernelPCA.contributions : How they are measured.
+            `StreamingKernelPCA.contributions` by feature, the largest first. They are never negative and add up to the
+            score; empty before the first row is learned.
 
         Examples
         --------
@@ -447,11 +403,6 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         -------
         Series
             From the same library, with the same index: the `score_one` of each row.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `score_one`.
 
         Examples
         --------

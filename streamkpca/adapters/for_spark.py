@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkpca.adapters.parts import (
-    FIRST_ROWS,
-    MERGED_TOGETHER,
-    answer_names,
-    answers,
-    begun,
-    features_of,
-    merged,
-    split,
-)
+from streamkpca.adapters import partition
 from streamkpca.aggregate import Aggregate
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -89,30 +80,30 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     import pyarrow
 
     where, names = "for_spark.fit", list(frame.columns)
-    features_of(template, names, [] if weight_column is None else [weight_column], [], where)
+    partition.features_of(template, names, [] if weight_column is None else [weight_column], [], where)
     rows = frame.select(_as_numbers(names, frame, functions, types, where))
 
     def first() -> Iterator[Any]:
         # Not toArrow or toPandas, which may shuffle the first rows of several partitions.
-        found = np.array(rows.take(FIRST_ROWS), dtype=np.float64).reshape(-1, len(names))
+        found = np.array(rows.take(partition.FIRST_ROWS), dtype=np.float64).reshape(-1, len(names))
         yield _table(list(map(pyarrow.array, found.T)), names)
 
-    empty = begun(template, first(), weight_column, where)
+    empty = partition.begun(template, first(), weight_column, where)
     kernel = empty.kernel_
     learn = partial(_learn_partition, empty=empty, names=names, weight_column=weight_column)
     states = rows.mapInArrow(learn, _STATES).persist()
     try:
         # Without `frame.rdd`, which Spark Connect lacks, the states tell how many partitions there are.
         n_parts = (states.agg(functions.max("number")).first()[0] or 0) + 1
-        level, group = states, functions.floor(functions.col("number") / MERGED_TOGETHER)
-        while n_parts > MERGED_TOGETHER:
+        level, group = states, functions.floor(functions.col("number") / partition.MERGED_TOGETHER)
+        while n_parts > partition.MERGED_TOGETHER:
             # pyspark reads the annotations of what it is given, and a function made by `partial` fails there.
             level = level.groupBy(group).applyInArrow(lambda table: _merge_neighbours(table, kernel=kernel), _STATES)
-            n_parts = -(-n_parts // MERGED_TOGETHER)
+            n_parts = -(-n_parts // partition.MERGED_TOGETHER)
         found = sorted(level.collect(), key=lambda row: row.number)
     finally:
         states.unpersist()
-    return merged([empty, *(Aggregate.from_bytes(bytes(row.state), kernel=kernel) for row in found)]).finish()
+    return partition.merged([empty, *(Aggregate.from_bytes(bytes(row.state), kernel=kernel) for row in found)]).finish()
 
 
 def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
@@ -151,8 +142,8 @@ def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
     ['id', 'novelty', 'streamingkernelpca0']
     """
     functions, types = _spark()
-    where, names = "for_spark.transform", answer_names(model)
-    features = features_of(model, frame.columns, keep, names, where)
+    where, names = "for_spark.transform", partition.answer_names(model)
+    features = partition.features_of(model, frame.columns, keep, names, where)
     rows = frame.select([*_others(keep, functions), *_as_numbers(features, frame, functions, types, where)])
     fields = rows.schema.fields[: len(keep)] + [types.StructField(name, types.DoubleType()) for name in names]
     answer = partial(_answer_batches, model=copy.deepcopy(model), features=features)
@@ -175,7 +166,7 @@ def _learn_partition(
     state, n_rows = empty.zero(), 0
     for batch in batches:
         n_rows += batch.num_rows
-        state.add(*split(_table(batch.columns, names), weight_column))
+        state.add(*partition.split(_table(batch.columns, names), weight_column))
     # The driver would receive megabytes for each partition without rows.
     if n_rows:
         yield _state_batch(number, state)
@@ -186,8 +177,8 @@ def _merge_neighbours(table: "pa.Table", *, kernel: Kernel) -> "pa.Table":
     import pyarrow
 
     found = sorted(table.to_pylist(), key=lambda row: int(row["number"]))
-    whole = merged([Aggregate.from_bytes(row["state"], kernel=kernel) for row in found])
-    return pyarrow.Table.from_batches([_state_batch(found[0]["number"] // MERGED_TOGETHER, whole)])
+    whole = partition.merged([Aggregate.from_bytes(row["state"], kernel=kernel) for row in found])
+    return pyarrow.Table.from_batches([_state_batch(found[0]["number"] // partition.MERGED_TOGETHER, whole)])
 
 
 def _state_batch(number: int, state: Aggregate) -> "pa.RecordBatch":
@@ -205,9 +196,9 @@ def _answer_batches(
 
     for batch in batches:
         n_kept = batch.num_columns - len(features)
-        found = answers(_table(batch.columns[n_kept:], features), model)
+        found = partition.answers(_table(batch.columns[n_kept:], features), model)
         columns = [*batch.columns[:n_kept], *(pyarrow.array(column, from_pandas=True) for column in found.T)]
-        yield pyarrow.RecordBatch.from_arrays(columns, [*batch.schema.names[:n_kept], *answer_names(model)])
+        yield pyarrow.RecordBatch.from_arrays(columns, [*batch.schema.names[:n_kept], *partition.answer_names(model)])
 
 
 def _table(columns: Sequence["pa.Array"], names: list[str]) -> Any:

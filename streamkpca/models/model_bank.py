@@ -70,13 +70,12 @@ class ModelBank:
     A key is a string or an integer, of at most 1,000 characters; members of a `StrEnum` are the strings that they
     equal. The model of a key depends on its rows in their order alone, however many models are in memory.
 
-    A model is written when others displace it from memory, on `save` and on `close`. Each file is replaced in one step:
-    whatever kills the process, the newest checkpoint of each key is whole, but rows learned since are lost unless the
-    source repeats them.
+    A model is written when others displace it from memory, on `save` and on `close`. Whatever kills the process, the
+    newest checkpoint of each key is whole, but rows learned since are lost unless the source repeats them.
 
-    A call takes the models in memory first, and reads and writes every other one once. So calls that bring many rows of
-    few keys are the fastest. A score after new rows makes the axes of the model anew; without sparse weights
-    (``noise_variance=None``) that took .8 ms for 32 atoms instead of 11.
+    A call takes the models in memory first, and reads and writes every other one once, so many rows of few keys are the
+    fastest. A score after new rows makes the axes anew: for 32 atoms in .8 ms without sparse weights
+    (``noise_variance=None``), and in 11 with them.
 
     Examples
     --------
@@ -178,11 +177,6 @@ class ModelBank:
         ndarray of shape (n,)
             As `score`; NaN for the rows of a key without a model, and for rows that models leave out when they learn.
 
-        Raises
-        ------
-        TypeError, ValueError, OSError, CheckpointError
-            As `learn`.
-
         Examples
         --------
         >>> import tempfile
@@ -208,10 +202,8 @@ class ModelBank:
 
         Raises
         ------
-        TypeError, ValueError
-            The keys or rows are invalid, or a key has no model.
-        OSError, CheckpointError
-            A model cannot be written or read.
+        TypeError, ValueError, OSError, CheckpointError
+            As `learn`, or a key has no model.
 
         Examples
         --------
@@ -239,15 +231,11 @@ class ModelBank:
         Parameters
         ----------
         key : str or int
+            ValueError if it has no model.
 
         Returns
         -------
         StreamingKernelPCA
-
-        Raises
-        ------
-        TypeError, ValueError
-            This is no key, or it has no model.
 
         Examples
         --------
@@ -268,11 +256,7 @@ class ModelBank:
         Parameters
         ----------
         key : str or int
-
-        Raises
-        ------
-        TypeError, ValueError
-            This is no key, or it has no model.
+            ValueError if it has no model.
 
         Examples
         --------
@@ -317,12 +301,7 @@ class ModelBank:
         return self
 
     def close(self) -> None:
-        """Save, and let other banks use the folder.
-
-        Raises
-        ------
-        OSError
-            As `save`; the bank then stays open.
+        """Save, and let other banks use the folder; if a file cannot be written, the bank stays open.
 
         Examples
         --------

@@ -765,7 +765,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk, and keeps its mode; a
+            An existing file is replaced in one step, once the new one is complete and on the disk; it keeps its mode. A
             new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
             replaced. A device or a FIFO is written into.
         extra : object, optional

@@ -23,7 +23,7 @@ class Parameter:
     """A parameter of `StreamingKernelPCA`; the estimator, River's classes and the command read it here.
 
     `check(value, where=...)` returns the checked value. `words` are values beside numbers. The command reads text as
-    one of `numbers`, or offers `choices`; `unit` and `help` appear in its help, and shells complete `usual` values.
+    one of `numbers`, or offers `choices`; `unit` and `help` appear in its help.
     `can_change`: within a stream. `concerns_axes`: it decides the axes and nothing else.
     """
 
@@ -35,7 +35,6 @@ class Parameter:
     numbers: tuple[type[int] | type[float], ...] = (int,)
     words: tuple[str | None, ...] = ()
     choices: tuple[str, ...] = ()
-    usual: tuple[str, ...] = ()
     can_change: bool = True
     concerns_axes: bool = False
 
@@ -60,136 +59,67 @@ def _choice(
     return Parameter(name, choices[0], check, help, choices=choices, can_change=can_change, concerns_axes=concerns_axes)
 
 
+_share = partial(check_real, least=0.0, most=1.0, open_above=True)
+_axes_only = partial(Parameter, concerns_axes=True)
+_fixed = partial(Parameter, can_change=False)
+
 # In the order of the estimator's signature.
 PARAMETERS = (
-    Parameter(
-        "n_components",
-        10,
-        check_n_components,
+    _axes_only(
+        "n_components", 10, check_n_components, unit="N|SHARE", numbers=(int, float),
         help="Principal components; a share such as 0.95: as many as explain that share of the variance.",
-        unit="N|SHARE",
-        numbers=(int, float),
-        concerns_axes=True,
     ),
+    _fixed("kernel", "rbf", _check_kernel, unit="KERNEL", help="A name such as rbf, or a kernel as JSON."),
     Parameter(
-        "kernel",
-        "rbf",
-        _check_kernel,
-        help="A name, or an expression: 'RBF(gamma=0.5) + Linear()', 'RBF().in_units(std)'.",
-        unit="KERNEL",
-        usual=(
-            "cosine",
-            "equal",
-            "laplacian",
-            "linear",
-            "matern",
-            "poly",
-            "polynomial",
-            "rational_quadratic",
-            "rbf",
-            "sigmoid",
-        ),
-        can_change=False,
-    ),
-    Parameter(
-        "max_atoms",
-        256,
-        partial(check_integer, "max_atoms", least=1),
+        "max_atoms", 256, partial(check_integer, "max_atoms", least=1), unit="N", words=(None,),
         help="Most rows kept as atoms; none: as many as the tolerance needs.",
-        unit="N",
-        words=(None,),
     ),
     _choice(
-        "atoms",
-        ("moved", "rows"),
-        help="Whether atoms move from their rows to where they explain more, or stay rows.",
+        "atoms", ("moved", "rows"), help="Whether atoms move from their rows to where they explain more, or stay rows."
     ),
     Parameter(
-        "tolerance",
-        1e-3,
-        partial(check_real, "tolerance", least=0.0, most=1.0, open_above=True),
+        "tolerance", 1e-3, partial(_share, "tolerance"), unit="SHARE", numbers=(float,),
         help="Share of the energy that may stay unexplained.",
-        unit="SHARE",
-        numbers=(float,),
     ),
-    Parameter(
-        "noise_variance",
-        "auto",
-        check_noise_variance,
+    _axes_only(
+        "noise_variance", "auto", check_noise_variance, unit="NUMBER", numbers=(float,), words=("auto", None),
         help="The larger, the fewer atoms projections use; auto: as few as hold 99% of the variance; none: all atoms.",
-        unit="NUMBER",
-        numbers=(float,),
-        words=("auto", None),
-        concerns_axes=True,
     ),
-    Parameter(
-        "n_active",
-        None,
-        partial(check_integer, "n_active", least=1),
+    _axes_only(
+        "n_active", None, partial(check_integer, "n_active", least=1), unit="N", words=(None,),
         help="Atoms that projections use, instead of a noise variance.",
-        unit="N",
-        words=(None,),
-        concerns_axes=True,
     ),
     _choice(
-        "axes",
-        ("ritz", "likelihood"),
+        "axes", ("ritz", "likelihood"), concerns_axes=True,
         help="The best axes in the span of the active atoms (ritz), or those of the likelihood's model.",
-        concerns_axes=True,
     ),
     Parameter("center", True, partial(check_flag, "center"), help="Subtract the mean in feature space."),
     Parameter(
-        "half_life",
-        None,
-        partial(check_real, "half_life", least=0.0, open_below=True),
-        help="Rows after which a row's weight has halved; none: never.",
-        unit="ROWS",
-        numbers=(float,),
-        words=(None,),
+        "half_life", None, partial(check_real, "half_life", least=0.0, open_below=True), unit="ROWS", numbers=(float,),
+        words=(None,), help="Rows after which a row's weight has halved; none: never.",
+    ),
+    _fixed(
+        "block_size", 512, partial(check_integer, "block_size", least=2), unit="ROWS", help="Rows learned at a time."
     ),
     Parameter(
-        "block_size",
-        512,
-        partial(check_integer, "block_size", least=2),
-        help="Rows learned at a time.",
-        unit="ROWS",
-        can_change=False,
-    ),
-    Parameter(
-        "refit_every",
-        "auto",
-        partial(check_integer, "refit_every", least=1),
+        "refit_every", "auto", partial(check_integer, "refit_every", least=1), unit="ROWS", words=("auto",),
         help="Rows between two refits; auto: 128 for each atom, at least 16384.",
-        unit="ROWS",
-        words=("auto",),
     ),
-    Parameter(
-        "reservoir_size",
-        512,
-        partial(check_integer, "reservoir_size", least=0),
+    _fixed(
+        "reservoir_size", 512, partial(check_integer, "reservoir_size", least=0), unit="ROWS",
         help="Rows of the random sample from which the threshold of alarms comes; 0: no sample.",
-        unit="ROWS",
-        can_change=False,
     ),
     _choice("on_bad_rows", ("raise", "skip"), help="Rows with NaN or infinity: refuse them, or leave them out."),
     _choice(
-        "on_missing",
-        ("raise", "skip", "marginal"),
+        "on_missing", ("raise", "skip", "marginal"),
         help="Rows with gaps (NaN): as --on-bad-rows says, leave them out, or use what they have.",
     ),
-    Parameter(
-        "random_state",
-        0,
-        partial(check_integer, "random_state", least=0, most=None),
+    _fixed(
+        "random_state", 0, partial(check_integer, "random_state", least=0, most=None), unit="SEED", words=(None,),
         help="Seed of that sample; none: a new one each time.",
-        unit="SEED",
-        words=(None,),
-        can_change=False,
     ),
     _choice(
-        "dtype",
-        ("float64", "float32"),
+        "dtype", ("float64", "float32"), can_change=False,
         help="Precision in which rows are kept; float32 halves the memory that they take.",
-        can_change=False,
     ),
-)
+)  # fmt: skip

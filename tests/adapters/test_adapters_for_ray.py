@@ -1,4 +1,4 @@
-"""Ray: refusals, and real Datasets where Ray is installed; `test_adapters_parts` has what its tasks do."""
+"""Ray: refusals, and real Datasets where Ray is installed; `test_adapters_partition` has what its tasks do."""
 
 import doctest
 import sys

@@ -18,9 +18,8 @@ import pandas as pd
 import pyarrow
 
 from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA
-from streamkpca.adapters import for_spark
-from streamkpca.adapters import parts as adapter_parts
-from streamkpca.adapters.parts import begun, merged
+from streamkpca.adapters import for_spark, partition
+from streamkpca.adapters.partition import begun, merged
 
 X = np.random.default_rng(0).normal(size=(900, 3))
 NAMES = ["load", "heat.in", "fl`ow"]
@@ -51,7 +50,7 @@ def in_process(parts, weights=None, **parameters):
     counts = np.split(weights, np.cumsum([len(part) for part in parts])[:-1])
     tables = [named(part).assign(count=count) for part, count in zip(parts, counts, strict=True)]
     empty = begun(StreamingKernelPCA(**(SMALL | parameters)), tables, "count", "fit")
-    states = {number: adapter_parts.learned(empty, table, "count") for number, table in enumerate(tables) if len(table)}
+    states = {number: partition.learned(empty, table, "count") for number, table in enumerate(tables) if len(table)}
     while max(states) >= 8:
         groups = {}
         for number in sorted(states):
@@ -69,7 +68,7 @@ def test_states_of_partitions_do_not_depend_on_batches_or_on_the_order_of_the_sh
     assert [table.num_rows for table in tables] == [1, 0, 1, 1]
     whole = for_spark._merge_neighbours(pyarrow.concat_tables(tables[::-1]), kernel=empty.kernel_)
     assert whole["number"].to_pylist() == [2]
-    expected = merged([adapter_parts.learned(empty, named(part)) for part in parts])
+    expected = merged([partition.learned(empty, named(part)) for part in parts])
     assert whole["state"][0].as_py() == expected.to_bytes()
 
 
@@ -151,23 +150,6 @@ def test_a_fit_is_that_of_the_same_partitions_in_process(spark):
     assert found.n_samples_seen_ == 7000
     assert found.feature_names_in_.tolist() == NAMES
     assert not hasattr(model, "n_features_in_")
-
-
-@pytest.mark.slow
-def test_tasks_that_are_tried_again_change_nothing(spark, tmp_path, monkeypatch):
-    flag, learn = tmp_path / "failed", for_spark._learn_partition
-
-    def fails_once(given, **options):
-        found = list(learn(given, **options))
-        if found and not flag.exists():
-            flag.touch()
-            raise OSError("a disk that failed")
-        return iter(found)
-
-    monkeypatch.setattr(for_spark, "_learn_partition", fails_once)
-    parts = np.split(LONG[:3000], [1500, 2000])
-    same(for_spark.fit(StreamingKernelPCA(**SMALL), framed(spark, parts)), in_process(parts))
-    assert flag.exists()
 
 
 @pytest.mark.slow

@@ -18,10 +18,8 @@ FIRST_ROWS: Final = 10_240
 # States merged in one task.
 MERGED_TOGETHER: Final = 8
 
-Column = Any
 
-
-def begun(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Column, where: str) -> Aggregate:
+def begun(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any, where: str) -> Aggregate:
     """Return the empty state of a fit, which begins with the atoms of the template, or else of the first partitions."""
     check_template(template, where)
     if hasattr(template, "n_features_in_"):
@@ -42,14 +40,14 @@ def begun(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Col
     return Aggregate(model)
 
 
-def first_rows(part: Any, model: StreamingKernelPCA, weight_column: Column) -> Any:
+def first_rows(part: Any, model: StreamingKernelPCA, weight_column: Any) -> Any:
     """Return the first rows of a partition that a model would learn from."""
     rows, weights = split(part, weight_column)
     kept = answered_rows(rows, model)
     return part[kept if weights is None else kept & (weights > 0.0)][:FIRST_ROWS]
 
 
-def split(part: Any, weight_column: Column) -> tuple[Any, Any]:
+def split(part: Any, weight_column: Any) -> tuple[Any, Any]:
     """Split a partition into rows and their weights, which are in a column of it, or None."""
     if weight_column is None:
         return part, None
@@ -58,7 +56,7 @@ def split(part: Any, weight_column: Column) -> tuple[Any, Any]:
     return part.drop(columns=weight_column), part[weight_column].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def learned(empty: Aggregate, part: Any, weight_column: Column = None) -> Aggregate:
+def learned(empty: Aggregate, part: Any, weight_column: Any = None) -> Aggregate:
     """Return the state of the rows of a partition."""
     return empty.zero().add(*split(part, weight_column))
 

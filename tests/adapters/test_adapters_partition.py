@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA
-from streamkpca.adapters.parts import (
+from streamkpca.adapters.partition import (
     FIRST_ROWS,
     answered,
     answered_rows,
