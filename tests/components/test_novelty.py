@@ -121,6 +121,9 @@ def test_rows_are_scored_one_by_one_as_together(kernel):
     together = model.novelty(rows)
     alone = np.array([model.novelty(row[None])[0] for row in rows])
     np.testing.assert_allclose(alone, together, rtol=1e-9, atol=1e-12 * own_energy(model))
+    by_row = model.state_.published.novelty_by_row
+    np.testing.assert_array_equal(by_row(rows), alone)
+    np.testing.assert_array_equal(np.concatenate([by_row(rows[:7]), by_row(rows[7:])]), alone)
     np.testing.assert_allclose(model.novelty(rows[::-1])[::-1], together, rtol=1e-9, atol=1e-12 * own_energy(model))
 
 
