@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import lzma
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import feather, ipc, parquet
 
-from streamkpca.cli.tables import Table, TableError, open_table
+from streamkpca.cli.tables import WRITTEN, Table, TableError, Writer, open_table
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(
@@ -347,7 +348,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
     assert "line 3: column 't' holds 'noon' but a time is expected: a number, or a date" in table.bad_examples[0]
     table = opened("x,y\n1,0\n2,\n3,1\n", labels="y", on_bad_rows="skip")
     assert [column.tolist() for column in read(table)[::3]] == [[2, 4], [0, 1]]
-    assert table.bad_examples == [f"{table.path}, line 3: column 'of labels' has no value"]
+    assert table.bad_examples == [f"{table.path}, line 3: column 'y' has no value (to leave the column out: --drop y)"]
 
 
 # Errors
@@ -502,3 +503,57 @@ def test_more_columns_than_any_table_has_are_refused_before_they_are_named(tmp_p
             TableError, match=r"expected 1 to 1,048,576 columns but got [0-9]+; transpose|cannot be read"
         ):
             opened(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header, tmp_path, "a.npy")
+
+
+# Results
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_results_are_read_back_as_they_were_written(form, tmp_path):
+    path = str(tmp_path / f"a.{form}")
+    times = np.array(["2024-05-31T10:00", "2024-05-31T10:00:00.5", "2024-06-01"], "M8[ns]")
+    columns = {"row": np.arange(3), "x": np.array([1 / 3, np.nan, 1e300]), "alarm": np.array([True, False, True])}
+    columns |= {} if form == "npy" else {"t": times}
+    with Writer(path) as writer:
+        for part in (slice(0, 2), slice(2, 3)):
+            writer.write({name: column[part] for name, column in columns.items()})
+    assert writer.n_rows == 3
+    table = open_table(path, on_missing="marginal", **({} if form == "npy" else {"time": "t"}))
+    _, numbers, read_times, _ = read(table)
+    np.testing.assert_array_equal(numbers, np.column_stack([columns["row"], columns["x"], columns["alarm"]]))
+    if form != "npy":
+        np.testing.assert_array_equal(read_times, times)
+
+
+def test_an_error_leaves_the_older_results(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_text("older")
+
+    def write():
+        with Writer(str(path)) as writer:
+            writer.write({"row": np.arange(3)})
+            writer.write({"row": ["a"]})
+
+    with pytest.raises(ValueError, match="Table schema does not match"):
+        write()
+    assert path.read_text() == "older"
+    assert os.listdir(tmp_path) == ["a.parquet"]
+
+
+def test_live_results_can_be_read_at_once(tmp_path, capsysbinary):
+    with Writer(str(tmp_path / "a.jsonl"), live=True) as writer, Writer("-", format="csv") as output:
+        for one in (writer, output):
+            one.write({"row": [1], "t": np.array(["2024-05-31"], "M8[D]")})
+        assert (tmp_path / "a.jsonl").read_text() == '{"row": 1, "t": "2024-05-31T00:00:00"}\n'
+        assert capsysbinary.readouterr().out == b'"row","t"\n1,"2024-05-31T00:00:00"\n'
+    for path, live, message in (
+        ("a.parquet", True, "as they come are written as csv, jsonl, arrows"),
+        ("a.txt", False, "npy"),
+    ):
+        with pytest.raises(TableError, match=message + "; end the name in one of these, or give --format"):
+            Writer(str(tmp_path / path), live=live)
+    with (
+        pytest.raises(TableError, match="npy holds numbers only, but column 't' does not"),
+        Writer(str(tmp_path / "a.npy")) as writer,
+    ):
+        writer.write({"t": ["a"]})

@@ -10,7 +10,7 @@ import pyarrow
 from pyarrow import ipc, parquet
 
 from streamkpca.cli.tables.source import Source
-from streamkpca.cli.tables.table import Block, Chosen, Counts, Start, TableError, check_width, distinct, list_names
+from streamkpca.cli.tables.table import Block, Counts, Start, TableError, check_width, distinct, list_names
 from streamkpca.cli.tables.text import Times
 
 # Numbers of a block, and bytes of an array in an npz file, which is read whole.
@@ -41,13 +41,11 @@ class _RowReader:
         return {"row": int(after[0])} if self.rereadable else None
 
 
-def _block(first: int, numbers: npt.NDArray[Any], times: Any, labels: Any) -> Block:
+def _block(first: int, numbers: npt.NDArray[Any], times: Any) -> Block:
     rows = np.arange(first, first + len(numbers))
     # Numbers beyond float64 become infinite, and are refused with their place.
     with np.errstate(over="ignore"):
-        numbers = numbers.astype(np.float64)
-        labels = None if labels is None else labels.astype(np.float64)
-    return Block(rows, numbers, times, labels, rows[:, None] + 1, first + len(rows))
+        return Block(rows, numbers.astype(np.float64), times, rows[:, None] + 1, first + len(rows))
 
 
 class ArrayReader(_RowReader):
@@ -70,14 +68,12 @@ class ArrayReader(_RowReader):
         check_width(source.name, shape[1])
         super().__init__(source, list(map(str, range(shape[1]))), named=False, total=shape[0])
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
-        """Yield the chosen columns in blocks of at most `n_rows` rows."""
+    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the columns at these positions in blocks of at most `n_rows` rows."""
         n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
         for first in range(0 if start is None else int(start["row"]), len(self._rows), n_rows):
             rows = self._rows[first : first + n_rows]
-            when = None if chosen.time is None else rows[:, chosen.time].astype(np.float64)
-            labels = None if chosen.labels is None else rows[:, chosen.labels]
-            yield _block(first, rows[:, list(chosen.features)], when, labels)
+            yield _block(first, rows[:, wanted], None if time is None else rows[:, time].astype(np.float64))
 
 
 def _array_named(name: str, path: str, array: str | None) -> str:
@@ -118,32 +114,30 @@ class ArrowReader(_RowReader):
             return parquet.ParquetFile(self._path)
         return (ipc.open_file if self._is_file else ipc.open_stream)(pyarrow.OSFile(self._path))
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
-        """Yield the chosen columns in blocks of at most `n_rows` rows."""
-        for j in self.texts & set(chosen.numbers):
+    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the columns at these positions in blocks of at most `n_rows` rows."""
+        for j in self.texts & set(wanted):
             what = f"column {self.names[j]!r} holds {self._types[j]} but numbers are required"
             raise TableError(f"{self._source.name}: {what}; leave it out (--drop {self.names[j]})")
-        first, passed, d = 0, 0 if start is None else int(start["row"]), len(chosen.features)
-        times = Times("" if chosen.time is None else self.names[chosen.time])
-        wanted = [*chosen.numbers, *([] if chosen.time is None else [chosen.time])]
-        n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
-        for batch in self._batches(n_rows, [self.names[j] for j in wanted]):
+        first, passed = 0, 0 if start is None else int(start["row"])
+        times = Times(self.names, time)
+        names = [self.names[j] for j in (*wanted, *([] if time is None else [time]))]
+        for batch in self._batches(max(1, min(n_rows, _MOST_NUMBERS // len(self.names))), names):
             part, first = batch.slice(max(passed - first, 0)), first + len(batch)
             if len(part):
                 part.validate(full=True)
-                columns = [part.column(i).cast(pyarrow.float64(), safe=False) for i in range(len(chosen.numbers))]
+                columns = [part.column(i).cast(pyarrow.float64(), safe=False) for i in range(len(wanted))]
                 numbers = np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
-                when = None if chosen.time is None else times.read(part.column(len(columns)))
-                yield _block(first - len(part), numbers[:, :d], when, None if chosen.labels is None else numbers[:, d])
+                yield _block(first - len(part), numbers, None if time is None else times.read(part.column(len(wanted))))
 
     def _batches(self, n_rows: int, names: list[str]) -> Iterator[Any]:
-        opened = self._opened()
+        opened: Any = self._opened()
         if self._is_parquet:
-            yield from (batch.select(names) for batch in opened.iter_batches(n_rows, columns=names, use_threads=False))
-            return
-        for batch in map(opened.get_batch, range(opened.num_record_batches)) if self._is_file else opened:
-            for begin in range(0, len(batch), n_rows):
-                yield batch.select(names).slice(begin, n_rows)
+            opened = opened.iter_batches(n_rows, columns=names, use_threads=False)
+        elif self._is_file:
+            opened = map(opened.get_batch, range(opened.num_record_batches))
+        for batch in opened:
+            yield from (batch.select(names).slice(begin, n_rows) for begin in range(0, len(batch), n_rows))
 
 
 def is_number(kind: Any) -> bool:

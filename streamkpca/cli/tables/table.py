@@ -90,39 +90,22 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Rows as a format reads them.
+    """Rows as a format reads them: `numbers` (n, k) are those of the features, then the labels.
 
-    `after` (n, k) holds, for each row, what `Reader.position` needs to go on after it; `bad` holds the numbers and
-    faults of rows that are left out already, and `done` is that of `Batch`. For the others see `Batch`.
+    `after` (n, 2) holds, for each row, what `Reader.position` needs to go on after it; `bad` holds the numbers and
+    faults of rows that are left out already. For the others see `Batch`.
     """
 
     rows: Counts
     numbers: Array
     times: npt.NDArray[Any] | None
-    labels: Array | None
     after: Counts
     done: int
     bad: Sequence[tuple[int, str]] = ()
 
     def __getitem__(self, part: Any) -> "Block":
         times = None if self.times is None else self.times[part]
-        labels = None if self.labels is None else self.labels[part]
-        return Block(self.rows[part], self.numbers[part], times, labels, self.after[part], self.done)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Positions of the columns to read: features in order, times, labels; and of texts that nobody asked for."""
-
-    features: tuple[int, ...]
-    time: int | None
-    labels: int | None
-    left_out: tuple[int, ...] = ()
-
-    @property
-    def numbers(self) -> list[int]:
-        """Positions of all columns to read as numbers: features, then labels."""
-        return [*self.features, *([] if self.labels is None else [self.labels])]
+        return Block(self.rows[part], self.numbers[part], times, self.after[part], self.done)
 
 
 class Reader(Protocol):
@@ -138,11 +121,20 @@ class Reader(Protocol):
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position that is not one of this file."""
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
-        """Yield the chosen columns, in blocks of any size, from a position on."""
+    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the columns at these positions, in blocks of any size, from a position on."""
 
     def position(self, after: Counts) -> dict[str, Any] | None:
         """Make the position after a row."""
+
+
+class Chosen(NamedTuple):
+    """Positions of columns: features in order, times, labels, and texts that nobody asked for."""
+
+    features: list[int]
+    time: int | None
+    labels: int | None
+    left_out: list[int]
 
 
 class Table:
@@ -183,6 +175,7 @@ class Table:
         self.left_out = tuple(reader.names[j] for j in chosen.left_out)
         self.time_name = None if chosen.time is None else reader.names[chosen.time]
         self.n_bad, self.bad_examples = 0, list[str]()
+        self._wanted = [*chosen.features, *([] if chosen.labels is None else [chosen.labels])]
         self._skips, self._on_missing, self._start = skips, on_missing, start
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
@@ -193,24 +186,26 @@ class Table:
         TableError
             A bad row, unless such are skipped; a damaged file; no row of numbers at all.
         """
-        self.n_bad, self.bad_examples, is_empty = 0, [], self._start is None
+        self.n_bad, self.bad_examples, is_empty, d = 0, [], self._start is None, len(self.names)
         with reading_errors(self.path):
-            for block in self._reader.blocks(self._chosen, n_rows, self._start):
+            for block in self._reader.blocks(self._wanted, self._chosen.time, n_rows, self._start):
                 kept = self._screened(block)
                 for begin in range(0, len(kept.rows), n_rows):
                     part, is_empty = kept[begin : begin + n_rows], False
-                    numbers, position = np.ascontiguousarray(part.numbers), self._reader.position(part.after[-1])
-                    yield Batch(part.rows, numbers, part.times, part.labels, position, part.done)
+                    numbers, position = np.ascontiguousarray(part.numbers[:, :d]), self._reader.position(part.after[-1])
+                    labels = None if self._chosen.labels is None else part.numbers[:, d]
+                    yield Batch(part.rows, numbers, part.times, labels, position, part.done)
         if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
 
     def _screened(self, block: Block) -> Block:
         """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
-        gaps = np.isnan(block.numbers)
+        d = len(self.names)
+        gaps = np.isnan(block.numbers[:, :d])
         faulty: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isinf(block.numbers), axis=1)
-        for beside in (block.times, block.labels):
-            faulty |= False if beside is None else ~np.isfinite(beside)
+        faulty |= np.isnan(block.numbers[:, d:]).any(axis=1)
+        faulty |= False if block.times is None else ~np.isfinite(block.times)
         out = np.flatnonzero(faulty | (gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)))
         kept = np.setdiff1d(np.arange(len(gaps)), out)
         found = [(row, fault, _SKIP) for row, fault in block.bad]
@@ -229,12 +224,13 @@ class Table:
 
     def _fault(self, block: Block, i: Any) -> str:
         """Say what is wrong with row i of a block."""
-        for name, beside in ((self.time_name, block.times), ("of labels", block.labels)):
-            if beside is not None and not np.isfinite(beside[i]):
-                return f"column {short(str(name))!r} has no value"
-        infinite, gaps = np.isinf(block.numbers[i]), np.isnan(block.numbers[i])
-        name = short(self.names[int(np.argmax(infinite if infinite.any() else gaps))])
-        what = "is infinite" if infinite.any() else "has no value"
+        if block.times is not None and not np.isfinite(block.times[i]):
+            return f"column {short(str(self.time_name))!r} has no time"
+        # An infinity is worse than a missing label, and that is worse than a gap.
+        worst = np.where(np.isnan(block.numbers[i]), np.arange(len(self._wanted)) >= len(self.names), -1)
+        worst[np.isinf(block.numbers[i])] = 2
+        j = int(np.argmax(worst))
+        name, what = short(self._reader.names[self._wanted[j]]), "is infinite" if worst[j] == 2 else "has no value"
         return f"column {name!r} {what} (to leave the column out: --drop {name})"
 
 
@@ -278,15 +274,15 @@ def choose_columns(
 
     time, labels = (None if name is None else find(name) for name in beside)
     out = {find(name) for name in drop} | {time, labels}
-    left_out: set[int] = set()
+    left_out: list[int] = []
     if columns:
         wanted = [find(name) for name in columns]
     elif reader.named and learned and not isinstance(learned, int):
         wanted = [find(name) for name in learned]
     else:
         wanted = [j for j in range(len(names)) if j not in reader.texts]
-        left_out = reader.texts - out
-    features = tuple(j for j in dict.fromkeys(wanted) if j not in out)
+        left_out = sorted(reader.texts - out)
+    features = [j for j in dict.fromkeys(wanted) if j not in out]
     found = list_names([names[j] for j in features])
     if not features:
         remedy = "choose others with --columns, --drop, --time or --labels"
@@ -297,4 +293,4 @@ def choose_columns(
         raise TableError(
             f"{path}: expected {n_learned} columns (as learned) but got {len(features)}: {found}; {remedy}"
         )
-    return Chosen(features, time, labels, tuple(sorted(left_out)))
+    return Chosen(features, time, labels, left_out)

@@ -18,13 +18,13 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
-from streamkpca.cli.tables.table import Array, Block, Chosen, Counts, Start, TableError, check_width, distinct, short
+from streamkpca.cli.tables.table import Array, Block, Counts, Start, TableError, check_width, distinct, short
 
 BOM = b"\xef\xbb\xbf"
 # How tables spell that a value is missing.
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
-_TRUTH = {"true": 1.0, "false": 0.0}
+_WORDS = {**dict.fromkeys(MISSING, math.nan), "true": 1.0, "false": 0.0}
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
@@ -48,17 +48,17 @@ Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 
 
 class Times:
-    """Converts a column of text to times: all numbers, or all dates, as the first ones are.
+    """Converts a column of a table, if it has one of times: to numbers, or to dates, as the first ones are.
 
     Examples
     --------
-    >>> Times("t").read(["2024-05-31 10:00", "2024-06-01"])
+    >>> Times(["t", "x"], 0).read(["2024-05-31 10:00", "2024-06-01"])
     array(['2024-05-31T10:00:00.000000000', '2024-06-01T00:00:00.000000000'],
           dtype='datetime64[ns]')
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, names: Sequence[str], column: int | None) -> None:
+        self.column, self._name = column, "" if column is None else names[column]
         self._types: Sequence[Any] = _TIME_TYPES
 
     def read(self, cells: Any) -> npt.NDArray[Any]:
@@ -72,6 +72,17 @@ class Times:
                 return times
         what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
         raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
+
+    def read_each(self, cells: list[str]) -> tuple[npt.NDArray[Any], dict[int, str]]:
+        """Convert what can be converted; of the rest, return what is wrong with it by its position."""
+        try:
+            return self.read(cells), {}
+        except ValueError as error:
+            if len(cells) == 1:
+                return np.empty(0), {0: str(error)}
+        half = len(cells) // 2
+        (a, wrong), (b, more) = self.read_each(cells[:half]), self.read_each(cells[half:])
+        return np.concatenate([one for one in (a, b) if len(one)] or [a]), wrong | {half + i: more[i] for i in more}
 
 
 class TextReader:
@@ -90,11 +101,11 @@ class TextReader:
         place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
         return place if self.rereadable else None
 
-    def blocks(self, chosen: Chosen, n_rows: int, start: Start) -> Iterator[Block]:
-        """Yield the chosen columns, in blocks of the size in which bytes arrive."""
+    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+        """Yield the columns at these positions, in blocks of the size in which bytes arrive."""
         del n_rows
         at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
-        times = Times("" if chosen.time is None else self.names[chosen.time])
+        times = Times(self.names, time)
         for piece in chain(self._source.pieces(at), [b""]):
             if piece is None:
                 if rest.strip():
@@ -106,12 +117,12 @@ class TextReader:
             # The empty piece is the last, after which the last line is whole even without a line end.
             end = whole_lines(rest, quotes=isinstance(self._lines, CsvLines)) if piece else len(rest)
             if end:
-                yield self._block(rest[:end], at, line, chosen, times)
+                yield self._block(rest[:end], at, line, wanted, times)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
             if len(rest) > LONGEST_LINE:
                 raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
-    def _block(self, text: bytes, at: int, line: int, chosen: Chosen, times: Times) -> Block:
+    def _block(self, text: bytes, at: int, line: int, wanted: list[int], times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
         end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
         decoded = decode(text, self._source.name, line)
@@ -124,30 +135,29 @@ class TextReader:
         if isinstance(self._lines, CsvLines):
             marks = np.flatnonzero(codes == ord('"'))
             if not (np.searchsorted(marks, ends) % 2).any():
-                parsed = self._lines.parse_fast(text, len(ends), chosen, times)
-        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, chosen, times)
+                parsed = self._lines.parse_fast(text, len(ends), wanted, times)
+        numbers, when, lines, bad = parsed or self._parse_slowly(decoded, wanted, times)
         after = np.column_stack([end - len(text) + ends[lines[:, 1] - 1], line + lines[:, 1]])
         after[-1:] = end, next_line
-        d = len(chosen.features)
-        labels = None if chosen.labels is None else numbers[:, d]
-        refused = [(line + i, fault) for i, fault in bad]
-        return Block(line + lines[:, 0], numbers[:, :d], when, labels, after, end, refused)
+        return Block(line + lines[:, 0], numbers, when, after, end, [(line + i, fault) for i, fault in bad])
 
-    def _parse_slowly(self, text: str, chosen: Chosen, times: Times) -> Parsed:
+    def _parse_slowly(self, text: str, wanted: list[int], times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        numbers, when, lines, bad = [], [], [], []
+        numbers, cells, lines, bad = [], [], [], []
         for record in self._lines.records(text):
             try:
-                row, time = self._lines.values(record, chosen)
-                when += [] if chosen.time is None else [times.read([time])]
+                row, cell = self._lines.values(record, wanted, times)
             except ValueError as error:
                 bad.append((record.line, str(error)))
             else:
                 numbers.append(row)
+                cells.append(cell)
                 lines.append(record[:2])
-        shape = len(lines), len(chosen.numbers)
-        found = None if chosen.time is None else np.concatenate(when) if when else np.empty(0)
-        return np.array(numbers, float).reshape(shape), found, np.array(lines, np.int64).reshape(-1, 2), bad
+        when, faults = (None, {}) if times.column is None else times.read_each(cells)
+        bad += [(lines[i][0], fault) for i, fault in faults.items()]
+        kept = np.delete(np.arange(len(lines)), list(faults))
+        shape = len(lines), len(wanted)
+        return np.array(numbers, float).reshape(shape)[kept], when, np.array(lines, int).reshape(-1, 2)[kept], bad
 
 
 def decode(text: bytes, name: str, line: int = 1) -> str:
@@ -194,7 +204,7 @@ class CsvLines:
     """Rows of fields between delimiters.
 
     With `header` None, a first line of numbers alone is a row, and one of text and numbers holds names unless the
-    second has its text in the same columns. With `delimiter` None it is the one that cuts the first line into most fields.
+    second has its text in the same columns. With `delimiter` None, the one that cuts the first line into most fields.
     """
 
     def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
@@ -237,14 +247,13 @@ class CsvLines:
         return True
 
     def _number(self, cell: str) -> float:
-        text = cell.strip().lower()
-        if text in MISSING:
-            return math.nan
-        if text in _TRUTH:
-            return _TRUTH[text]
-        if "_" in text or (self._decimal != "." and "." in text):
-            raise ValueError
-        return float(text.replace(self._decimal, "."))
+        text = cell if self._decimal == "." else cell.replace(".", "_").replace(",", ".")
+        try:
+            return float(text if "_" not in text else "")
+        except ValueError:
+            if (word := cell.strip().lower()) in _WORDS:
+                return _WORDS[word]
+            raise
 
     def records(self, text: str) -> Iterator[Record]:
         """Cut text into records; a quotation mark that is never closed spoils its own line alone."""
@@ -279,7 +288,7 @@ class CsvLines:
             raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
         return first.following if first.fields == self._first else 0
 
-    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], str]:
         """Read the chosen fields of a record."""
         fields = record.fields
         if isinstance(fields, str):
@@ -287,7 +296,7 @@ class CsvLines:
         if len(fields) != len(self.names):
             raise ValueError(f"expected {len(self.names)} fields but got {len(fields)}")
         numbers = []
-        for j in chosen.numbers:
+        for j in wanted:
             try:
                 numbers.append(self._number(fields[j]))
             except ValueError:
@@ -295,9 +304,9 @@ class CsvLines:
                 if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
                     hint = "; numbers with decimal commas need --decimal ,"
                 raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
-        return numbers, "" if chosen.time is None else fields[chosen.time]
+        return numbers, "" if times.column is None else fields[times.column]
 
-    def parse_fast(self, text: bytes, n_lines: int, chosen: Chosen, times: Times) -> Parsed | None:
+    def parse_fast(self, text: bytes, n_lines: int, wanted: list[int], times: Times) -> Parsed | None:
         """Read text with a row on every line by pyarrow; None where any row needs `values`."""
         n = len(self.names)
         if n > _MOST_FAST_COLUMNS:
@@ -309,8 +318,8 @@ class CsvLines:
             passed.append((row.number - 1, fault))
             return "skip"
 
-        types = {str(j): pyarrow.float64() for j in chosen.numbers}
-        types |= {} if chosen.time is None else {str(chosen.time): pyarrow.string()}
+        types = {str(j): pyarrow.float64() for j in wanted}
+        types |= {} if times.column is None else {str(times.column): pyarrow.string()}
         names, size = list(map(str, range(n))), len(text) + 1
         options = (
             pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
@@ -321,14 +330,14 @@ class CsvLines:
         )
         try:
             table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
-            when = None if chosen.time is None else times.read(table.column(str(chosen.time)))
+            when = None if times.column is None else times.read(table.column(str(times.column)))
         except ValueError:
             # Among these is ArrowInvalid.
             return None
         # Empty lines, and odd quotation marks, make other numbers of rows.
         if len(table) + len(passed) != n_lines:
             return None
-        columns = [table.column(str(j)).to_numpy() for j in chosen.numbers]
+        columns = [table.column(str(j)).to_numpy() for j in wanted]
         lines = np.delete(np.arange(n_lines), [line for line, _ in passed])
         bad = [(line, fault) for line, fault in passed if fault]
         return np.column_stack(columns), when, np.column_stack([lines, lines + 1]), bad
@@ -342,36 +351,35 @@ class JsonLines:
 
     def __init__(self, source: Source, *, more: Sequence[str] = ()) -> None:
         rows: list[dict[str, Any]] = []
-        fault = first = ""
+        faults = []
         for record in islice(self.records(beginning(source, 1)), 1000):
             try:
                 rows.append(_row(record.fields))
-                first = first or record.fields
             except ValueError as error:
-                fault = fault or f"{source.name}, line {record.line + 1}: {error}"
+                faults.append(f"{source.name}, line {record.line + 1}: {error}")
         if not rows:
-            raise TableError(fault)
-        self.named = isinstance(json.loads(first), dict)
+            raise TableError(faults[0])
+        self.named = list(rows[0]) != [str(j) for j in range(len(rows[0]))]
         self.names = list(dict.fromkeys(chain(*rows, more if self.named else ())))
         samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
         known = [{type(cell) for cell in cells if cell is not None} for cells in samples]
-        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {int, float, bool}}
+        self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {float, bool}}
 
     def records(self, text: str) -> Iterator[Record]:
         """Give every line that is not blank."""
         return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
 
-    def values(self, record: Record, chosen: Chosen) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], str]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
-        names = [self.names[j] for j in chosen.numbers]
-        time = "" if chosen.time is None else str(row.get(self.names[chosen.time]))
-        return [_value(row.get(name), name) for name in names], time
+        numbers = [_value(row.get(self.names[j]), self.names[j]) for j in wanted]
+        return numbers, "" if times.column is None else str(row.get(self.names[times.column]))
 
 
 def _row(line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        # A float of any number of digits is known, if need be as infinity.
+        row = json.loads(line, parse_int=float)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
@@ -384,12 +392,9 @@ def _row(line: str) -> dict[str, Any]:
 
 
 def _value(value: Any, name: str) -> float:
-    if not isinstance(value, int | float | None):
+    if not isinstance(value, float | bool | None):
         raise ValueError(_text_in(name, str(value)))
-    try:
-        return math.nan if value is None else float(value)
-    except OverflowError:
-        return math.inf
+    return math.nan if value is None else float(value)
 
 
 def _text_in(name: str, cell: str) -> str:

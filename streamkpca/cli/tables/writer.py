@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from typing import IO, Any, Final, Self
 
 import numpy as np
@@ -99,9 +99,10 @@ class Writer:
         self._stack.__exit__(*error)
 
     def _finish(self, kind: object, *rest: object) -> None:
-        # Of a file that is thrown away the end need not be written.
-        if self._sink is not None and kind is None:
-            self._sink.close()
+        # The end of a file that is thrown away may fail to be written, but the libraries want to write it.
+        with nullcontext() if kind is None else suppress(Exception):
+            if self._sink is not None:
+                self._sink.close()
 
 
 def _spelled(times: npt.NDArray[Any]) -> Any:
