@@ -13,7 +13,7 @@ from streamkpca.cli.console import Signals, print_json, print_warning
 from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
 from streamkpca.cli.options import SaveInterval, model_parameters, refuse_given
 from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
-from streamkpca.cli.reports import model_facts, n_components, show_model
+from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.tables import Batch, Table, Writer
 
 Array = npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ def fit(
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
     if n_new:
-        for hint in constant.hints(files[0], tables[0].names) + component_hints(learner):
+        for hint in constant.hints(files[0], tables[0].names):
             print_warning(hint)
     if as_json:
         facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
@@ -180,13 +180,3 @@ class Constant:
             f"{source}: {len(constant)} of {len(names)} columns never vary, so any change in them will be novel; "
             f"leave out those that do not matter (--drop {shown})"
         ]
-
-
-def component_hints(model: StreamingKernelPCA) -> list[str]:
-    """Say why a model has no components, or fewer than were asked for."""
-    n, wanted = n_learned(model), model.n_components
-    if not n_components(model):
-        return [f"the rows that were learned ({n:,}) do not vary, so there are no components; learn more rows"]
-    if isinstance(wanted, int) and n <= wanted:
-        return [f"only {n:,} rows were learned, too few for {wanted} components; learn more, or lower --components"]
-    return []

@@ -148,8 +148,6 @@ def _columns_of(watch: "Watch", record: MonitorRecord, stacked: Array) -> dict[s
     """Return what was found about rows as columns of results, with their projections by the model after them."""
     columns: dict[str, npt.ArrayLike] = record._asdict()
     columns["alarm"] = columns.pop("is_alarm")
-    if watch.monitor.smoothing is None:
-        del columns["smoothed"]
     return columns | projections_of(watch.monitor.model, stacked)
 
 
@@ -171,7 +169,6 @@ class Watch:
         self._places: dict[int, Facts] = {}
         self._first: Facts = {}
         self._highest: list[Facts] = []
-        self._mean = 0.0
         self._scores: list[Array] = []
         self._labels: list[Array] = []
         self._begin(monitor)
@@ -200,20 +197,20 @@ class Watch:
         self._before = both[len(both) - min(len(both), self.monitor.lags - 1) :]
         record = self.monitor.update(batch.numbers)
         self._first = self._first or _place(batch, 0)
-        alarms = np.flatnonzero(record.is_alarm).tolist()
-        self._places |= {first + i: _place(batch, i) for i in alarms}
+        alarms = {first + i: _place(batch, i) for i in np.flatnonzero(record.is_alarm).tolist()}
+        self._places |= alarms
         self.n_rows += len(batch.rows)
         self.n_alarms += len(alarms)
-        self._mean += float((record.novelty - self._mean).sum() / self.n_rows)
         if np.isfinite(record.threshold[-1]):
             self.threshold = float(record.threshold[-1])
         if batch.labels is not None:
             self._scores.append(record.smoothed)
             self._labels.append(batch.labels)
         self._rank(batch, record, stacked)
+        scores = {"novelty": record.novelty, "threshold": record.threshold}
         self.news = [
-            {"alarm": _place(batch, i) | {"novelty": float(record.novelty[i]), "threshold": float(record.threshold[i])}}
-            for i in alarms
+            {"alarm": place | {name: float(values[position - first]) for name, values in scores.items()}}
+            for position, place in alarms.items()
         ]
         self._follow_events()
         self._follow_changes(batch, first)
@@ -228,10 +225,8 @@ class Watch:
         is_explained = best and self.monitor.learn != "all" and n_learned(self.monitor.model)
         features: list[Facts] = [{} for _ in best]
         if is_explained:
-            summed = (
-                self.monitor.model.contributions(stacked[best]).reshape(len(best), self.monitor.lags, -1).sum(axis=1)
-            )
-            features = [self._shares(largest_contributions(row, None), row.sum()) for row in summed]
+            added = self.monitor.model.contributions(stacked[best]).reshape(len(best), self.monitor.lags, -1)
+            features = [self._shares(largest_contributions(row, None), row.sum()) for row in added.sum(axis=1)]
         self._highest += [
             _place(batch, i) | {"novelty": float(record.novelty[i]), "features": names}
             for i, names in zip(best, features, strict=True)
@@ -302,7 +297,6 @@ class Watch:
             "changes": list(self.changes),
             "most_novel": self._highest,
             "rows": self.n_rows,
-            "mean_novelty": self._mean if self.n_rows else None,
             "threshold": self.threshold,
             "alarms": None if self.threshold is None else self.n_alarms,
             "smoothing": self.monitor.smoothing,
