@@ -66,14 +66,12 @@ def score(
         saved = read_saved(model)
         monitor = monitor_of(saved, model, options)
     else:
-        saved = Saved(make_model(options))
+        source = _source(str(train), options)
+        saved = Saved(make_model(options), columns=noted_columns(source))
         monitor = Monitor(saved.model, **_monitor_options(options) | {"learn": "all"})
     # Opened before anything is learned, so that a mistake costs no hour first.
-    (table,) = open_tables([file], options, learned=saved.learned, on_missing=saved.model.on_missing)
-    if train:
-        reading = options | {"labels": None, "follow": False}
-        names = table.names if table.named else len(table.names)
-        (source,) = open_tables([train], reading, learned=names, on_missing=saved.model.on_missing)
+    learned = saved.learned or len(source.names)
+    (table,) = open_tables([file], options, learned=learned, on_missing=saved.model.on_missing)
     written = [*inputs, *filter(None, [model, save_model])]
     writer = make_writer(save, written, form=form, live=options["follow"], as_json=as_json) if save else None
     is_quiet = writer is not None and writer.is_output
@@ -124,6 +122,16 @@ def monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
         return Monitor(saved.model, **_monitor_options(options))
     refuse_given(MONITOR_PARAMETERS, f"{path} was saved with thresholds and events of its own")
     return saved.monitor
+
+
+def _source(train: str, options: Facts) -> Table:
+    """Open the table that is learned first, without the labels of the other one."""
+    reading = options | {"labels": None, "follow": False}
+    (source,) = open_tables([train], reading, on_missing=options["on_missing"])
+    if options["labels"] in source.names:
+        reading["drop"] = (*(options["drop"] or ()), options["labels"])
+        (source,) = open_tables([train], reading, on_missing=options["on_missing"])
+    return source
 
 
 def _learn_all(monitor: Monitor, source: Table, chunk_rows: int, signals: Signals) -> list[str]:

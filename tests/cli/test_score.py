@@ -130,6 +130,9 @@ def test_labels_measure_how_well_novelty_finds_faults(folder, X):
     strange[:60, 1] += 9.0
     labelled = np.column_stack([strange, np.arange(600) < 60])
     write("new.csv", labelled, names=[*NAMES, "fault"])
+    write("old.csv", X[:800])
+    # Columns that were not learned do not matter.
+    assert scores("new.csv", "--train", "old.csv")[0]["rows"] == 600
     write("old.csv", np.column_stack([X[:800], np.zeros(800)]), names=[*NAMES, "fault"])
     for train in (["--train", "old.csv"], ["--model", "m.npz"]):
         saved_model(X[:800])
