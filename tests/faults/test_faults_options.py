@@ -93,6 +93,7 @@ def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> N
     write_table()
     assert run_plainly(["fit", "x.csv", "--drop", "t,l", "--model", "m.npz", "--max-atoms", "8"]) == 0
     model, outcomes, tried = Path("m.npz").read_bytes(), Counter[int](), 0
+    assert [name for name, base in BASES.items() if run_plainly([name, *base])] == []
     for number, args in enumerate(command_lines()):
         if number % EVERY_OPTION:
             continue
