@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
+from streamkpca.monitoring.times import in_seconds
 from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.stream.calibration import calibrate, rows_for_level
@@ -30,7 +32,6 @@ Flags = npt.NDArray[np.bool_]
 
 # Rows that are learned, and thresholds that are renewed, together. So results do not depend on how calls cut the rows.
 _CHUNK = 32
-_TIMES_AT_ONCE = 2**20
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
 # Until this many rows are learned, nothing is known well enough to leave rows out.
@@ -48,24 +49,23 @@ _PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_ga
 
 
 class MonitorRecord(NamedTuple):
-    """What `Monitor.update` finds out about its rows.
+    """What `Monitor.update` finds out about its rows; arrays of shape (n,).
 
     Parameters
     ----------
-    novelty : ndarray of shape (n,)
+    novelty : ndarray
         Scores in units of k(x, x); 0 before there is a model, NaN for rows that are skipped.
-    smoothed : ndarray of shape (n,)
+    smoothed : ndarray
         Exponentially weighted scores, which are compared with the threshold; without smoothing, `novelty`.
-    threshold : ndarray of shape (n,)
+    threshold : ndarray
         Level above which a row is an alarm; infinite before there is one.
-    is_alarm : ndarray of shape (n,) of bool
+    is_alarm : ndarray of bool
 
     Examples
     --------
     >>> import numpy as np
     >>> from streamkpca.monitoring import Monitor
-    >>> monitor = Monitor()
-    >>> record = monitor.update(np.random.default_rng(0).normal(size=(100, 3)))
+    >>> record = Monitor().update(np.random.default_rng(0).normal(size=(100, 3)))
     >>> bool(np.isinf(record.threshold[:64]).all()), bool(np.isfinite(record.threshold[64:]).all())
     (True, True)
     """
@@ -75,27 +75,6 @@ class MonitorRecord(NamedTuple):
     threshold: Array
     is_alarm: Flags
 
-    def piece(self, piece: slice) -> "MonitorRecord":
-        """Return the record of some of the rows, as views.
-
-        Parameters
-        ----------
-        piece : slice
-
-        Returns
-        -------
-        MonitorRecord
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> record = Monitor().update(np.random.default_rng(0).normal(size=(100, 3)))
-        >>> record.piece(slice(90, None)).novelty.shape
-        (10,)
-        """
-        return MonitorRecord(self.novelty[piece], self.smoothed[piece], self.threshold[piece], self.is_alarm[piece])
-
 
 class Monitor:
     """Watch a stream: score its rows, raise alarms, gather them in events, and learn the rows that are normal.
@@ -104,25 +83,25 @@ class Monitor:
     ----------
     model : StreamingKernelPCA, optional
         The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
-        makes. By default a new one with the kernel ``RBF().in_units("auto")`` and all its atoms, with
-        ``tolerance=1e-6``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows by
-        the numbers that they have, and learns them; with "skip", rows with NaN get no score.
+        makes. By default a new one with the kernel ``RBF().in_units("auto")``, ``tolerance=1e-6`` and
+        ``noise_variance=None``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows
+        by the numbers that they have, and learns them; with "skip", rows with NaN get no score.
     lags : int, default=1
-        Rows that are scored together: each with its predecessors, so that the model sees d times `lags` features. Only
-        for rows in time order.
+        Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
+        in time order.
     smoothing : float, optional
-        Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by; the
-        smaller, the smoother. None: the scores themselves. Only for rows in time order.
+        Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
+        the scores themselves. Only for rows in time order.
     quantile : float, default=0.99
         Share of normal rows that should be below the threshold.
     learn : {"normal", "all", "none"}
-        Rows that the model learns: those that are no alarm and not above the threshold of single scores; all; or none,
-        so that the model stays as it is. The first 512 rows are learned anyway unless it is "none".
+        Rows that the model learns: those that are no alarm and not above the threshold of single scores; all; or none.
+        The first 512 rows are learned anyway unless it is "none".
     accept_after : int, default=1000
         Alarms, beyond one in twenty rows, after which they are a lasting change, and with ``learn="normal"`` are
         learned; at least 32.
-    max_gap : float, optional
-        Largest difference of the times of two rows that follow each other. After a longer one, or after a row that was
+    max_gap : float or timedelta, optional
+        Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
         skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows that it does so for
         are not learned, unless all are.
 
@@ -140,22 +119,18 @@ class Monitor:
     **Thresholds** are quantiles of the scores of earlier rows, smoothed as the new ones are, the latest counting most:
     the level of split-conformal prediction [1]_. While the model is young, after 64, 128, ..., 2,048 learned rows, and
     whenever the scale of its kernel is settled again, they come from rows that are left out in turn, in runs of
-    neighbours. Alarms in events of seven or more (more with `lags` and
-    `smoothing`) do not count, or a long fault would raise the threshold. So for exchangeable rows the share of false
-    alarms is 1 - `quantile`, up to chance; where neighbours resemble each other or the stream changes slowly, expect
-    several times that, and where it changes for good, a `change_detected_`.
+    neighbours. Alarms in events of seven or more (more with `lags` and `smoothing`) do not count, or a long fault would
+    raise the threshold. For exchangeable rows the share of false alarms is 1 - `quantile`, up to chance; where
+    neighbours resemble each other or the stream changes slowly, expect several times that.
 
     **Events** are runs of alarms with less than ten rows between them. **Lasting changes** are found by Page's
     cumulative sum of alarms less one in twenty rows [2]_. When it reaches `accept_after`, after 1,053 rows of alarms or
     5,000 rows of which a quarter are, the change is reported as `change_detected_`, and with ``learn="normal"`` the
-    latest of these alarms are learned: what lasts is normal. With ``learn="none"`` it is reported once, and alarms go
-    on.
+    latest of these alarms are learned. With ``learn="none"`` it is reported once, and alarms go on.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows; `model` can be merged. A row costs what scoring and learning it cost, and a fifth more.
-
-    `learn`, `accept_after` and `max_gap` may be set later, for the rows to come; the other parameters cannot change.
-    One thread may update while others read, and writers and `save` wait for each other.
+    rows. `learn`, `accept_after` and `max_gap` may be set later, for the rows to come; the other parameters cannot
+    change. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
@@ -186,7 +161,7 @@ class Monitor:
         quantile: float = 0.99,
         learn: str = "normal",
         accept_after: int = 1000,
-        max_gap: float | None = None,
+        max_gap: float | timedelta | np.timedelta64 | None = None,
     ) -> None:
         where = "Monitor"
         if model is not None and not isinstance(model, StreamingKernelPCA):
@@ -226,7 +201,8 @@ class Monitor:
                     f"{where}: with lags={self.lags} the model should have learned stacked rows, but {width} features "
                     f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
-        self.learn, self.accept_after, self.max_gap = learn, accept_after, max_gap
+        self.learn, self.accept_after = learn, accept_after
+        self.max_gap: float | None = max_gap  # type: ignore[assignment]
         self._check_learns(where)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -243,6 +219,8 @@ class Monitor:
         elif name == "accept_after":
             value = check_integer(name, value, least=_CHUNK, where=where)
         elif name == "max_gap" and value is not None:
+            if isinstance(value, (timedelta, np.timedelta64)):
+                value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
             value = check_real(name, value, least=0.0, open_below=True, where=where)
         object.__setattr__(self, name, value)
 
@@ -277,37 +255,31 @@ class Monitor:
         return page("Monitor", f"{state.n_rows:,} rows", rows_of(facts), inner)
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
-        """Score the next rows, then learn those that are to be learned.
+        """Score the next rows, then learn those that are to be learned, 32 at a time.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Rows of the stream, without lags.
         time : array-like of shape (n,), optional
-            Their times, as numbers, ascending; they only matter for `max_gap`.
+            Their times, ascending, as numbers, ``datetime64`` or ``datetime``; they only matter for `max_gap`.
 
         Returns
         -------
         MonitorRecord
-            Arrays of shape (n,).
 
         Raises
         ------
         TypeError, ValueError
-            As `StreamingKernelPCA.partial_fit` raises them, or the times are not one finite number a row. The monitor
+            As `StreamingKernelPCA.partial_fit` raises them, or the times are not one ascending time a row. The monitor
             is as before the call.
-
-        Notes
-        -----
-        Rows are learned 32 at a time: the model may be up to 31 rows behind.
 
         Examples
         --------
         >>> import numpy as np
         >>> from streamkpca.monitoring import Monitor
-        >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
         >>> monitor = Monitor()
-        >>> record = monitor.update(rows)
+        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
         >>> bool(np.isinf(record.threshold[0])), monitor.update([[9.0, 9.0, 9.0]]).is_alarm
         (True, array([ True]))
         """
@@ -326,7 +298,9 @@ class Monitor:
                 while start < n:
                     stop = min(n, start + _CHUNK - state.n_rows % _CHUNK)
                     piece = slice(start, stop)
-                    state = self._scored(state, rows[piece], breaks[piece], record.piece(piece))
+                    state = self._scored(
+                        state, rows[piece], breaks[piece], MonitorRecord(*(part[piece] for part in record))
+                    )
                     if state.n_rows % _CHUNK == 0:
                         state = self._learned(state)
                     start = stop
@@ -374,22 +348,12 @@ class Monitor:
         return stacked
 
     def reset_context(self) -> Self:
-        """Forget the predecessors of the next row and the smoothed score, as after a gap.
+        """Forget the predecessors of the next row, the smoothed score and the last time, as after a gap.
 
         Returns
         -------
         Monitor
             This monitor.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(lags=2, smoothing=0.3)
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
-        >>> record = monitor.reset_context().update([[0.0, 0.0, 0.0]])
-        >>> bool(np.isclose(record.smoothed[0], record.novelty[0]))
-        True
         """
         with self.model.write_lock:
             if self._state is not None:
@@ -431,9 +395,8 @@ class Monitor:
         Parameters
         ----------
         path : path-like
-            As for `StreamingKernelPCA.save`.
         extra : object, optional
-            JSON data, as for `StreamingKernelPCA.save`, which `load` returns as `extra_`.
+            JSON data, which `load` returns as `extra_`.
 
         Raises
         ------
@@ -443,14 +406,14 @@ class Monitor:
         Examples
         --------
         >>> import pathlib, tempfile
-        >>> import numpy as np
         >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(lags=2)
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
+        >>> monitor = Monitor(smoothing=0.3)
+        >>> record = monitor.update([[1.0, 2.0]])
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.save(pathlib.Path(folder, "plant.npz"))
-        ...     Monitor.load(pathlib.Path(folder, "plant.npz")).n_rows_
-        1000
+        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
+        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
+        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_
+        (0.3, 1, {'offset': 1})
         """
         with self.model.write_lock:
             found = {"monitor": self._record(), "extra": extra}
@@ -474,20 +437,6 @@ class Monitor:
         ------
         TypeError, ValueError
             As `save`.
-
-        Examples
-        --------
-        However the rows are cut, the monitor is the same, to the byte:
-
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
-        >>> whole, pieces = Monitor(), Monitor()
-        >>> record = whole.update(rows)
-        >>> for piece in np.split(rows, [1, 500, 999]):
-        ...     record = pieces.update(piece)
-        >>> whole.to_bytes() == pieces.to_bytes()
-        True
         """
         with self.model.write_lock:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
@@ -511,18 +460,6 @@ class Monitor:
         ------
         CheckpointError, OSError
             As `StreamingKernelPCA.load` raises them, or the file holds a model without a monitor.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(smoothing=0.3)
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
-        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
-        >>> loaded.smoothing, loaded.extra_
-        (0.3, {'offset': 1})
         """
         model = StreamingKernelPCA.load(path, kernel=kernel)
         return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
@@ -597,65 +534,23 @@ class Monitor:
 
     @property
     def events_(self) -> list[Event]:
-        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
-        >>> all(event.n_alarms >= 1 for event in monitor.events_)
-        True
-        """
+        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept."""
         return self._fitted("events_").log.events
 
     @property
     def n_events_(self) -> int:
-        """Number of events so far, the open one included.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(64, 3)))
-        >>> monitor.n_events_
-        0
-        """
+        """Number of events so far, the open one included."""
         log = self._fitted("n_events_").log
         return log.n_closed + (log.current is not None)
 
     @property
     def change_detected_(self) -> Change | None:
-        """The latest lasting change: since which row, and which features; None if there was none.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> rows = np.random.default_rng(0).normal(size=(3000, 2))
-        >>> rows[1000:, 1] += 20.0
-        >>> monitor = Monitor(accept_after=500)
-        >>> record = monitor.update(rows)
-        >>> change = monitor.change_detected_
-        >>> change.start, change.detected, change.features[0].feature, bool(record.is_alarm[-500:].mean() < 0.05)
-        (1000, 1536, 1, True)
-        """
+        """The latest lasting change: since which row, and which features; None if there was none."""
         return self._fitted("change_detected_").change
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows given.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0], [3.0, 4.0]])
-        >>> monitor.n_rows_
-        2
-        """
+        """Number of rows given."""
         return self._fitted("n_rows_").n_rows
 
     # One chunk
@@ -866,19 +761,16 @@ class Monitor:
         breaks = np.zeros(len(rows), dtype=bool)
         if time is None or not len(rows):
             return breaks
-        times = np.asarray(time, dtype=np.float64)
-        if times.shape != (len(rows),) or not np.isfinite(times).all():
+        times = in_seconds(time, len(rows), where)
+        steps = np.diff(times, prepend=times[0] if self._last_time is None else self._last_time)
+        if (steps < 0.0).any():
+            row = int(np.argmax(steps < 0.0))
             raise ValueError(
-                f"{where} expected one finite time for each of {len(rows)} rows but got an array of shape "
-                f"{times.shape}; pass times as numbers, such as seconds"
+                f"{where} expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
+                "sort the rows by time, or call reset_context() where a new recording begins"
             )
-        if self.max_gap is not None:
-            breaks[0] = times[0] - (times[0] if self._last_time is None else self._last_time) > self.max_gap
-            for start in range(1, len(rows), _TIMES_AT_ONCE):
-                stop = start + _TIMES_AT_ONCE
-                breaks[start:stop] = np.diff(times[start - 1 : stop]) > self.max_gap
         self._last_time = float(times[-1])
-        return breaks
+        return breaks if self.max_gap is None else steps > self.max_gap
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
