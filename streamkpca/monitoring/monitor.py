@@ -21,7 +21,7 @@ from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, larg
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
 from streamkpca.monitoring.times import in_seconds
-from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.rows.parts import Rows
 from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checks import check_range
@@ -60,14 +60,6 @@ class MonitorRecord(NamedTuple):
     threshold : ndarray
         Level above which a row is an alarm; infinite before there is one.
     is_alarm : ndarray of bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.monitoring import Monitor
-    >>> record = Monitor().update(np.random.default_rng(0).normal(size=(100, 3)))
-    >>> bool(np.isinf(record.threshold[:64]).all()), bool(np.isfinite(record.threshold[64:]).all())
-    (True, True)
     """
 
     novelty: Array
@@ -168,10 +160,9 @@ class Monitor:
             raise TypeError(
                 f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
             )
-        self.model = (
-            StreamingKernelPCA(kernel=RBF().in_units("auto"), tolerance=_TOLERANCE, noise_variance=None)
-            if model is None
-            else model
+        # Scores need no sparse weights, which a noise variance is for.
+        self.model = model or StreamingKernelPCA(
+            kernel=RBF().in_units("auto"), tolerance=_TOLERANCE, noise_variance=None
         )
         if self.model.max_atoms is None and self.model.reservoir_size == 0:
             raise ValueError(
@@ -179,11 +170,9 @@ class Monitor:
                 "0; give the model reservoir_size=512 or a number of atoms"
             )
         self.lags = check_integer("lags", lags, least=1, where=where)
-        self.smoothing = (
-            None
-            if smoothing is None
-            else check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
-        )
+        if smoothing is not None:
+            smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
+        self.smoothing = smoothing
         self.quantile = check_real(
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
@@ -194,7 +183,7 @@ class Monitor:
         self._state: MonitorState | None = None
         self._last_time: float | None = None
         self.extra_: Any = None
-        if getattr(self.model, "state_", None) is not None:
+        if self._known is not None:
             width = self.model.n_features_in_
             if width % self.lags:
                 raise ValueError(
@@ -202,17 +191,15 @@ class Monitor:
                     f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
         self.learn, self.accept_after = learn, accept_after
-        self.max_gap: float | None = max_gap  # type: ignore[assignment]
+        self.max_gap = max_gap
         self._check_learns(where)
 
     def __setattr__(self, name: str, value: Any) -> None:
         where = "Monitor"
         if name in _FIXED and name in self.__dict__:
             raise AttributeError(
-                f"{where}: {name} cannot change, as its scores and thresholds were made with the present one; begin a "
-                f"new Monitor(monitor.model, {name}=...)"
-                if name != "model"
-                else f"{where}: model cannot change, as its thresholds belong to the present one; begin a new Monitor"
+                f"{where}: {name} cannot change, as scores and thresholds were made with the present one; begin a new "
+                f"Monitor({'' if name == 'model' else 'monitor.model, '}{name}=...)"
             )
         if name == "learn":
             value = check_choice(name, value, choices=_LEARN, where=where)
@@ -286,7 +273,7 @@ class Monitor:
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, stream, last_time = self._state, getattr(self.model, "state_", None), self._last_time
+            state, stream, last_time = self._state, self._known, self._last_time
             rows, names = self._checked(X, where)
             breaks = self._breaks(rows, time, where)
             n = len(rows)
@@ -297,10 +284,7 @@ class Monitor:
                 start = 0
                 while start < n:
                     stop = min(n, start + _CHUNK - state.n_rows % _CHUNK)
-                    piece = slice(start, stop)
-                    state = self._scored(
-                        state, rows[piece], breaks[piece], MonitorRecord(*(part[piece] for part in record))
-                    )
+                    state = self._scored(state, rows[start:stop], breaks[start:stop], record, start)
                     if state.n_rows % _CHUNK == 0:
                         state = self._learned(state)
                     start = stop
@@ -337,15 +321,7 @@ class Monitor:
                [3., 2.]])
         """
         rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
-        n, d = rows.shape
-        stacked = np.empty((n, d * self.lags))
-        for place, part in parts_of(rows):
-            for lag in range(self.lags):
-                target = stacked[place.start + lag : place.stop + lag, lag * d : (lag + 1) * d]
-                target[:] = part[: len(target)]
-        for lag in range(1, self.lags):
-            stacked[:lag, lag * d : (lag + 1) * d] = rows[:1]
-        return stacked
+        return _stacked(rows[:], np.repeat(rows[:1], self.lags - 1, axis=0))
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, as after a gap.
@@ -482,14 +458,6 @@ class Monitor:
         ------
         CheckpointError
             As `load`.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> Monitor.from_bytes(monitor.to_bytes()).n_rows_
-        1
         """
         model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
         return cls._restored(model, model.extra_, "from_bytes")
@@ -526,7 +494,7 @@ class Monitor:
         kept += [part.stacked for part in state.waiting]
         if self.model.on_missing != "marginal" and any(np.isnan(rows).any() for rows in kept):
             raise ValueError("its rows have gaps, which its model does not take")
-        if getattr(self.model, "state_", None) is None:
+        if self._known is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")
         elif self.model.n_features_in_ != state.n_features * self.lags:
@@ -555,17 +523,21 @@ class Monitor:
 
     # One chunk
 
-    def _scored(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
-        """Score rows (n, d) of one chunk into a record; the model and the threshold stay the same."""
-        first, good = state.n_rows, self._usable(rows)
-        record.threshold[:] = state.scores.threshold
+    def _scored(
+        self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord, place: int
+    ) -> MonitorState:
+        """Score rows (n, d) of one chunk into a record from a place on; the model and the threshold stay the same."""
+        takes_gaps = self.model.on_missing == "marginal"
+        first, good = state.n_rows, rows_with_numbers(rows) if takes_gaps else finite_rows(rows)
+        record.threshold[place : place + len(rows)] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
         n_made_up = state.n_made_up
         for start, stop in _runs(breaks, good):
+            part = slice(place + start, place + stop)
             if breaks[start] or not good[start]:
                 context = last = None
             if not good[start]:
-                record.novelty[start:stop] = record.smoothed[start:stop] = np.nan
+                record.novelty[part] = record.smoothed[part] = np.nan
                 continue
             run = rows[start:stop]
             if context is None:
@@ -582,25 +554,20 @@ class Monitor:
             usual = ~is_alarm & (novelty <= state.scores.raw_threshold)
             usual[:n_made_up] = False
             n_made_up = max(n_made_up - len(run), 0)
-            record.novelty[start:stop], record.smoothed[start:stop] = novelty, smoothed
-            record.is_alarm[start:stop] = is_alarm
+            record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             waiting = (*waiting, ScoredRows(stacked, novelty, smoothed, is_alarm, usual))
             log = self._logged(state, log, waiting[-1], first + start)
         n_rows = first + len(rows)
         return replace(
             state,
             n_rows=n_rows,
-            run=state.run.advanced(record.is_alarm, first),
+            run=state.run.advanced(record.is_alarm[place : place + len(rows)], first),
             log=log.ended(_MOST_EVENTS) if log.is_over(n_rows) else log,
             context=context,
             n_made_up=n_made_up,
             last_smoothed=last,
             waiting=waiting,
         )
-
-    def _usable(self, rows: Array) -> Flags:
-        """Tell which rows (n, d) can be scored: those of finite numbers, or of some if the model takes gaps."""
-        return rows_with_numbers(rows) if self.model.on_missing == "marginal" else finite_rows(rows)
 
     def _logged(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Add the alarms among rows from position `first` on to the events."""
@@ -631,7 +598,9 @@ class Monitor:
                 self.model.partial_fit(rows.stacked[chosen])
                 n_learned += int(np.count_nonzero(chosen))
             if self.learn == "normal" and not chosen.all():
-                left_out = self._latest((*left_out, rows.stacked[~chosen]))
+                left_out, most = (*left_out, rows.stacked[~chosen]), max(_MOST_KEPT // rows.stacked.shape[1], _CHUNK)
+                while sum(map(len, left_out[1:])) >= most:
+                    left_out = left_out[1:]
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
             counting = ~rows.is_alarm
@@ -686,13 +655,6 @@ class Monitor:
         scores = state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None))
         return replace(state, n_learned=state.n_learned + len(first) + len(second), scores=scores), False
 
-    def _latest(self, rows: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Drop the oldest of some arrays of rows while the others hold enough."""
-        most = max(_MOST_KEPT // rows[0].shape[1], _CHUNK)
-        while sum(map(len, rows[1:])) >= most:
-            rows = rows[1:]
-        return rows
-
     def _calibrated(self, state: MonitorState) -> MonitorState:
         """Publish axes of all rows if rows are learned, and take the thresholds from rows that are left out in turn."""
         if self.learn != "none":
@@ -704,7 +666,7 @@ class Monitor:
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
-        state, stream, skips = self._state, getattr(self.model, "state_", None), self.model.on_bad_rows == "skip"
+        state, stream, skips = self._state, self._known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
             width = stream.n_features // self.lags
@@ -721,33 +683,34 @@ class Monitor:
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
-        if getattr(self.model, "state_", None) is None:
+        if self._known is None:
             return state
         n_learned = self.model.n_samples_seen_
         state = replace(state, n_learned=n_learned)
         return self._calibrated(state) if n_learned >= _YOUNG or self.learn == "none" else state
 
+    @property
+    def _known(self) -> State | None:
+        """What the model has learned."""
+        known: State | None = getattr(self.model, "state_", None)
+        return known
+
     def _kernel(self) -> Kernel | None:
         """Return the kernel that rows are scored with."""
-        stream = getattr(self.model, "state_", None)
-        return None if stream is None or stream.summary is None else stream.summary.basis.kernel
+        known = self._known
+        return None if known is None or known.summary is None else known.summary.basis.kernel
 
     def _check_range(self, stacked: Array) -> None:
         """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
-        stream = getattr(self.model, "state_", None)
-        if stream is None:
-            stream = State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
-        check_range(stream, stacked, 1.0)
+        known = self._known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
+        check_range(known, stacked, 1.0)
 
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
-        stream = getattr(self.model, "state_", None)
-        snapshot = None if stream is None else stream.published
-        if snapshot is None and stream is not None and self.learn == "none":
-            snapshot = answering(stream, self.model.settings("Monitor.update"))
-        if snapshot is None:
+        known = self._known
+        if known is None or (known.published is None and self.learn != "none"):
             return np.zeros(len(stacked))
-        novelty: Array = snapshot.novelty_by_row(stacked)
+        novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(stacked)
         return novelty
 
     def _contributions(self, row: Array, n_features: int) -> Array:
@@ -770,11 +733,12 @@ class Monitor:
                 "sort the rows by time, or call reset_context() where a new recording begins"
             )
         self._last_time = float(times[-1])
-        return breaks if self.max_gap is None else steps > self.max_gap
+        gap: Any = self.max_gap
+        return breaks if gap is None else np.asarray(steps > gap)
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and getattr(self.model, "state_", None) is None:
+        if self.learn == "none" and self._known is None:
             raise ValueError(
                 f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
@@ -788,11 +752,8 @@ class Monitor:
 
 def _stacked(rows: Array, context: Array) -> Array:
     """Return rows (n, d), each with the rows before it, given those before the first one, the latest first."""
-    if not len(context):
-        return rows
-    n, n_before = len(rows), len(context)
     series = np.concatenate([context[::-1], rows])
-    return np.concatenate([series[n_before - lag : n_before - lag + n] for lag in range(n_before + 1)], axis=1)
+    return np.concatenate([series[lag : lag + len(rows)] for lag in range(len(context), -1, -1)], axis=1)
 
 
 def _runs(breaks: Flags, good: Flags) -> list[tuple[int, int]]:
