@@ -110,6 +110,17 @@ def test_it_has_no_steps_where_its_computation_changes(kernel):
 
 
 @pytest.mark.parametrize("kernel", LOCAL, ids=repr)
+def test_no_bit_of_a_score_by_row_depends_on_the_rows_beside(kernel):
+    model = fitted(kernel)
+    rows = np.random.default_rng(3).normal(size=(60, 3)) * np.geomspace(0.1, 1e100, 60)[:, None]
+    alone = np.array([model.novelty(row[None])[0] for row in rows])
+    by_row = model.state_.published.novelty_by_row
+    np.testing.assert_array_equal(by_row(rows), alone)
+    np.testing.assert_array_equal(np.concatenate([by_row(rows[:7]), by_row(rows[7:])]), alone)
+    np.testing.assert_allclose(model.novelty(rows), alone, rtol=1e-9, atol=1e-12 * own_energy(model))
+
+
+@pytest.mark.parametrize("kernel", LOCAL, ids=repr)
 def test_the_largest_score_is_the_largest_number(kernel):
     model = fitted(kernel)
     for n in (1, 9):
