@@ -30,8 +30,7 @@ class SparseKernelPCA(SnapshotEstimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters; or ``"precomputed"`` for
-        matrices of kernel values, as `KernelPCA` takes them.
+        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one.
     noise_variance : float, "auto" or None, default="auto"
         Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" searches for the
         one that keeps the fewest rows that hold at least 99% of the variance on the q axes of all rows, and no fewer

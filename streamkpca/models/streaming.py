@@ -258,9 +258,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Sparse matrices of scipy are not made dense, see Notes. Columns that the kernel compares by `Equal` may hold
-            text. An Arrow stream (whatever has ``__arrow_c_stream__``: tables and readers of pyarrow, relations of
-            DuckDB) is read batch by batch.
+            Sparse matrices of scipy are made dense part by part. An Arrow stream (whatever has ``__arrow_c_stream__``:
+            tables and readers of pyarrow, relations of DuckDB) is read batch by batch.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
@@ -281,26 +280,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         The result depends on the rows and their order, not on how calls cut the stream.
 
-        Sparse rows of more than 1,024 columns stay sparse, here and in atoms, samples and checkpoints: O(k) for each
-        pair of rows with k numbers other than 0. Atoms do not move then. Narrower ones are made dense in parts.
-
-        Text in columns of categories (pandas' and polars' categorical and text columns, or lists of lists) becomes
-        numbers, `kernels.category_code` of it, which depend on nothing else: models and machines agree on them without
-        a table, and a category that no row had before is a new one. `categories_` has the texts, to read `atoms_`.
-
         Examples
         --------
-        A machine's load depends on its state:
-
-        >>> import pandas as pd
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF, Equal
-        >>> rows = pd.DataFrame({"load": [0.1, 0.2, 5.1, 5.2], "state": ["idle", "idle", "busy", "busy"]})
-        >>> kernel = RBF(1.0).on(0) * (2.0 * Equal().on(1)).exp()
-        >>> model = StreamingKernelPCA(1, kernel=kernel).partial_fit(rows)
-        >>> model.novelty([[0.1, "idle"], [5.1, "idle"], [0.1, "broken"]]).round(1)
-        array([ 0. , 29.6, 29.6])
-
         However the stream is cut, the model is the same, to the byte:
 
         >>> import numpy as np
