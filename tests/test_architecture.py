@@ -21,7 +21,6 @@ OPTIONAL = {
     "matplotlib",
     "pyarrow",
     "click",
-    "rich",
     "river",
     "dask",
     "distributed",
@@ -31,8 +30,8 @@ OPTIONAL = {
 }
 # Modules that are only imported by those who want these libraries.
 LOADED_AT_ONCE = {
-    "__main__": {"click", "rich"},
-    "cli": {"click", "rich"},
+    "__main__": {"click"},
+    "cli": {"click", "pyarrow"},
     "adapters.for_dask": {"dask"},
     "adapters.for_river": {"river"},
 }

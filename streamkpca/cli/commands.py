@@ -12,6 +12,8 @@ from streamkpca.cli.options import (
     FILE,
     SHARE,
     LearningCommand,
+    answer_options,
+    files_argument,
     follow_option,
     json_option,
     model_option,
@@ -49,7 +51,7 @@ def demo(**options: Any) -> None:
 
 
 @click.command(cls=LearningCommand)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+@files_argument
 @click.option("--model", type=FILE, help="Save the model here.")
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
 @click.option(
@@ -123,12 +125,7 @@ def score(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@model_option
-@follow_option
-@table_options
-@result_options
-@json_option
+@answer_options
 def transform(**options: Any) -> None:
     """Project rows.
 
@@ -141,12 +138,7 @@ def transform(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@model_option
-@follow_option
-@table_options
-@result_options
-@json_option
+@answer_options
 def impute(**options: Any) -> None:
     """Complete rows with gaps.
 

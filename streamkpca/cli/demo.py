@@ -15,6 +15,7 @@ from streamkpca.cli.plot import write_picture
 from streamkpca.cli.reading import progress_bar
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
 from streamkpca.cli.tables import Writer
+from streamkpca.plots.canvas import GROUP_COLORS, LINE, finish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -229,18 +230,18 @@ def drawn(found: Found, model: StreamingKernelPCA) -> "Figure":
     above = figure.add_subplot(grid[0, :])
     plots.draw_novelty(novelty, threshold=threshold, labels=faults, label_names=FAULT_KINDS, ax=above)
     axes = figure.add_subplot(grid[1, 0])
-    for kind, name in enumerate(FAULT_KINDS):
+    for kind, (name, color) in enumerate(zip(FAULT_KINDS, (LINE, *GROUP_COLORS), strict=False)):
         multiples = novelty[faults == kind] / threshold[faults == kind]
         multiples = np.sort(multiples[multiples > 0])
         if len(multiples):
             shown = np.linspace(0, len(multiples) - 1, min(len(multiples), _CURVE_POINTS)).astype(int)
             label = f"{name}: {np.mean(multiples > 1.0):.1%} are alarms"
-            axes.step(multiples[shown], 1.0 - shown / len(multiples), label=label)
+            axes.step(multiples[shown], 1.0 - shown / len(multiples), color=color, linewidth=1.5, label=label)
     axes.axvline(1.0, color="0.5", linewidth=0.9, linestyle="--")
-    axes.set(xscale="log", ylim=(0.0, 1.02), title="how far rows are from an alarm")
-    axes.set(xlabel="novelty / threshold at the time", ylabel="share of rows that exceed it")
+    axes.set(xscale="log", ylim=(0.0, 1.02))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="rows", loc="center left", fontsize="small", title_fontsize="small", frameon=False)
+    finish(axes, "how far rows are from an alarm", "novelty / threshold at the time", "share of rows that exceed it")
     shares, bottom = model.explained_variance_ratio_, figure.add_subplot(grid[1, 1])
     plots.draw_spectrum(model.eigenvalues_, explained=shares, ax=bottom)
     return figure

@@ -133,11 +133,9 @@ def _apply(
 
 
 def make_writer(path: str, inputs: Sequence[str], *, form: str | None, live: bool, as_json: bool) -> Writer:
-    """Make the writer of results, not over an input; with --json, standard output takes JSON only."""
+    """Make the writer of results, not over an input; with --json, standard output takes JSON lines by default."""
     if path == "-" and as_json:
-        if form not in (None, "jsonl"):
-            raise click.UsageError(f"--json prints JSON, but --format {form} is not JSON; leave one of them out")
-        form = "jsonl"
+        form = form or "jsonl"
     if path != "-" and is_among(path, inputs):
         raise click.UsageError(f"{path}: is read as input; give --save another name")
     return Writer(path, format=form, live=live)

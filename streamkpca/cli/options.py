@@ -200,3 +200,5 @@ result_options = _grouped(
     ),
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
+files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+answer_options = _grouped(files_argument, model_option, follow_option, table_options, result_options, json_option)

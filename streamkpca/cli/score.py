@@ -59,24 +59,25 @@ def score(
     if save_model:
         check_target(save_model, inputs)
     target = ModelFile(save_model) if save_model else None
-    if train:
-        source = _source(train, options)
-        learner = make_model(options)
-        monitor = Monitor(learner, **_monitor_options(options) | {"learn": "all"})
-        saved = Saved(learner, monitor, columns=noted_columns(source))
-        learned: Sequence[str] | int = saved.columns or len(source.names)
-    else:
+    if model:
         refuse_given({"units", *model_parameters()}, f"the model in {model} has its parameters already")
         # Looked up before it is read: a file that replaces it meanwhile is newer.
-        watched = ModelFile(str(model))
-        saved = read_saved(watched.path)
-        monitor, learned = monitor_of(saved, str(model), options), saved.learned
+        watched = ModelFile(model)
+        saved = read_saved(model)
+        monitor = monitor_of(saved, model, options)
+    else:
+        saved = Saved(make_model(options))
+        monitor = Monitor(saved.model, **_monitor_options(options) | {"learn": "all"})
     # Opened before anything is learned, so that a mistake costs no hour first.
-    (table,) = open_tables([file], options, learned=learned, on_missing=saved.model.on_missing)
+    (table,) = open_tables([file], options, learned=saved.learned, on_missing=saved.model.on_missing)
+    if train:
+        reading = options | {"labels": None, "follow": False}
+        names = table.names if table.named else len(table.names)
+        (source,) = open_tables([train], reading, learned=names, on_missing=saved.model.on_missing)
     written = [*inputs, *filter(None, [model, save_model])]
     writer = make_writer(save, written, form=form, live=options["follow"], as_json=as_json) if save else None
     is_quiet = writer is not None and writer.is_output
-    tells = options["follow"] and not is_quiet
+    tells, columns = options["follow"] and not is_quiet, saved.columns or noted_columns(table)
     signals, hints = Signals(), list[str]()
     with signals.handled(), writer or nullcontext():
         if train:
@@ -96,7 +97,7 @@ def score(
                 _tell(watch.news, as_json=as_json)
         monitor = watch.monitor
         if target and watch.n_rows:
-            extra = with_notes(saved.extra, saved.columns or noted_columns(table), saved.places)
+            extra = with_notes(saved.extra, columns, saved.places)
             target.replace(lambda path: monitor.save(path, extra))
     tell_bad([table])
     facts = watch.facts() | bad_facts([table])
@@ -104,7 +105,7 @@ def score(
         hints += score_hints(facts, n_learned=n_before, monitor=monitor, told=tells)
     for hint in hints:
         print_warning(hint)
-    model_found = model_facts(monitor.model, saved.columns, lags=monitor.lags) if n_learned(monitor.model) else None
+    model_found = model_facts(monitor.model, columns, lags=monitor.lags) if n_learned(monitor.model) else None
     if as_json and not is_quiet:
         print_json({"scores": facts, "model": model_found, "saved_model": save_model})
     elif not is_quiet:
@@ -123,16 +124,6 @@ def monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
         return Monitor(saved.model, **_monitor_options(options))
     refuse_given(MONITOR_PARAMETERS, f"{path} was saved with thresholds and events of its own")
     return saved.monitor
-
-
-def _source(train: str, options: Facts) -> Table:
-    """Open the table that is learned first, without the labels of the other one."""
-    reading = options | {"labels": None, "follow": False}
-    (source,) = open_tables([train], reading, on_missing=options["on_missing"])
-    if options["labels"] in source.names:
-        reading["drop"] = (*(options["drop"] or ()), options["labels"])
-        (source,) = open_tables([train], reading, on_missing=options["on_missing"])
-    return source
 
 
 def _learn_all(monitor: Monitor, source: Table, chunk_rows: int, signals: Signals) -> list[str]:
