@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -267,10 +266,8 @@ def choose_columns(
     def find(wanted: str) -> int:
         if wanted in positions:
             return positions[wanted]
-        similar = get_close_matches(wanted, names[:1000], 1)
-        meant = f"did you mean {similar[0]!r}? " if similar else ""
         known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
-        raise TableError(f"{path}: no column {short(wanted)!r}; {meant}{known}")
+        raise TableError(f"{path}: no column {short(wanted)!r}; {known}")
 
     time, labels = (None if name is None else find(name) for name in beside)
     out = {find(name) for name in drop} | {time, labels}
