@@ -62,8 +62,9 @@ class Writer:
         self._is_live = live or self.is_output
         known = _LIVE if self._is_live else WRITTEN
         if self.format not in known:
-            what = f"results{' that are read as they come' if self._is_live else ''} are written as {', '.join(known)}"
-            raise TableError(f"{path}: {what}; end the name in one of these, or give --format")
+            what = "results that are read as they come" if self._is_live else "results"
+            expected = f"expected {what} as {', '.join(known)} but got {self.format!r}"
+            raise TableError(f"{path}: {expected}; end the name in one of these, or give --format")
         self._sink: Any = None
         self._stack = ExitStack()
 
