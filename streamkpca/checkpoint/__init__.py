@@ -73,7 +73,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
     if values is not None:
         arrays |= {key: value for key, value in values.items() if isinstance(value, np.ndarray) and key != "names"}
         values = {key: plain(value) for key, value in values.items() if key not in arrays}
-    header = {"parameters": {name: plain(value) for name, value in parameters.items()}, "state": values}
+    header: dict[str, Any] = {"parameters": {name: plain(value) for name, value in parameters.items()}, "state": values}
     header["kernels"] = [_text_of(kernel) for kernel in kernels]
     given: Arrays = {}
     try:

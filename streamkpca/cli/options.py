@@ -17,7 +17,6 @@ Decorator = Callable[[Any], Any]
 FILE = click.Path(allow_dash=True)
 SHARE = click.FloatRange(0.0, 1.0, min_open=True, max_open=True)
 COUNT = click.IntRange(1, 2**31 - 1)
-UNITS = ("auto", "none", "range", "std", "whitened")
 RESULT_FORMATS = ("csv", "jsonl", "parquet", "arrow", "arrows")
 
 MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
@@ -129,7 +128,7 @@ def _option_of(parameter: "Parameter") -> click.Option:
 
 units_option = click.option(
     "--units",
-    type=click.Choice(UNITS),
+    type=click.Choice(("auto", "none", "range", "std", "whitened")),
     default="auto",
     help="Units in which columns are compared: as they are (none), their range or standard deviation in the first "
     "rows, or made uncorrelated; auto: the range where a few columns would make up nearly all distances.",

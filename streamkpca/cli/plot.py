@@ -95,7 +95,8 @@ def _draw_novelty(monitor: Monitor, table: Table, batches: Iterator[Batch], axes
         ax=axes,
     )
     if times is not None and times.dtype.kind == "M":
-        _label_dates(axes)
+        # Dates are long, and would overlap.
+        axes.tick_params(axis="x", rotation=30)
 
 
 def _draw_projections(
@@ -135,13 +136,3 @@ def _moved(found: Any, n_before: int, names: Sequence[str]) -> Any:
         for one in found.features
     )
     return replace(found, **{name: max(row - n_before, 0) for name, row in rows.items()}, features=named)
-
-
-def _label_dates(axes: "Axes") -> None:
-    """Write dates along an axis of times so short that they do not overlap."""
-    from matplotlib import dates as untyped
-
-    dates: Any = untyped
-    locator = dates.AutoDateLocator()
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

@@ -67,7 +67,9 @@ def score(
         learned: Sequence[str] | int = saved.columns or len(source.names)
     else:
         refuse_given({"units", *model_parameters()}, f"the model in {model} has its parameters already")
-        saved = read_saved(str(model))
+        # Looked up before it is read: a file that replaces it meanwhile is newer.
+        watched = ModelFile(str(model))
+        saved = read_saved(watched.path)
         monitor, learned = monitor_of(saved, str(model), options), saved.learned
     # Opened before anything is learned, so that a mistake costs no hour first.
     (table,) = open_tables([file], options, learned=learned, on_missing=saved.model.on_missing)
@@ -75,7 +77,6 @@ def score(
     writer = make_writer(save, written, form=form, live=options["follow"], as_json=as_json) if save else None
     is_quiet = writer is not None and writer.is_output
     tells = options["follow"] and not is_quiet
-    watched = ModelFile(model) if model and tells and not save else None
     signals, hints = Signals(), list[str]()
     with signals.handled(), writer or nullcontext():
         if train:
@@ -85,7 +86,7 @@ def score(
         # Pieces in which at most one lasting change can be found.
         n_rows = min(chunk_rows, monitor.accept_after)
         for _, batch in each_batch([table], n_rows, signals, "scoring", quiet=tells or is_quiet):
-            if watched and (newer := watched.newer(saved)):
+            if model and tells and not save and (newer := watched.newer(saved)):
                 _tell(watch.replace(Monitor(newer, **_monitor_options(options))), as_json=as_json)
             with at(table, batch):
                 record, stacked = watch.take(batch)

@@ -48,13 +48,12 @@ def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> No
 
     Notes
     -----
-    exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2, so that abs(r) <= ln(2)/2, where the Taylor
-    polynomial of degree 13 is exact to 4e-18. The error is at most about one unit in the last place. math.exp is one
-    call for each value and takes six times as long.
+    exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2 and a Taylor polynomial of degree 13 for r, right to
+    about one unit in the last place. math.exp takes six times as long.
 
-    There are several short loops, not one, because reassociation, which the decorator allows, would merge the two parts
-    of ln 2 into one product; values that pass through memory are out of its reach. The last loop handles integers
-    alone: loops that read memory as one type and write it as another are not vectorised.
+    Several short loops: reassociation, which the decorator allows, would merge the two parts of ln 2 into one product,
+    but values that pass through memory are out of its reach. The last loop handles integers alone: loops that read
+    memory as one type and write it as another are not vectorised.
     """
     whole, rest = scratch, scratch + 1
     for j in range(size):
@@ -512,9 +511,8 @@ def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row:
 
     Notes
     -----
-    (x - y)^2 = x^2 + y^2 - 2 x y cancels where x and y are close compared with their distance to the centre.
-    Those entries are summed again from the differences: O(d) each, and rare unless the rows form clusters.
-    The test is written so that infinities and NaN, from overflow, fail it.
+    Where x^2 + y^2 - 2 x y cancels, entries are summed again from the differences: O(d) each, and rare unless rows
+    form clusters. The test is written so that infinities and NaN, from overflow, fail it.
     """
     rows, d = X.shape
     columns = Y.shape[0]

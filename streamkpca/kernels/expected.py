@@ -24,14 +24,8 @@ _CHUNK = 256
 class Compared(NamedTuple):
     """Rows (n, d) compared with atoms; a row with gaps counts as its expected image.
 
-    Parameters
-    ----------
-    kernel_rows : ndarray of shape (n, m)
-        E k(x, z) with atoms z: inner products of the expected image.
-    energy : ndarray of shape (n,)
-        The squared length of that image; k(x, x) of a row without gaps.
-    spread : ndarray of shape (n,)
-        E k(x, x) less that length: the variance of the image, which no atoms could explain; 0 without gaps.
+    `kernel_rows` (n, m) are E k(x, z) with atoms z; `energy` (n,) is the squared length of the image, k(x, x) without
+    gaps; `spread` (n,) is E k(x, x) less that length, the variance of the image, which no atoms could explain.
     """
 
     kernel_rows: Array
@@ -63,15 +57,7 @@ def closed_form(program: Program) -> ClosedForm | None:
 
 
 class ExpectedKernel:
-    """A kernel of rows with gaps against complete atoms.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        A settled kernel.
-    distribution : RowDistribution
-        Of complete rows.
-    """
+    """A settled kernel of rows with gaps against complete atoms, given the distribution of complete rows."""
 
     def __init__(self, kernel: Kernel, distribution: RowDistribution) -> None:
         self.kernel, self.distribution = kernel, distribution

@@ -352,12 +352,13 @@ class Program:
     def differentiate(self, bases: Array) -> tuple[Array, Array]:
         """Return the values (n, m) of base matrices (b, n, m), and their derivatives (b, n, m) by each of these.
 
-        Forward differentiation: each value carries its derivative along. O(b^2 n m) for each step.
+        Forward differentiation: each value carries its derivative along. O(b^2 n m) for each step. The values take the
+        place of base matrix 0.
         """
-        slopes = np.empty(bases.shape)
+        slopes, values = np.empty(bases.shape), bases[0]
+        extent = (0, 0, *values.shape)
         for p in range(len(bases)):
-            values = bases[0].copy()
-            extent = (0, 0, *values.shape)
+            values = bases[0].copy() if p < len(bases) - 1 else bases[0]
             loops.run_program(
                 self.codes, self.operands, self.constants, self.depth, bases[1:], values, extent, p, slopes[p]
             )

@@ -56,10 +56,6 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     where : str
         Name of the caller, for the error text.
 
-    Returns
-    -------
-    Kernel
-
     Raises
     ------
     TypeError
@@ -102,10 +98,6 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     text : str
     where : str
         Name of the caller, for the error text.
-
-    Returns
-    -------
-    Kernel
 
     Raises
     ------

@@ -175,9 +175,8 @@ class RBF(WidthKernel):
     -----
     "contrast" needs no labels. Half of the rows are held out, and copied with one number of each replaced by that of
     another row. Of seven widths, from that of "spread" to one 32 times larger, the smallest is taken whose novelty
-    tells the copies from the rows nearly as well as that of the best: their area under the ROC curve exceeds 1/2 by
-    at least .9 of what the best does. `width_scores` shows the areas. With fewer than 32 rows, or where one row
-    is as good as another, the rule is "spread".
+    tells the copies from the rows nearly as well as the best does: by .9 of its area under the ROC curve above 1/2.
+    `width_scores` shows the areas. With fewer than 32 rows, or where no width is better, the rule is "spread".
 
     References
     ----------

@@ -293,18 +293,12 @@ def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
 
     Notes
     -----
-    r is the ridge: 1e-2, and at least (features / different rows)^2. In correlations of n rows of d independent
-    features, eigenvalues, which should be 1, go down to (1 - sqrt(d / n))^2 (Marchenko and Pastur 1967), and to 0 where
-    d > n. What varies there in later rows would count (1 + r) / r times.
+    The ridge r is 1e-2, and at least (features / different rows)^2: in correlations of n rows of d independent
+    features, eigenvalues, which should be 1, go down to (1 - sqrt(d / n))^2 (Marchenko and Pastur 1967).
 
-    The root is the symmetric one, because it depends continuously on the rows, whatever signs and order LAPACK gives
-    eigenvectors, and because every number stays nearest to the feature that it stands for: among all roots this one
-    makes their correlations largest. So L1 distances and ``.on(columns)`` keep a meaning. For Euclidean distances and
-    inner products, all roots are the same.
-
-    References
-    ----------
-    A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 72, 2018: ZCA-cor.
+    The symmetric root depends continuously on the rows, whatever signs and order LAPACK gives eigenvectors, and keeps
+    every number nearest to its feature (Kessy, Lewin, Strimmer 2018: ZCA-cor), so L1 distances and ``.on(columns)``
+    keep a meaning. For Euclidean distances and inner products, all roots are the same.
     """
     units = np.array(measured_units(X, "std", weights))
     with np.errstate(all="ignore"):

@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +20,8 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
-from streamkpca.rows.parts import Rows, parts_of
+from streamkpca.monitoring.times import in_seconds
+from streamkpca.rows.parts import Rows
 from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.checks import check_range
@@ -30,7 +32,6 @@ Flags = npt.NDArray[np.bool_]
 
 # Rows that are learned, and thresholds that are renewed, together. So results do not depend on how calls cut the rows.
 _CHUNK = 32
-_TIMES_AT_ONCE = 2**20
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
 # Until this many rows are learned, nothing is known well enough to leave rows out.
@@ -48,53 +49,23 @@ _PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_ga
 
 
 class MonitorRecord(NamedTuple):
-    """What `Monitor.update` finds out about its rows.
+    """What `Monitor.update` finds out about its rows; arrays of shape (n,).
 
     Parameters
     ----------
-    novelty : ndarray of shape (n,)
+    novelty : ndarray
         Scores in units of k(x, x); 0 before there is a model, NaN for rows that are skipped.
-    smoothed : ndarray of shape (n,)
+    smoothed : ndarray
         Exponentially weighted scores, which are compared with the threshold; without smoothing, `novelty`.
-    threshold : ndarray of shape (n,)
+    threshold : ndarray
         Level above which a row is an alarm; infinite before there is one.
-    is_alarm : ndarray of shape (n,) of bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.monitoring import Monitor
-    >>> monitor = Monitor()
-    >>> record = monitor.update(np.random.default_rng(0).normal(size=(100, 3)))
-    >>> bool(np.isinf(record.threshold[:64]).all()), bool(np.isfinite(record.threshold[64:]).all())
-    (True, True)
+    is_alarm : ndarray of bool
     """
 
     novelty: Array
     smoothed: Array
     threshold: Array
     is_alarm: Flags
-
-    def piece(self, piece: slice) -> "MonitorRecord":
-        """Return the record of some of the rows, as views.
-
-        Parameters
-        ----------
-        piece : slice
-
-        Returns
-        -------
-        MonitorRecord
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> record = Monitor().update(np.random.default_rng(0).normal(size=(100, 3)))
-        >>> record.piece(slice(90, None)).novelty.shape
-        (10,)
-        """
-        return MonitorRecord(self.novelty[piece], self.smoothed[piece], self.threshold[piece], self.is_alarm[piece])
 
 
 class Monitor:
@@ -104,25 +75,25 @@ class Monitor:
     ----------
     model : StreamingKernelPCA, optional
         The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
-        makes. By default a new one with the kernel ``RBF().in_units("auto")`` and all its atoms, with
-        ``tolerance=1e-6``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows by
-        the numbers that they have, and learns them; with "skip", rows with NaN get no score.
+        makes. By default a new one with the kernel ``RBF().in_units("auto")``, ``tolerance=1e-6`` and
+        ``noise_variance=None``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows
+        by the numbers that they have, and learns them; with "skip", rows with NaN get no score.
     lags : int, default=1
-        Rows that are scored together: each with its predecessors, so that the model sees d times `lags` features. Only
-        for rows in time order.
+        Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
+        in time order.
     smoothing : float, optional
-        Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by; the
-        smaller, the smoother. None: the scores themselves. Only for rows in time order.
+        Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
+        the scores themselves. Only for rows in time order.
     quantile : float, default=0.99
         Share of normal rows that should be below the threshold.
     learn : {"normal", "all", "none"}
-        Rows that the model learns: those that are no alarm and not above the threshold of single scores; all; or none,
-        so that the model stays as it is. The first 512 rows are learned anyway unless it is "none".
+        Rows that the model learns: those that are no alarm and not above the threshold of single scores; all; or none.
+        The first 512 rows are learned anyway unless it is "none".
     accept_after : int, default=1000
         Alarms, beyond one in twenty rows, after which they are a lasting change, and with ``learn="normal"`` are
         learned; at least 32.
-    max_gap : float, optional
-        Largest difference of the times of two rows that follow each other. After a longer one, or after a row that was
+    max_gap : float or timedelta, optional
+        Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
         skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows that it does so for
         are not learned, unless all are.
 
@@ -140,22 +111,18 @@ class Monitor:
     **Thresholds** are quantiles of the scores of earlier rows, smoothed as the new ones are, the latest counting most:
     the level of split-conformal prediction [1]_. While the model is young, after 64, 128, ..., 2,048 learned rows, and
     whenever the scale of its kernel is settled again, they come from rows that are left out in turn, in runs of
-    neighbours. Alarms in events of seven or more (more with `lags` and
-    `smoothing`) do not count, or a long fault would raise the threshold. So for exchangeable rows the share of false
-    alarms is 1 - `quantile`, up to chance; where neighbours resemble each other or the stream changes slowly, expect
-    several times that, and where it changes for good, a `change_detected_`.
+    neighbours. Alarms in events of seven or more (more with `lags` and `smoothing`) do not count, or a long fault would
+    raise the threshold. For exchangeable rows the share of false alarms is 1 - `quantile`, up to chance; where
+    neighbours resemble each other or the stream changes slowly, expect several times that.
 
     **Events** are runs of alarms with less than ten rows between them. **Lasting changes** are found by Page's
     cumulative sum of alarms less one in twenty rows [2]_. When it reaches `accept_after`, after 1,053 rows of alarms or
     5,000 rows of which a quarter are, the change is reported as `change_detected_`, and with ``learn="normal"`` the
-    latest of these alarms are learned: what lasts is normal. With ``learn="none"`` it is reported once, and alarms go
-    on.
+    latest of these alarms are learned. With ``learn="none"`` it is reported once, and alarms go on.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows; `model` can be merged. A row costs what scoring and learning it cost, and a fifth more.
-
-    `learn`, `accept_after` and `max_gap` may be set later, for the rows to come; the other parameters cannot change.
-    One thread may update while others read, and writers and `save` wait for each other.
+    rows. `learn`, `accept_after` and `max_gap` may be set later, for the rows to come; the other parameters cannot
+    change. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
@@ -186,17 +153,16 @@ class Monitor:
         quantile: float = 0.99,
         learn: str = "normal",
         accept_after: int = 1000,
-        max_gap: float | None = None,
+        max_gap: float | timedelta | np.timedelta64 | None = None,
     ) -> None:
         where = "Monitor"
         if model is not None and not isinstance(model, StreamingKernelPCA):
             raise TypeError(
                 f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
             )
-        self.model = (
-            StreamingKernelPCA(kernel=RBF().in_units("auto"), tolerance=_TOLERANCE, noise_variance=None)
-            if model is None
-            else model
+        # Scores need no sparse weights, which a noise variance is for.
+        self.model = model or StreamingKernelPCA(
+            kernel=RBF().in_units("auto"), tolerance=_TOLERANCE, noise_variance=None
         )
         if self.model.max_atoms is None and self.model.reservoir_size == 0:
             raise ValueError(
@@ -204,11 +170,9 @@ class Monitor:
                 "0; give the model reservoir_size=512 or a number of atoms"
             )
         self.lags = check_integer("lags", lags, least=1, where=where)
-        self.smoothing = (
-            None
-            if smoothing is None
-            else check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
-        )
+        if smoothing is not None:
+            smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
+        self.smoothing = smoothing
         self.quantile = check_real(
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
@@ -219,30 +183,31 @@ class Monitor:
         self._state: MonitorState | None = None
         self._last_time: float | None = None
         self.extra_: Any = None
-        if getattr(self.model, "state_", None) is not None:
+        if self._known is not None:
             width = self.model.n_features_in_
             if width % self.lags:
                 raise ValueError(
                     f"{where}: with lags={self.lags} the model should have learned stacked rows, but {width} features "
                     f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
-        self.learn, self.accept_after, self.max_gap = learn, accept_after, max_gap
+        self.learn, self.accept_after = learn, accept_after
+        self.max_gap = max_gap
         self._check_learns(where)
 
     def __setattr__(self, name: str, value: Any) -> None:
         where = "Monitor"
         if name in _FIXED and name in self.__dict__:
             raise AttributeError(
-                f"{where}: {name} cannot change, as its scores and thresholds were made with the present one; begin a "
-                f"new Monitor(monitor.model, {name}=...)"
-                if name != "model"
-                else f"{where}: model cannot change, as its thresholds belong to the present one; begin a new Monitor"
+                f"{where}: {name} cannot change, as scores and thresholds were made with the present one; begin a new "
+                f"Monitor({'' if name == 'model' else 'monitor.model, '}{name}=...)"
             )
         if name == "learn":
             value = check_choice(name, value, choices=_LEARN, where=where)
         elif name == "accept_after":
             value = check_integer(name, value, least=_CHUNK, where=where)
         elif name == "max_gap" and value is not None:
+            if isinstance(value, (timedelta, np.timedelta64)):
+                value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
             value = check_real(name, value, least=0.0, open_below=True, where=where)
         object.__setattr__(self, name, value)
 
@@ -277,44 +242,38 @@ class Monitor:
         return page("Monitor", f"{state.n_rows:,} rows", rows_of(facts), inner)
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
-        """Score the next rows, then learn those that are to be learned.
+        """Score the next rows, then learn those that are to be learned, 32 at a time.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Rows of the stream, without lags.
         time : array-like of shape (n,), optional
-            Their times, as numbers, ascending; they only matter for `max_gap`.
+            Their times, ascending, as numbers, ``datetime64`` or ``datetime``; they only matter for `max_gap`.
 
         Returns
         -------
         MonitorRecord
-            Arrays of shape (n,).
 
         Raises
         ------
         TypeError, ValueError
-            As `StreamingKernelPCA.partial_fit` raises them, or the times are not one finite number a row. The monitor
+            As `StreamingKernelPCA.partial_fit` raises them, or the times are not one ascending time a row. The monitor
             is as before the call.
-
-        Notes
-        -----
-        Rows are learned 32 at a time: the model may be up to 31 rows behind.
 
         Examples
         --------
         >>> import numpy as np
         >>> from streamkpca.monitoring import Monitor
-        >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
         >>> monitor = Monitor()
-        >>> record = monitor.update(rows)
+        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
         >>> bool(np.isinf(record.threshold[0])), monitor.update([[9.0, 9.0, 9.0]]).is_alarm
         (True, array([ True]))
         """
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, stream, last_time = self._state, getattr(self.model, "state_", None), self._last_time
+            state, stream, last_time = self._state, self._known, self._last_time
             rows, names = self._checked(X, where)
             breaks = self._breaks(rows, time, where)
             n = len(rows)
@@ -325,8 +284,7 @@ class Monitor:
                 start = 0
                 while start < n:
                     stop = min(n, start + _CHUNK - state.n_rows % _CHUNK)
-                    piece = slice(start, stop)
-                    state = self._scored(state, rows[piece], breaks[piece], record.piece(piece))
+                    state = self._scored(state, rows[start:stop], breaks[start:stop], record, start)
                     if state.n_rows % _CHUNK == 0:
                         state = self._learned(state)
                     start = stop
@@ -363,33 +321,15 @@ class Monitor:
                [3., 2.]])
         """
         rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
-        n, d = rows.shape
-        stacked = np.empty((n, d * self.lags))
-        for place, part in parts_of(rows):
-            for lag in range(self.lags):
-                target = stacked[place.start + lag : place.stop + lag, lag * d : (lag + 1) * d]
-                target[:] = part[: len(target)]
-        for lag in range(1, self.lags):
-            stacked[:lag, lag * d : (lag + 1) * d] = rows[:1]
-        return stacked
+        return _stacked(rows[:], np.repeat(rows[:1], self.lags - 1, axis=0))
 
     def reset_context(self) -> Self:
-        """Forget the predecessors of the next row and the smoothed score, as after a gap.
+        """Forget the predecessors of the next row, the smoothed score and the last time, as after a gap.
 
         Returns
         -------
         Monitor
             This monitor.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(lags=2, smoothing=0.3)
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
-        >>> record = monitor.reset_context().update([[0.0, 0.0, 0.0]])
-        >>> bool(np.isclose(record.smoothed[0], record.novelty[0]))
-        True
         """
         with self.model.write_lock:
             if self._state is not None:
@@ -431,9 +371,8 @@ class Monitor:
         Parameters
         ----------
         path : path-like
-            As for `StreamingKernelPCA.save`.
         extra : object, optional
-            JSON data, as for `StreamingKernelPCA.save`, which `load` returns as `extra_`.
+            JSON data, which `load` returns as `extra_`.
 
         Raises
         ------
@@ -443,14 +382,14 @@ class Monitor:
         Examples
         --------
         >>> import pathlib, tempfile
-        >>> import numpy as np
         >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(lags=2)
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
+        >>> monitor = Monitor(smoothing=0.3)
+        >>> record = monitor.update([[1.0, 2.0]])
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.save(pathlib.Path(folder, "plant.npz"))
-        ...     Monitor.load(pathlib.Path(folder, "plant.npz")).n_rows_
-        1000
+        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
+        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
+        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_
+        (0.3, 1, {'offset': 1})
         """
         with self.model.write_lock:
             found = {"monitor": self._record(), "extra": extra}
@@ -474,20 +413,6 @@ class Monitor:
         ------
         TypeError, ValueError
             As `save`.
-
-        Examples
-        --------
-        However the rows are cut, the monitor is the same, to the byte:
-
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
-        >>> whole, pieces = Monitor(), Monitor()
-        >>> record = whole.update(rows)
-        >>> for piece in np.split(rows, [1, 500, 999]):
-        ...     record = pieces.update(piece)
-        >>> whole.to_bytes() == pieces.to_bytes()
-        True
         """
         with self.model.write_lock:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
@@ -511,18 +436,6 @@ class Monitor:
         ------
         CheckpointError, OSError
             As `StreamingKernelPCA.load` raises them, or the file holds a model without a monitor.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(smoothing=0.3)
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
-        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
-        >>> loaded.smoothing, loaded.extra_
-        (0.3, {'offset': 1})
         """
         model = StreamingKernelPCA.load(path, kernel=kernel)
         return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
@@ -545,14 +458,6 @@ class Monitor:
         ------
         CheckpointError
             As `load`.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> Monitor.from_bytes(monitor.to_bytes()).n_rows_
-        1
         """
         model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
         return cls._restored(model, model.extra_, "from_bytes")
@@ -589,7 +494,7 @@ class Monitor:
         kept += [part.stacked for part in state.waiting]
         if self.model.on_missing != "marginal" and any(np.isnan(rows).any() for rows in kept):
             raise ValueError("its rows have gaps, which its model does not take")
-        if getattr(self.model, "state_", None) is None:
+        if self._known is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")
         elif self.model.n_features_in_ != state.n_features * self.lags:
@@ -597,80 +502,42 @@ class Monitor:
 
     @property
     def events_(self) -> list[Event]:
-        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
-        >>> all(event.n_alarms >= 1 for event in monitor.events_)
-        True
-        """
+        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept."""
         return self._fitted("events_").log.events
 
     @property
     def n_events_(self) -> int:
-        """Number of events so far, the open one included.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(64, 3)))
-        >>> monitor.n_events_
-        0
-        """
+        """Number of events so far, the open one included."""
         log = self._fitted("n_events_").log
         return log.n_closed + (log.current is not None)
 
     @property
     def change_detected_(self) -> Change | None:
-        """The latest lasting change: since which row, and which features; None if there was none.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
-        >>> rows = np.random.default_rng(0).normal(size=(3000, 2))
-        >>> rows[1000:, 1] += 20.0
-        >>> monitor = Monitor(accept_after=500)
-        >>> record = monitor.update(rows)
-        >>> change = monitor.change_detected_
-        >>> change.start, change.detected, change.features[0].feature, bool(record.is_alarm[-500:].mean() < 0.05)
-        (1000, 1536, 1, True)
-        """
+        """The latest lasting change: since which row, and which features; None if there was none."""
         return self._fitted("change_detected_").change
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows given.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0], [3.0, 4.0]])
-        >>> monitor.n_rows_
-        2
-        """
+        """Number of rows given."""
         return self._fitted("n_rows_").n_rows
 
     # One chunk
 
-    def _scored(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
-        """Score rows (n, d) of one chunk into a record; the model and the threshold stay the same."""
-        first, good = state.n_rows, self._usable(rows)
-        record.threshold[:] = state.scores.threshold
+    def _scored(
+        self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord, place: int
+    ) -> MonitorState:
+        """Score rows (n, d) of one chunk into a record from a place on; the model and the threshold stay the same."""
+        takes_gaps = self.model.on_missing == "marginal"
+        first, good = state.n_rows, rows_with_numbers(rows) if takes_gaps else finite_rows(rows)
+        record.threshold[place : place + len(rows)] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
         n_made_up = state.n_made_up
         for start, stop in _runs(breaks, good):
+            part = slice(place + start, place + stop)
             if breaks[start] or not good[start]:
                 context = last = None
             if not good[start]:
-                record.novelty[start:stop] = record.smoothed[start:stop] = np.nan
+                record.novelty[part] = record.smoothed[part] = np.nan
                 continue
             run = rows[start:stop]
             if context is None:
@@ -687,25 +554,20 @@ class Monitor:
             usual = ~is_alarm & (novelty <= state.scores.raw_threshold)
             usual[:n_made_up] = False
             n_made_up = max(n_made_up - len(run), 0)
-            record.novelty[start:stop], record.smoothed[start:stop] = novelty, smoothed
-            record.is_alarm[start:stop] = is_alarm
+            record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             waiting = (*waiting, ScoredRows(stacked, novelty, smoothed, is_alarm, usual))
             log = self._logged(state, log, waiting[-1], first + start)
         n_rows = first + len(rows)
         return replace(
             state,
             n_rows=n_rows,
-            run=state.run.advanced(record.is_alarm, first),
+            run=state.run.advanced(record.is_alarm[place : place + len(rows)], first),
             log=log.ended(_MOST_EVENTS) if log.is_over(n_rows) else log,
             context=context,
             n_made_up=n_made_up,
             last_smoothed=last,
             waiting=waiting,
         )
-
-    def _usable(self, rows: Array) -> Flags:
-        """Tell which rows (n, d) can be scored: those of finite numbers, or of some if the model takes gaps."""
-        return rows_with_numbers(rows) if self.model.on_missing == "marginal" else finite_rows(rows)
 
     def _logged(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
         """Add the alarms among rows from position `first` on to the events."""
@@ -736,7 +598,9 @@ class Monitor:
                 self.model.partial_fit(rows.stacked[chosen])
                 n_learned += int(np.count_nonzero(chosen))
             if self.learn == "normal" and not chosen.all():
-                left_out = self._latest((*left_out, rows.stacked[~chosen]))
+                left_out, most = (*left_out, rows.stacked[~chosen]), max(_MOST_KEPT // rows.stacked.shape[1], _CHUNK)
+                while sum(map(len, left_out[1:])) >= most:
+                    left_out = left_out[1:]
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
             counting = ~rows.is_alarm
@@ -791,13 +655,6 @@ class Monitor:
         scores = state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None))
         return replace(state, n_learned=state.n_learned + len(first) + len(second), scores=scores), False
 
-    def _latest(self, rows: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Drop the oldest of some arrays of rows while the others hold enough."""
-        most = max(_MOST_KEPT // rows[0].shape[1], _CHUNK)
-        while sum(map(len, rows[1:])) >= most:
-            rows = rows[1:]
-        return rows
-
     def _calibrated(self, state: MonitorState) -> MonitorState:
         """Publish axes of all rows if rows are learned, and take the thresholds from rows that are left out in turn."""
         if self.learn != "none":
@@ -809,7 +666,7 @@ class Monitor:
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
-        state, stream, skips = self._state, getattr(self.model, "state_", None), self.model.on_bad_rows == "skip"
+        state, stream, skips = self._state, self._known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
             width = stream.n_features // self.lags
@@ -826,33 +683,34 @@ class Monitor:
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
-        if getattr(self.model, "state_", None) is None:
+        if self._known is None:
             return state
         n_learned = self.model.n_samples_seen_
         state = replace(state, n_learned=n_learned)
         return self._calibrated(state) if n_learned >= _YOUNG or self.learn == "none" else state
 
+    @property
+    def _known(self) -> State | None:
+        """What the model has learned."""
+        known: State | None = getattr(self.model, "state_", None)
+        return known
+
     def _kernel(self) -> Kernel | None:
         """Return the kernel that rows are scored with."""
-        stream = getattr(self.model, "state_", None)
-        return None if stream is None or stream.summary is None else stream.summary.basis.kernel
+        known = self._known
+        return None if known is None or known.summary is None else known.summary.basis.kernel
 
     def _check_range(self, stacked: Array) -> None:
         """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
-        stream = getattr(self.model, "state_", None)
-        if stream is None:
-            stream = State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
-        check_range(stream, stacked, 1.0)
+        known = self._known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
+        check_range(known, stacked, 1.0)
 
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
-        stream = getattr(self.model, "state_", None)
-        snapshot = None if stream is None else stream.published
-        if snapshot is None and stream is not None and self.learn == "none":
-            snapshot = answering(stream, self.model.settings("Monitor.update"))
-        if snapshot is None:
+        known = self._known
+        if known is None or (known.published is None and self.learn != "none"):
             return np.zeros(len(stacked))
-        novelty: Array = snapshot.novelty_by_row(stacked)
+        novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(stacked)
         return novelty
 
     def _contributions(self, row: Array, n_features: int) -> Array:
@@ -866,23 +724,21 @@ class Monitor:
         breaks = np.zeros(len(rows), dtype=bool)
         if time is None or not len(rows):
             return breaks
-        times = np.asarray(time, dtype=np.float64)
-        if times.shape != (len(rows),) or not np.isfinite(times).all():
+        times = in_seconds(time, len(rows), where)
+        steps = np.diff(times, prepend=times[0] if self._last_time is None else self._last_time)
+        if (steps < 0.0).any():
+            row = int(np.argmax(steps < 0.0))
             raise ValueError(
-                f"{where} expected one finite time for each of {len(rows)} rows but got an array of shape "
-                f"{times.shape}; pass times as numbers, such as seconds"
+                f"{where} expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
+                "sort the rows by time, or call reset_context() where a new recording begins"
             )
-        if self.max_gap is not None:
-            breaks[0] = times[0] - (times[0] if self._last_time is None else self._last_time) > self.max_gap
-            for start in range(1, len(rows), _TIMES_AT_ONCE):
-                stop = start + _TIMES_AT_ONCE
-                breaks[start:stop] = np.diff(times[start - 1 : stop]) > self.max_gap
         self._last_time = float(times[-1])
-        return breaks
+        gap: Any = self.max_gap
+        return breaks if gap is None else np.asarray(steps > gap)
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and getattr(self.model, "state_", None) is None:
+        if self.learn == "none" and self._known is None:
             raise ValueError(
                 f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
@@ -896,11 +752,8 @@ class Monitor:
 
 def _stacked(rows: Array, context: Array) -> Array:
     """Return rows (n, d), each with the rows before it, given those before the first one, the latest first."""
-    if not len(context):
-        return rows
-    n, n_before = len(rows), len(context)
     series = np.concatenate([context[::-1], rows])
-    return np.concatenate([series[n_before - lag : n_before - lag + n] for lag in range(n_before + 1)], axis=1)
+    return np.concatenate([series[lag : lag + len(rows)] for lag in range(len(context), -1, -1)], axis=1)
 
 
 def _runs(breaks: Flags, good: Flags) -> list[tuple[int, int]]:

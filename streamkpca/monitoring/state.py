@@ -81,8 +81,8 @@ def state_record(state: MonitorState) -> dict[str, Any]:
 def state_from_record(record: dict[str, Any], lags: int, quantile: float) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    lengths = {"d": (d,), "D": (d * lags,), "L": (lags - 1,)}
-    state: MonitorState = restored(_STATE, record, Context(lengths=lengths))
+    context = Context(lengths={"d": (d,), "D": (d * lags,), "L": (lags - 1,)})
+    state: MonitorState = restored(_STATE, record, context)
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
     if state.scores.quantile != quantile or np.isfinite(state.scores.threshold) != np.isfinite(

@@ -32,14 +32,7 @@ _CONVERTED_WHOLE = 2**19
 _FEW_ROWS = 8
 
 
-def as_rows(
-    X: Any,
-    *,
-    where: str,
-    n_features: int | None = None,
-    finite: bool = True,
-    gaps: bool = False,
-) -> Array:
+def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True, gaps: bool = False) -> Array:
     """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
 
     X may be a list, an array of any real number type and memory order, a memory map or a DataFrame. `where` names the
@@ -166,34 +159,16 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
 
 
 def checked_rows(
-    X: Any,
-    where: str,
-    n_features: int | None,
-    names: Names | None,
-    *,
-    finite: bool = True,
-    gaps: bool = False,
+    X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True, gaps: bool = False
 ) -> Array:
     """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
-    if is_plain(X, n_features):
-        plain: Array = X
-        return plain
-    if is_sparse(X):
-        X = _dense_parts(X, where, n_features)[:]
-    X = _by_names(X, where, names)
-    return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
+    return checked_parts(X, where, n_features, names, finite=finite, gaps=gaps)[:]
 
 
 def checked_parts(
-    X: Any,
-    where: str,
-    n_features: int | None,
-    names: Names | None,
-    *,
-    finite: bool = True,
-    gaps: bool = False,
+    X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True, gaps: bool = False
 ) -> Rows:
-    """Check X as `checked_rows` does, but convert many rows only where they are sliced."""
+    """Check X as `as_rows` does, and its column names; sparse, large or converted rows become dense where sliced."""
     if is_plain(X, n_features):
         plain: Array = X
         return plain
@@ -210,7 +185,7 @@ def checked_parts(
         _check_finite(parts, where, gaps=gaps)
     else:
         for _ in parts_of(parts):
-            # Whatever else is no number is refused before any row is used.
+            # Anything else that is no number is refused before any row is used.
             pass
     return parts
 
@@ -441,7 +416,7 @@ def _numbers(array: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
     if array.dtype.kind != "O":
         return array
     is_absent = np.array(
-        [(is_table and value is None) or is_pandas_na(value) for value in array.ravel()], dtype=bool
+        [(is_table and value is None) or _is_pandas_na(value) for value in array.ravel()], dtype=bool
     ).reshape(array.shape)
     if is_absent.any():
         array = np.where(is_absent, np.nan, array)
@@ -449,7 +424,7 @@ def _numbers(array: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
     return array.astype(np.float64) if numbers_only else array
 
 
-def is_pandas_na(value: Any) -> bool:
+def _is_pandas_na(value: Any) -> bool:
     """Tell whether a value is the one by which pandas marks a missing cell; NaN is a number."""
     # Where there is such a value, pandas has been imported.
     pandas = sys.modules.get("pandas")

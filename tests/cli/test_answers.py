@@ -76,7 +76,7 @@ def test_impute_writes_what_python_completes(model, form):
 def test_results_are_not_written_over_an_input_or_where_they_cannot_be(model):
     refused(run("transform", "rows.csv", "--model", "m.npz", "--save", "rows.csv"), "is read as input", code=2)
     refused(run("transform", "rows.csv", "--model", "m.npz", "--format", "csv", "--json"), "is not JSON", code=2)
-    refused(run("transform", "rows.csv", "--model", "m.npz", "--format", "parquet"), "parquet")
+    refused(run("transform", "rows.csv", "--model", "m.npz", "--format", "parquet"), "csv, jsonl, arrows")
     refused(run("transform", "absent.csv", "--model", "m.npz", "--save", "o.csv"), "absent.csv")
     refused(run("transform", "gaps.csv", "--model", "m.npz", "--save", "o.csv"), "gaps.csv, line")
     assert not Path("o.csv").exists()

@@ -265,7 +265,7 @@ def test_rows_that_say_little_are_told(folder, rows, hint):
         (["fit", "x.npy", "--model", "-"], "cannot be standard output", 2),
         (["fit", "-", "-"], "can be read only once", 2),
         (["fit", "x.npy", "x.npy", "--follow"], "--follow never reaches the end of x.npy", 2),
-        (["fit", "x.npy", "--follow"], "text", 1),
+        (["fit", "x.npy", "--follow"], "leave --follow out", 1),
         (["fit", "x.npy", "--model", "x.csv", "--resume"], "x.csv", 1),
         (["fit", "x.npy", "--n-active", "9", "--max-atoms", "8"], "n_active", 1),
         (["fit", "-"], "standard input", 1),

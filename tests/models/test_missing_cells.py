@@ -4,11 +4,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from streamkpca.adapters.runs import rows_of_records
 
 from streamkpca import KernelPCA, StreamingKernelPCA
-from streamkpca.adapters.for_river import KernelPCADetector
-from streamkpca.aggregate import Aggregate
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -108,19 +105,3 @@ def test_text_beside_missing_cells_is_still_refused():
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
     with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
-
-
-def test_river_skips_missing_numbers_of_single_rows():
-    found, expected = (KernelPCADetector(max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(2))
-    for record, plain in zip(NULLABLE.to_dict("records"), PLAIN["polars"].to_dict("records"), strict=True):
-        found.learn_one({name: pd.NA if value is None else value for name, value in record.items()})
-        expected.learn_one({name: np.nan if value is None else value for name, value in plain.items()})
-    assert found.kernel_pca.to_bytes() == expected.kernel_pca.to_bytes()
-    with pytest.raises(ValueError, match="NaN"):
-        found.score_one({"i": pd.NA, "x": 0.0, "on": True})
-
-
-def test_records_with_nulls_are_skipped():
-    records = [{"x": 1.0, "y": 2}, {"x": None, "y": 3}, {"x": 4.0, "y": pd.NA}, {"y": 5}]
-    state = Aggregate(StreamingKernelPCA(1, kernel="linear", on_bad_rows="skip")).add(rows_of_records(records))
-    assert state.finish().n_rows_rejected_ == 3

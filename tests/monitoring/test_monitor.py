@@ -3,34 +3,39 @@
 import copy
 import pickle
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model, updated
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Cosine, Custom, Kernel, Linear, Polynomial, Sigmoid
 from streamkpca.monitoring import Change, Monitor
+from streamkpca.monitoring.times import in_seconds
 from streamkpca.stream.state import holds_all_rows
 
 Array = npt.NDArray[np.float64]
 
-CUTS = [
-    list(range(1, 1100)),
-    [1, 2, 40, 63, 64, 65, 300, 301, 621, 622, 639, 660, 799, 801, 1000],
-    np.sort(np.random.default_rng(1).integers(1, 1100, 25)).tolist(),
-]
+UNITS = {"s": 1, "ms": 10**3, "ns": 10**9}
 
-CASES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "lags and smoothing": {"lags": 3, "smoothing": 0.3},
-    "all learned": {"learn": "all", "smoothing": 0.2, "accept_after": 150},
-    "change accepted": {"accept_after": 60},
-    "change accepted, with lags": {"lags": 2, "accept_after": 100, "smoothing": 0.5},
-    "few rows a level": {"quantile": 0.9, "accept_after": 32},
+# Parameters of monitors, and of their models.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "lags and smoothing": ({"lags": 3, "smoothing": 0.3}, {}),
+    "all learned": ({"learn": "all", "smoothing": 0.2, "accept_after": 150}, {}),
+    "change accepted": ({"accept_after": 60}, {}),
+    "change accepted, with lags": ({"lags": 2, "accept_after": 100, "smoothing": 0.5}, {}),
+    "few rows a level": ({"quantile": 0.9, "accept_after": 32}, {}),
+    "single precision": ({"lags": 2}, {"dtype": "float32"}),
+    "a scale that is settled again": ({"smoothing": 0.5}, {"kernel": RBF().in_units("auto")}),
+    "bad rows": ({"lags": 4, "smoothing": 0.3, "max_gap": 5.0, "accept_after": 60}, {"on_bad_rows": "skip"}),
+    "gaps": ({"lags": 2, "learn": "all", "max_gap": 5.0}, {"on_missing": "marginal", "on_bad_rows": "skip"}),
 }
 
 
@@ -42,51 +47,35 @@ def fitted_model(n: int, lags: int = 1, **parameters: Any) -> StreamingKernelPCA
 # Cuts
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_any_cuts_give_the_same_records_and_bytes(case: str) -> None:
-    rows = eventful_rows()
-    whole = Monitor(small_model(), **CASES[case])
-    expected = whole.update(rows)
-    assert np.isfinite(expected.threshold[-1])
-    assert expected.is_alarm.any()
-    for cuts in CUTS:
-        other = Monitor(small_model(), **CASES[case])
-        assert_same_records(updated(other, rows, cuts), expected)
-        assert other.events_ == whole.events_
-        assert other.change_detected_ == whole.change_detected_
-        assert other.to_bytes() == whole.to_bytes()
+@settings(deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.integers(1, 1100), st.lists(st.integers(1, 1100), max_size=9).map(sorted))
+@example("bad rows", 1100, list(range(1, 1100)))
+@example("gaps", 1100, [2, 640])
+def test_any_cuts_give_the_same_records_and_bytes(case: str, stop: int, cuts: list[int]) -> None:
+    rows, (parameters, of_model) = eventful_rows(), CASES[case]
+    times = np.arange(1100.0)
+    if "scale" in case:
+        rows[:64] *= 0.05
+    if "on_bad_rows" in of_model:
+        rows[[0, 1, 63, 64, 500, 625, 626, 1050], [0, 1, 2, 0, 1, 2, 0, 1]] = [np.nan, np.inf] * 4
+        rows[900:945] = np.nan
+        times += 100.0 * np.cumsum(np.isin(np.arange(1100), [2, 70, 400, 630, 812, 1080]))
+    whole, pieces = (Monitor(small_model(**of_model), **parameters) for _ in range(2))
+    expected = whole.update(rows[:stop], time=times[:stop])
+    found = updated(pieces, rows[:stop], [cut for cut in cuts if cut < stop], times[:stop])
+    assert_same_records(found, expected)
+    assert pieces.events_ == whole.events_
+    assert pieces.change_detected_ == whole.change_detected_
+    assert pieces.to_bytes() == whole.to_bytes()
+    if stop > 700:
+        assert np.isfinite(expected.threshold[-1])
+        assert expected.is_alarm.any()
 
 
-@pytest.mark.parametrize("stop", [1, 31, 33, 64, 650, 651, 655, 660, 661, 671, 707, 810, 840])
-def test_cuts_leave_the_same_bytes_wherever_the_stream_stops(stop: int) -> None:
-    rows = eventful_rows()[:stop]
-    whole, single = (Monitor(small_model(), lags=2, smoothing=0.4) for _ in range(2))
-    assert_same_records(updated(single, rows, list(range(1, stop))), whole.update(rows))
-    assert single.to_bytes() == whole.to_bytes()
-
-
-@pytest.mark.parametrize("learn", ["normal", "all", "none"])
-def test_gaps_and_bad_rows_are_cut_anywhere(learn: str) -> None:
-    rows = eventful_rows()
-    rows[[0, 1, 63, 64, 500, 625, 626, 1050], [0, 1, 2, 0, 1, 2, 0, 1]] = [np.nan, np.inf] * 4
-    rows[900:945] = np.nan
-    times = np.arange(len(rows)) + 100.0 * np.cumsum(np.isin(np.arange(len(rows)), [2, 70, 400, 630, 812, 1080]))
-    parameters = {"lags": 4, "smoothing": 0.3, "learn": learn, "max_gap": 5.0, "accept_after": 60}
-    monitors = [Monitor(fitted_model(700, 4, on_bad_rows="skip"), **parameters) for _ in range(4)]
-    expected = monitors[0].update(rows, time=times)
-    assert np.isnan(expected.novelty).sum() == 53
-    for monitor, cuts in zip(monitors[1:], CUTS, strict=True):
-        assert_same_records(updated(monitor, rows, cuts, times), expected)
-        assert monitor.to_bytes() == monitors[0].to_bytes()
-
-
-def test_single_precision_is_the_same_whatever_the_cuts_and_equals_rounded_rows() -> None:
-    rows = eventful_rows()
-    whole, single, rounded = (Monitor(small_model(dtype="float32"), lags=2) for _ in range(3))
-    expected = whole.update(rows)
-    assert_same_records(updated(single, rows, CUTS[0]), expected)
-    assert single.to_bytes() == whole.to_bytes()
-    assert_same_records(rounded.update(rows.astype(np.float32)), expected)
+def test_single_precision_rounds_rows() -> None:
+    rows = normal_rows(300)
+    whole, rounded = (Monitor(small_model(dtype="float32"), lags=2) for _ in range(2))
+    assert_same_records(rounded.update(rows.astype(np.float32)), whole.update(rows))
     assert rounded.to_bytes() == whole.to_bytes()
 
 
@@ -98,16 +87,6 @@ def test_rows_beyond_single_precision_are_skipped_or_refused() -> None:
         monitor.update(rows)
     skipping = Monitor(small_model(dtype="float32", on_bad_rows="skip"))
     assert np.flatnonzero(np.isnan(skipping.update(rows).novelty)).tolist() == [50]
-
-
-def test_a_scale_that_is_settled_again_is_cut_anywhere_and_renews_the_threshold() -> None:
-    rows = normal_rows(1300) * np.where(np.arange(1300) < 64, 0.05, 1.0)[:, None]
-    kernel = RBF().in_units("auto")
-    whole, pieces = (Monitor(small_model(kernel), smoothing=0.5) for _ in range(2))
-    expected = whole.update(rows)
-    assert_same_records(updated(pieces, rows, CUTS[1]), expected)
-    assert pieces.to_bytes() == whole.to_bytes()
-    assert expected.is_alarm[400:].mean() < 0.1
 
 
 def test_a_scale_that_changes_between_calibrations_renews_the_threshold() -> None:
@@ -142,8 +121,7 @@ def test_reading_changes_nothing() -> None:
     assert one.to_bytes() == other.to_bytes()
 
 
-@pytest.mark.parametrize("n_before", [0, 10, 50, 64, 100, 700])
-@pytest.mark.parametrize("lags", [1, 3])
+@pytest.mark.parametrize(("n_before", "lags"), [(0, 1), (10, 3), (64, 1), (700, 3)])
 def test_a_refused_call_changes_nothing(n_before: int, lags: int) -> None:
     rows = normal_rows(1000)
     monitor = Monitor(small_model(Linear()), lags=lags, smoothing=0.3, max_gap=10.0)
@@ -158,18 +136,23 @@ def test_a_refused_call_changes_nothing(n_before: int, lags: int) -> None:
     for X, time, message in [
         (bad, times, "contains NaN"),
         (far, times, "overflow|the limit is"),
-        (bad[:140], times, "one finite time for each of 140 rows"),
-        (bad[:140], np.where(times[:140] == times[3], np.nan, times[:140]), "one finite time"),
-        (bad[:140], times[:140, None], "one finite time"),
+        (bad[:140], times, r"one time for each of 140 rows but got shape \(150,\)"),
+        (bad[:140], times[:140, None], "one time for each"),
+        (bad[:140], np.where(times[:140] == times[3], np.nan, times[:140]), "finite times but that of row 3 is nan"),
+        (bad[:140], times[:140][::-1], "ascending times but that of row 1 is 1 before"),
         (bad[:0], times[:0], "minimum of 1 is required"),
         (bad[0], times[0], "2D array"),
     ]:
         with pytest.raises(ValueError, match=message):
             monitor.update(X, time=time)
         assert monitor.to_bytes() == data
+    with pytest.raises(TypeError, match="times as numbers or dates but got complex128"):
+        monitor.update(bad[:140], time=times[:140] + 0j)
     if n_before:
         with pytest.raises(ValueError, match="2 features"):
             monitor.update(rows[:5, :2], time=times[:5])
+        with pytest.raises(ValueError, match=r"that of row 0 is 5 before.*sort the rows by time"):
+            monitor.update(bad[:5], time=times[:5] - 6.0)
     assert monitor.to_bytes() == data
     never = Monitor(small_model(Linear()), lags=lags, smoothing=0.3, max_gap=10.0)
     never.update(rows, time=np.arange(1000))
@@ -182,7 +165,7 @@ def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> Non
     data = model.to_bytes()
     monitor = Monitor(model)
     for X, time in [([[1.0, 2.0]], None), ([[1.0, 2.0, np.nan]], None), ([[1.0, 2.0, 3.0]], [np.nan])]:
-        with pytest.raises(ValueError, match=r"2 features|NaN|one finite time"):
+        with pytest.raises(ValueError, match=r"2 features|NaN|finite times"):
             monitor.update(X, time=time)
         assert model.to_bytes() == data
 
@@ -284,7 +267,7 @@ def test_rows_whose_predecessors_are_made_up_are_not_learned() -> None:
     )
 
 
-@pytest.mark.parametrize("smoothing", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("smoothing", [0.05, 1.0])
 def test_smoothing_equals_its_formula(smoothing: float) -> None:
     record = Monitor(small_model(), smoothing=smoothing).update(eventful_rows())
     mean, expected = None, []
@@ -381,7 +364,7 @@ def test_a_change_that_is_learned_anyway_is_said_to_be_accepted() -> None:
     assert monitor.model.n_samples_seen_ == 896
 
 
-@pytest.mark.parametrize("n", [1, 20, 100, 200, 1300])
+@pytest.mark.parametrize("n", [1, 20, 1300])
 def test_without_learning_the_model_never_changes(n: int) -> None:
     model = fitted_model(n)
     data = model.to_bytes()
@@ -434,9 +417,8 @@ ODD: dict[str, Array] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("learn", ["normal", "all"])
-def test_odd_streams_give_finite_scores(name: str, learn: str) -> None:
-    rows = ODD[name]
+def test_odd_streams_give_finite_scores(name: str) -> None:
+    rows, learn = ODD[name], "all" if len(name) % 2 else "normal"
     whole, single = (
         Monitor(small_model(RBF().in_units("auto")), lags=2, smoothing=0.3, learn=learn, accept_after=40)
         for _ in range(2)
@@ -446,7 +428,7 @@ def test_odd_streams_give_finite_scores(name: str, learn: str) -> None:
     assert np.isfinite(record.smoothed).all()
     assert (record.novelty >= 0.0).all()
     assert not np.isnan(record.threshold).any()
-    assert_same_records(updated(single, rows, list(range(1, len(rows)))), record)
+    assert_same_records(updated(single, rows, [*range(1, 70), 90]), record)
     assert single.to_bytes() == whole.to_bytes() == Monitor.from_bytes(whole.to_bytes()).to_bytes()
 
 
@@ -498,7 +480,6 @@ def test_any_kernel_can_be_watched(kernel: Kernel) -> None:
     [
         {"max_atoms": 1},
         {"block_size": 2},
-        {"max_atoms": None},
         {"max_atoms": None, "tolerance": 0.05, "half_life": 100.0},
         {"half_life": 50.0},
         {"reservoir_size": 0},
@@ -510,13 +491,13 @@ def test_any_kernel_can_be_watched(kernel: Kernel) -> None:
     ids=str,
 )
 def test_any_model_can_be_watched(parameters: dict[str, Any]) -> None:
-    rows = normal_rows(1200)
-    rows[1100:1120, 1] += 30.0
+    rows = normal_rows(700)
+    rows[600:620, 1] += 30.0
     monitor = Monitor(small_model(**parameters), lags=2)
     record = monitor.update(rows)
     assert np.isfinite(record.threshold[-1])
     # A fixed sample of 64 rows resolves no quantile better than the largest of them.
-    assert record.is_alarm[100:1100].mean() < 0.06
+    assert record.is_alarm[100:600].mean() < 0.06
     loaded = Monitor.from_bytes(monitor.to_bytes())
     more = normal_rows(100, seed=3)
     assert_same_records(loaded.update(more), monitor.update(more))
@@ -622,9 +603,32 @@ def test_two_threads_that_update_wait_for_each_other() -> None:
     assert monitor.model.n_samples_seen_ == 640
 
 
-def test_times_may_be_integers_or_lists() -> None:
-    rows = normal_rows(50)
-    one, other = (Monitor(small_model(), lags=2, max_gap=1.5) for _ in range(2))
-    one.update(rows, time=list(range(50)))
-    other.update(rows, time=np.arange(50, dtype=np.int32))
-    assert one.to_bytes() == other.to_bytes()
+@pytest.mark.parametrize(
+    "dates",
+    [
+        lambda seconds: list(map(int, seconds)),
+        lambda seconds: seconds.astype(np.int32),
+        *(
+            (lambda seconds, u=unit, n=n: (seconds * n).astype(int).astype(f"datetime64[{u}]"))
+            for unit, n in UNITS.items()
+        ),
+        lambda seconds: (seconds * 1000).astype(int).astype("timedelta64[ms]"),
+        lambda seconds: [datetime.fromtimestamp(second, UTC) for second in seconds],
+        lambda seconds: [datetime(1970, 1, 1) + timedelta(seconds=second) for second in seconds],
+    ],
+)
+@pytest.mark.parametrize("max_gap", [60, timedelta(minutes=1), np.timedelta64(60_000, "ms")])
+def test_times_of_any_unit_are_seconds(dates: Any, max_gap: Any) -> None:
+    rows = normal_rows(100)
+    seconds = 3600.0 * 24 * 365 + 10.0 * np.arange(100) + 120.0 * (np.arange(100) >= 70)
+    numbers, dated = Monitor(small_model(), lags=2, max_gap=60.0), Monitor(small_model(), lags=2, max_gap=max_gap)
+    assert_same_records(dated.update(rows, time=dates(seconds)), numbers.update(rows, time=seconds))
+    assert dated.to_bytes() == numbers.to_bytes()
+
+
+def test_times_with_zones_are_compared_as_instants() -> None:
+    pandas = pytest.importorskip("pandas")
+    local = pandas.date_range("2026-10-25 00:30", periods=4, freq="h", tz="Europe/Berlin")
+    np.testing.assert_array_equal(np.diff(in_seconds(local, 4, "test")), 3600.0)
+    with pytest.raises(ValueError, match="finite times but that of row 1 is NaT"):
+        in_seconds(pandas.Series(pandas.to_datetime(["2026-01-01", None])), 2, "test")

@@ -75,7 +75,7 @@ def test_smoothing_goes_on_where_it_stopped(scores: list[float], smoothing: floa
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [5, 20])
 def test_shares_of_false_alarms_are_near_what_was_asked_for(d: int) -> None:
-    sizes = [300, 400, 600, 1000, 3000] if d == 5 else [300, 400, 600, 1000]
+    sizes = [300, 600, 1000, 3000] if d == 5 else [400, 1000]
     of_model, of_monitor = [], []
     for seed in range(3):
         random = np.random.default_rng([d, seed])
@@ -95,8 +95,8 @@ def test_shares_of_false_alarms_are_near_what_was_asked_for(d: int) -> None:
 @pytest.mark.parametrize("parameters", [{"lags": 3}, {"smoothing": 0.3}, {"lags": 2, "smoothing": 0.1}])
 def test_thresholds_account_for_lags_and_smoothing(parameters: dict[str, float]) -> None:
     shares = []
-    for seed in range(4):
-        record = Monitor(small_model(), quantile=0.95, **parameters).update(normal_rows(1200, seed=seed))  # type: ignore[arg-type]
+    for seed in range(3):
+        record = Monitor(small_model(), quantile=0.95, **parameters).update(normal_rows(1000, seed=seed))  # type: ignore[arg-type]
         shares.append(record.is_alarm[300:].mean())
     assert 0.01 <= np.mean(shares) <= 0.12
 
