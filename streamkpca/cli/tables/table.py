@@ -16,6 +16,8 @@ Learned = Sequence[str] | int
 
 # A table of more columns has rows and columns exchanged, or is none.
 MOST_COLUMNS = 2**20
+# What libraries raise that did not expect such a file.
+_STUMBLES = (LookupError, TypeError, AttributeError, RecursionError)
 _SHOWN_NAMES = 8
 _SHOWN_LETTERS = 60
 _SHOWN_BAD_ROWS = 5
@@ -42,7 +44,7 @@ def reading_errors(path: str) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")[:200]
         if isinstance(error, MemoryError):
             reason = "it claims to need more memory than there is"
-        elif not reason or isinstance(error, LookupError | TypeError | AttributeError | RecursionError):
+        elif not reason or " at 0x" in reason or isinstance(error, _STUMBLES):
             reason = "its parts contradict each other"
         remedy = "check that the file is complete and has the format it claims"
         raise TableError(f"{path}: cannot be read ({reason}); {remedy}") from None
