@@ -17,8 +17,7 @@ from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 

@@ -21,9 +21,7 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._base import Estimator
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import some_of
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.parts import Rows
-from streamkpca.rows.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 

@@ -14,8 +14,7 @@ from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 

@@ -21,15 +21,15 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
-from streamkpca.models._cell import StateCell
-from streamkpca.models._learning import learned, learned_in_batches, rounded, rows_for
+from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.models._snapshot_base import SnapshotEstimator
-from streamkpca.rows.arrow import arrow_table, is_arrow
 from streamkpca.rows.validation import (
     Names,
+    arrow_table,
     as_sample_weight,
     feature_names,
+    is_arrow,
     without_bad_rows,
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level

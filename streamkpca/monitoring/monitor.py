@@ -21,11 +21,16 @@ from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, larg
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
 from streamkpca.monitoring.times import in_seconds
-from streamkpca.rows.parts import Rows
-from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
+from streamkpca.rows.validation import (
+    Rows,
+    checked_parts,
+    feature_names,
+    finite_rows,
+    round_to_single,
+    rows_with_numbers,
+)
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.checks import check_range
-from streamkpca.stream.state import State, answering
+from streamkpca.stream.state import State, answering, check_range
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -91,7 +91,7 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
         raise AssertionError("a question searched for atoms")
 
     for name in ("searched", "recorded", "shrunk"):
-        monkeypatch.setattr(sys.modules["streamkpca.stream.advance"], name, refuse)
+        monkeypatch.setattr(sys.modules["streamkpca.stream.step"], name, refuse)
     totals, reservoir = totals_and_sample(stream, settings_of())
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.rows, expected.reservoir.rows)
