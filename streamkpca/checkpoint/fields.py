@@ -192,7 +192,7 @@ def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyA
     if not isinstance(value, np.ndarray):
         raise CheckpointError(f"{key} is {shown(value)} but should be an array")
     dtype = context.row_type if entry.kind == "rows" else entry.kind
-    if value.dtype.newbyteorder("<").str != dtype:
+    if value.dtype.str != dtype and value.dtype.newbyteorder("<").str != dtype:
         raise CheckpointError(f"{key} holds numbers of type {value.dtype.str} but should hold {dtype}")
     expected: tuple[int, ...] = ()
     for letter in entry.shape:
