@@ -862,7 +862,8 @@ class StreamingKernelPCA(SnapshotEstimator):
             ...
         streamkpca.errors.CheckpointError: load: ...plant.npz: it is damaged: ...
         """
-        with open(path, "rb") as file:
+        # A small model is read at once.
+        with open(path, "rb", buffering=2**20) as file:
             return cls._read(file, f"load: {os.fsdecode(path)}", kernel)
 
     @classmethod
