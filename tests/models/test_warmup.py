@@ -109,7 +109,7 @@ def test_a_warm_up_leaves_nothing_behind_but_loops():
 def refused(*parts):
     """Check that the command reports the problem in one line."""
     result = CliRunner().invoke(cli, ["warmup"])
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert (result.exit_code, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
     for part in parts:
         assert part in line
