@@ -147,7 +147,6 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
         raise AssertionError("a single row had to wait for preparations")
 
     monkeypatch.setattr(snapshot, "PreparedKernel", refuse)
-    monkeypatch.setattr(snapshot, "inverse_factor", refuse)
     published = stream.published
     np.testing.assert_allclose(published.transform(ROWS[:1]), published.transform(ROWS[:9])[:1])
     np.testing.assert_allclose(published.reconstruction_error(ROWS[:1]), published.reconstruction_error(ROWS[:9])[:1])
