@@ -36,7 +36,7 @@ from common import MEBIBYTE, resident_bytes, surroundings, write_figures
 
 from streamkpca import ApproximateKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.advance import recorded
+from streamkpca.stream.step import recorded
 
 Array = npt.NDArray[np.float64]
 BLOCK = 512

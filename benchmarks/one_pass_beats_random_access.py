@@ -45,7 +45,7 @@ from scipy.sparse.linalg import eigsh
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
-from streamkpca.stream.advance import recorded
+from streamkpca.stream.step import recorded
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -39,7 +39,7 @@ def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     the next one that writes the same file removes it: a living process holds a lock on its own.
     """
     name = os.fsdecode(path)
-    found = check_target(path)
+    found = _checked_target(path)
     if found is not None and not stat.S_ISREG(found.st_mode):
         with open(name, "wb") as stream:
             yield stream
@@ -71,7 +71,7 @@ def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     _flush_folder(folder)
 
 
-def check_target(path: FileName) -> os.stat_result | None:
+def _checked_target(path: FileName) -> os.stat_result | None:
     """Refuse, before anything is written, what cannot be replaced; return the state of what is there."""
     name = os.fspath(path)
     folder = os.path.dirname(os.path.realpath(name))

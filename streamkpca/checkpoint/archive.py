@@ -21,7 +21,8 @@ AnyArray = npt.NDArray[Any]
 HEADER: Final = "header.json"
 FORMAT: Final = "streamkpca"
 VERSION: Final = 1
-TYPES: Final = ("<f8", "<f4", "<i8", "|b1")
+# Types of arrays, and the bytes of a number.
+TYPES: Final = {"<f8": 8, "<f4": 4, "<i8": 8, "|b1": 1}
 
 # Room for the units of a kernel as a matrix of 2,048 columns.
 _LARGEST_HEADER = 2**27
@@ -30,6 +31,7 @@ _LONGEST_AXIS = 2**40
 _ELSEWHERE = 0xFFFFFFFF
 _MEMBER = struct.Struct("<4s5H3L2H")
 _ENTRY = struct.Struct("<4s6H3L5H2L")
+_MEMBER_LENGTHS, _ENTRY_LENGTHS = struct.Struct("<2H2Q"), struct.Struct("<2H3Q")
 
 
 class _Layout:
@@ -45,8 +47,8 @@ class _Layout:
         # Version 4.5, no flags, not compressed, 1 January 1980.
         common = (45, 0, 0, 0, 33, checksum, _ELSEWHERE, _ELSEWHERE, len(letters))
         entry = _ENTRY.pack(b"PK\x01\x02", 0x032D, *common, 28, 0, 0, 0, 0o644 << 16, _ELSEWHERE)
-        self._entries.append(entry + letters + struct.pack("<2H3Q", 1, 24, size, size, self.place))
-        start = _MEMBER.pack(b"PK\x03\x04", *common, 20) + letters + struct.pack("<2H2Q", 1, 16, size, size)
+        self._entries.append(entry + letters + _ENTRY_LENGTHS.pack(1, 24, size, size, self.place))
+        start = _MEMBER.pack(b"PK\x03\x04", *common, 20) + letters + _MEMBER_LENGTHS.pack(1, 16, size, size)
         self.place += len(start) + size
         return start + preamble
 
@@ -103,7 +105,7 @@ def write_archive(file: IO[bytes], text: bytes, arrays: Mapping[str, AnyArray]) 
 
 def read_header(file: IO[bytes]) -> dict[str, Any]:
     """Read the header at the beginning of a seekable file, and none of its arrays."""
-    return parsed_header(_header_text(file, _Layout()))
+    return parsed_header(_header_text(file, _length_of(file), _Layout()))
 
 
 def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -111,16 +113,15 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
 
     Every shape is compared with the length of the file before memory is allocated.
     """
-    layout = _Layout()
-    header = parsed_header(_header_text(file, layout))
+    layout, length = _Layout(), _length_of(file)
+    header = parsed_header(_header_text(file, length, layout))
     listed = header.get("arrays")
     if not isinstance(listed, dict):
         raise CheckpointError("its header lacks the list of arrays")
-    length, _ = file.seek(0, 2), file.seek(layout.place)
     arrays: dict[str, AnyArray] = {}
     for name in sorted(listed):
         dtype, shape = _listed(name, listed[name])
-        size = math.prod(shape, start=np.dtype(dtype).itemsize)
+        size = math.prod(shape, start=TYPES[dtype])
         if size > length - layout.place:
             raise CheckpointError(
                 f"it is not whole: {name!r} of type {dtype} and shape {shape} needs {size} bytes, but only "
@@ -134,14 +135,19 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         checksum = zlib.crc32(data, zlib.crc32(preamble))
         if n_read != size or found != layout.prefix(f"{name}.npy", preamble, size, checksum):
             raise CheckpointError(f"it is damaged: the bytes of {name!r} are not those that were written")
-        arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
+        arrays[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if file.read() != layout.end():
         raise CheckpointError("it is damaged, or not whole: it does not end as a checkpoint does")
     return header, arrays
 
 
-def _header_text(file: IO[bytes], layout: _Layout) -> bytes:
-    length, _ = file.seek(0, 2), file.seek(0)
+def _length_of(file: IO[bytes]) -> int:
+    length = file.seek(0, 2)
+    file.seek(0)
+    return length
+
+
+def _header_text(file: IO[bytes], length: int, layout: _Layout) -> bytes:
     found = file.read(_HEADER_PREFIX)
     if length < _HEADER_PREFIX:
         raise CheckpointError(f"this is not a checkpoint: it has only {length} bytes")
@@ -158,9 +164,14 @@ def _header_text(file: IO[bytes], layout: _Layout) -> bytes:
 
 def _listed(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:
     """Return the type and shape of an array in the header's list."""
-    if isinstance(entry, list) and len(entry) == 2 and entry[0] in TYPES and isinstance(entry[1], list):
+    if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], list):
         dtype, shape = entry
-        if len(shape) <= 2 and name.isascii() and all(type(n) is int and 0 <= n <= _LONGEST_AXIS for n in shape):
+        if (
+            dtype in TYPES
+            and len(shape) <= 2
+            and name.isascii()
+            and all(type(n) is int and 0 <= n <= _LONGEST_AXIS for n in shape)
+        ):
             return dtype, tuple(shape)
     raise CheckpointError(f"its header lists no plain array as {name!r} but {entry!r}")
 

@@ -6,9 +6,8 @@ value, such as `summary.record.settled.second`.
 
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,38 +66,51 @@ class Field(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The object at a path, what makes it of its fields, and whether it may be None, or the same as its `twin`."""
+    """The object at a path: what makes it of its fields and children, and whether it may be None, or be its `twin`."""
 
     path: str
     make: Callable[..., Any]
-    fields: list[Field]
     is_optional: bool
     twin: str
+    fields: list[Field]
+    children: list["Part"]
+
+    @property
+    def name(self) -> str:
+        """The attribute of the part that holds this one."""
+        return self.path.rpartition(".")[2]
+
+    def key(self, name: str) -> str:
+        """Return the key of a field."""
+        return f"{self.path}.{name}" if self.path else name
 
 
-def parts_of(table: str, makers: Sequence[Callable[..., Any]]) -> tuple[Part, ...]:
+def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
     """Read a table: lines that name a maker and the path of a part, then the fields of these parts.
 
-    A part stands in front of those that it holds. `PATH?` may be None, `PATH? = TWIN` another part before it. The line
-    of fields has their names, kind (`KIND?` may be None), shape and rule, between slashes; `-` stands for no fields.
+    A part stands in front of those that it holds. `PATH?` may be None, `PATH? = TWIN` the part of that name before it.
+    A line of fields has their names, kind (`KIND?` may be None), shape and rule, between slashes; `-` stands for none.
     """
     known = {make.__name__: make for make in makers}
-    parts: list[Part] = []
-    first, is_listed = 0, False
+    parts: dict[str, Part] = {}
+    group: list[Part] = []
+    is_listed = False
     for line in filter(None, map(str.strip, table.splitlines())):
         make, is_part, path = line.partition(":")
         if is_part:
-            first = len(parts) if is_listed else first
             path, _, twin = path.strip().partition(" = ")
-            parts.append(Part(path.rstrip("?"), known[make], [], path.endswith("?"), twin))
+            part = parts[path.rstrip("?")] = Part(path.rstrip("?"), known[make], path.endswith("?"), twin, [], [])
+            group = [part] if is_listed else [*group, part]
+            if path:
+                parts[path.rpartition(".")[0]].children.append(part)
         elif line != "-":
             names, kind, shape, rule = (*(cell.strip() for cell in line.split("/")), "", "")[:4]
-            for part in parts[first:]:
+            for part in group:
                 part.fields.extend(
                     Field(name, kind.rstrip("?"), shape, rule, kind.endswith("?")) for name in names.split()
                 )
         is_listed = not is_part
-    return tuple(parts)
+    return parts[""]
 
 
 @dataclass
@@ -111,73 +123,48 @@ class Context:
     kernel: Callable[[Any], Any] = lambda value: value
 
 
-def recorded(parts: Sequence[Part], value: Any) -> dict[str, Any]:
-    """Return the value of every field by its key; that of an absent part is None, or the path of its twin."""
+def recorded(part: Part, value: Any) -> dict[str, Any]:
+    """Return the value of every field by its key; that of an absent part is None, or the name of its twin."""
     found: dict[str, Any] = {}
-    absent: list[str] = []
-    for part in parts:
-        if _is_within(part.path, absent):
-            continue
-        own = attrgetter(part.path)(value) if part.path else value
-        is_twin = own is not None and bool(part.twin) and own is attrgetter(part.twin)(value)
-        if own is None or is_twin:
-            absent.append(part.path)
-            found[part.path] = part.twin if is_twin else None
-            continue
-        for entry in part.fields:
-            kept = getattr(own, entry.name)
-            found[_key(part, entry)] = None if entry.kind == "real or null" and kept == math.inf else kept
+    for entry in part.fields:
+        kept = getattr(value, entry.name)
+        found[part.key(entry.name)] = None if entry.kind == "real or null" and kept == math.inf else kept
+    for child in part.children:
+        inner = getattr(value, child.name)
+        is_twin = inner is not None and child.twin and inner is getattr(value, child.twin)
+        if inner is None or is_twin:
+            found[child.path] = child.twin if is_twin else None
+        else:
+            found |= recorded(child, inner)
     return found
 
 
-def restored(parts: Sequence[Part], values: Mapping[str, Any], context: Context) -> Any:
+def restored(part: Part, values: Mapping[str, Any], context: Context) -> Any:
     """Make the value that `recorded` recorded; CheckpointError if a field is missing, wrong, or not in the table."""
-    made: dict[str, dict[str, Any]] = {}
-    absent: dict[str, Any] = {}
-    known: set[str] = set()
-    for part in parts:
-        if _is_within(part.path, absent):
+    left = dict(values)
+    made = _made(part, left, context)
+    if left:
+        raise CheckpointError(f"{min(left)!r} is no part of a checkpoint")
+    return made
+
+
+def _made(part: Part, left: dict[str, Any], context: Context) -> Any:
+    """Make a part of the values that are left, and take them."""
+    fields: dict[str, Any] = {}
+    for entry in part.fields:
+        key = part.key(entry.name)
+        if key not in left:
+            raise CheckpointError(f"{key} is missing")
+        fields[entry.name] = _checked(key, entry, left.pop(key), context)
+    for child in part.children:
+        if not child.is_optional or child.path not in left:
+            fields[child.name] = _made(child, left, context)
             continue
-        if part.is_optional and part.path in values:
-            absent[part.path] = twin = values[part.path]
-            known.add(part.path)
-            if twin is not None and (twin != part.twin or twin not in made):
-                raise CheckpointError(f"{part.path} is {shown(twin)}, but should be null or have fields")
-            continue
-        made[part.path] = {}
-        for entry in part.fields:
-            key = _key(part, entry)
-            if key not in values:
-                raise CheckpointError(f"{key} is missing")
-            known.add(key)
-            made[part.path][entry.name] = _checked(key, entry, values[key], context)
-    if unknown := sorted(values.keys() - known):
-        raise CheckpointError(f"{unknown[0]!r} is no part of a checkpoint")
-    whole = None
-    # A part is made before the one that holds it.
-    for part in reversed(parts):
-        if part.path in made:
-            whole = part.make(**made[part.path])
-            _put(made, part.path, whole)
-            for path in (path for path, twin in absent.items() if twin == part.path):
-                _put(made, path, whole)
-        elif part.path in absent and absent[part.path] is None:
-            _put(made, part.path, None)
-    return whole
-
-
-def _put(made: dict[str, dict[str, Any]], path: str, value: Any) -> None:
-    if path:
-        parent, _, name = path.rpartition(".")
-        made[parent][name] = value
-
-
-def _is_within(path: str, others: Collection[str]) -> bool:
-    return any(path.startswith(f"{other}.") for other in others)
-
-
-def _key(part: Part, entry: Field) -> str:
-    return f"{part.path}.{entry.name}" if part.path else entry.name
+        twin = left.pop(child.path)
+        if twin is not None and (not child.twin or twin != child.twin):
+            raise CheckpointError(f"{child.path} is {shown(twin)}, but should be null or have fields")
+        fields[child.name] = None if twin is None else fields[twin]
+    return part.make(**fields)
 
 
 def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
@@ -205,7 +192,7 @@ def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyA
     if not isinstance(value, np.ndarray):
         raise CheckpointError(f"{key} is {shown(value)} but should be an array")
     dtype = context.row_type if entry.kind == "rows" else entry.kind
-    if value.dtype.newbyteorder("<").str != dtype:
+    if value.dtype.str != dtype and value.dtype.newbyteorder("<").str != dtype:
         raise CheckpointError(f"{key} holds numbers of type {value.dtype.str} but should hold {dtype}")
     expected: tuple[int, ...] = ()
     for letter in entry.shape:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamkpca._core.reservoir import Draws, Reservoir
-from streamkpca.checkpoint.fields import AnyArray, parts_of
+from streamkpca.checkpoint.fields import AnyArray, whole_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
@@ -47,7 +47,7 @@ def _snapshot(weights: AnyArray, atoms: AnyArray, factor: AnyArray, **rest: Any)
 
 _CLASSES = (AtomStats, Basis, ColumnSums, Moments, PageCusum, ProjectionLoss, Record, RowDistribution, RowSums)
 # Lengths: d columns, m atoms, k active ones, q axes, n rows of the part; P and E are d, d, or of wide rows d and 0, 0.
-STATE: Final = parts_of(
+STATE: Final = whole_of(
     """
     _state:
         kernel / kernel

@@ -24,7 +24,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
-from streamkpca.rows.parts import RowParts, Rows, parts_of
+from streamkpca.rows.validation import RowParts, Rows, parts_of
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

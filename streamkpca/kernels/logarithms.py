@@ -7,7 +7,7 @@ from typing import Generic
 import numpy as np
 
 from streamkpca.kernels.program import Arithmetic, Array, Program, Value
-from streamkpca.rows.parts import parts_of
+from streamkpca.rows.validation import parts_of
 
 # Its square is finite.
 LARGEST = 1e153

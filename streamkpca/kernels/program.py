@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
-from streamkpca.rows.parts import parts_of
+from streamkpca.rows.validation import parts_of
 
 Array = npt.NDArray[np.float64]
 

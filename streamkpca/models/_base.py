@@ -24,9 +24,7 @@ from streamkpca.models._params import (
     resolved_parameters,
     wanted_container,
 )
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.parts import Rows, parts_of
-from streamkpca.rows.validation import Names, as_sample_weight, checked_parts, is_plain
+from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
 
 Array = npt.NDArray[np.float64]
 

@@ -17,8 +17,7 @@ from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -44,8 +43,8 @@ class ApproximateKernelPCA(SnapshotEstimator):
         that leaves a fifth to a quarter less. "rows": they stay rows of X. Kernels with functions of the caller have no
         derivatives, and kernels that are not positive definite no least value: their atoms stay rows.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. Linear gives APCA.
-        ``"precomputed"``: matrices of kernel values, as `KernelPCA` takes them.
+        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one. Linear gives
+        APCA.
     criterion : {"residual", "original"}, default="residual"
         The next row has the largest sum of squared residual inner products with all rows, divided by the squared
         length of its own residual (the energy that it truly captures), or by that of the row itself, as in [1]_.

@@ -21,9 +21,7 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._base import Estimator
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import some_of
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.parts import Rows
-from streamkpca.rows.validation import Names, as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -154,10 +152,8 @@ class KernelPCA(Estimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is computed from the rows. ``"precomputed"``: X is a matrix of kernel values, of
-        shape (n, n) in `fit` and (n_asked, n) in `transform`, as in scikit-learn; what needs rows or k(x, x), such as
-        `inverse_transform` and `novelty`, is refused then.
+        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one. Widths that
+        are words are computed from the rows.
     center : bool, default=True
         Subtract the mean in feature space.
 

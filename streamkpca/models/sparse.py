@@ -14,8 +14,7 @@ from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
-from streamkpca.rows.arrow import arrow_table
-from streamkpca.rows.validation import as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -31,8 +30,7 @@ class SparseKernelPCA(SnapshotEstimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters; or ``"precomputed"`` for
-        matrices of kernel values, as `KernelPCA` takes them.
+        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one.
     noise_variance : float, "auto" or None, default="auto"
         Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" searches for the
         one that keeps the fewest rows that hold at least 99% of the variance on the q axes of all rows, and no fewer

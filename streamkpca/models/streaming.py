@@ -21,15 +21,15 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import Moments, RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
-from streamkpca.models._cell import StateCell
-from streamkpca.models._learning import learned, learned_in_batches, rounded, rows_for
+from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.models._snapshot_base import SnapshotEstimator
-from streamkpca.rows.arrow import arrow_table, is_arrow
 from streamkpca.rows.validation import (
     Names,
+    arrow_table,
     as_sample_weight,
     feature_names,
+    is_arrow,
     without_bad_rows,
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level
@@ -258,9 +258,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Sparse matrices of scipy are not made dense, see Notes. Columns that the kernel compares by `Equal` may hold
-            text. An Arrow stream (whatever has ``__arrow_c_stream__``: tables and readers of pyarrow, relations of
-            DuckDB) is read batch by batch.
+            Sparse matrices of scipy are made dense part by part. An Arrow stream (whatever has ``__arrow_c_stream__``:
+            tables and readers of pyarrow, relations of DuckDB) is read batch by batch.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
@@ -281,26 +280,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         -----
         The result depends on the rows and their order, not on how calls cut the stream.
 
-        Sparse rows of more than 1,024 columns stay sparse, here and in atoms, samples and checkpoints: O(k) for each
-        pair of rows with k numbers other than 0. Atoms do not move then. Narrower ones are made dense in parts.
-
-        Text in columns of categories (pandas' and polars' categorical and text columns, or lists of lists) becomes
-        numbers, `kernels.category_code` of it, which depend on nothing else: models and machines agree on them without
-        a table, and a category that no row had before is a new one. `categories_` has the texts, to read `atoms_`.
-
         Examples
         --------
-        A machine's load depends on its state:
-
-        >>> import pandas as pd
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF, Equal
-        >>> rows = pd.DataFrame({"load": [0.1, 0.2, 5.1, 5.2], "state": ["idle", "idle", "busy", "busy"]})
-        >>> kernel = RBF(1.0).on(0) * (2.0 * Equal().on(1)).exp()
-        >>> model = StreamingKernelPCA(1, kernel=kernel).partial_fit(rows)
-        >>> model.novelty([[0.1, "idle"], [5.1, "idle"], [0.1, "broken"]]).round(1)
-        array([ 0. , 29.6, 29.6])
-
         However the stream is cut, the model is the same, to the byte:
 
         >>> import numpy as np
@@ -881,7 +862,8 @@ class StreamingKernelPCA(SnapshotEstimator):
             ...
         streamkpca.errors.CheckpointError: load: ...plant.npz: it is damaged: ...
         """
-        with open(path, "rb") as file:
+        # A small model is read at once.
+        with open(path, "rb", buffering=2**20) as file:
             return cls._read(file, f"load: {os.fsdecode(path)}", kernel)
 
     @classmethod

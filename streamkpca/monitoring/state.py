@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.checkpoint.fields import Context, parts_of, recorded, restored
+from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.errors import CheckpointError
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
@@ -141,7 +141,7 @@ def _score(value: Any) -> float:
     return check_real("score", value, least=0.0, where="state")
 
 
-_EVENT = parts_of(
+_EVENT = whole_of(
     """
     _made_event:
         start end n_alarms peak_row / integer / / >= 0
@@ -152,7 +152,7 @@ _EVENT = parts_of(
     (_made_event,),
 )
 # Lengths: d columns, D those of a row with its L predecessors, p parts, n rows of the part.
-_STATE = parts_of(
+_STATE = whole_of(
     """
     _made_state:
         n_features n_rows n_learned n_young n_made_up / integer / / >= 0

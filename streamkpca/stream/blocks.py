@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.rows.parts import Rows
+from streamkpca.rows.validation import Rows
 
 Array = npt.NDArray[np.float64]
 

@@ -14,13 +14,23 @@ from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.reservoir import arrival_times
 from streamkpca.kernels import Kernel
-from streamkpca.rows.parts import Rows
-from streamkpca.stream.advance import advanced, n_prefetchable, recorded
+from streamkpca.rows.validation import Rows
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
-from streamkpca.stream.checks import check_continued, check_kernel_range, check_mergeable, check_range, check_shape
-from streamkpca.stream.search import chooser, chosen_from, moved, shrunk
 from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.state import State, axes, begun_summary, completed, published_now, settled_on
+from streamkpca.stream.state import (
+    State,
+    axes,
+    begun_summary,
+    check_continued,
+    check_kernel_range,
+    check_mergeable,
+    check_range,
+    check_shape,
+    completed,
+    published_now,
+    settled_on,
+)
+from streamkpca.stream.step import advanced, chooser, chosen_from, moved, n_prefetchable, recorded, shrunk
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels
 from streamkpca.checkpoint.archive import header_text, read_archive, write_archive
-from streamkpca.checkpoint.fields import RULES, Field
+from streamkpca.checkpoint.fields import RULES, Field, Part
 from streamkpca.checkpoint.table import STATE
 from streamkpca.monitoring.state import _STATE as MONITOR
 
@@ -24,7 +25,15 @@ MODELS = {
     "exact": StreamingKernelPCA(2, kernel="linear", max_atoms=None, block_size=16, tolerance=0.0).partial_fit(ROWS),
     "waiting": StreamingKernelPCA(2, dtype="float32").partial_fit(ROWS[:20]),
 }
-FIELDS = {f"{part.path}.{entry.name}".strip("."): entry for part in STATE for entry in part.fields}
+
+
+def parts_of(part: Part) -> Iterator[Part]:
+    yield part
+    for child in part.children:
+        yield from parts_of(child)
+
+
+FIELDS = {part.key(entry.name): entry for part in parts_of(STATE) for entry in part.fields}
 
 
 def contents_of(model: StreamingKernelPCA) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -64,13 +73,13 @@ def test_the_file_holds_what_the_table_says() -> None:
     for model in MODELS.values():
         header, arrays = contents_of(model)
         state = header["state"]
-        absent = {part.path for part in STATE if part.path in state}
+        absent = {part.path for part in parts_of(STATE) if part.path in state}
         found |= {*state, *arrays} - absent
         assert set(arrays) <= {key for key, entry in FIELDS.items() if entry.is_array}
         assert loaded(header, arrays).to_bytes() == model.to_bytes()
     assert found == set(FIELDS)
     assert {entry.rule for entry in FIELDS.values() if entry.is_array} == set(RULES)
-    assert all(entry.rule in RULES for part in MONITOR for entry in part.fields if entry.is_array)
+    assert all(entry.rule in RULES for part in parts_of(MONITOR) for entry in part.fields if entry.is_array)
 
 
 @pytest.mark.parametrize("name", MODELS)

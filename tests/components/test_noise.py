@@ -167,14 +167,6 @@ def test_path_describes_its_own_fits(seed):
     assert path.captured_variances[-1] <= np.trace(second_moment) * (1.0 + 1e-12)
 
 
-def test_path_follows_the_order_given():
-    features, second_moment = draw_problem(4)
-    path = sparsity_path(features, second_moment, [0.05, 2.0, 0.5])
-    assert path.n_active[1] < path.n_active[2] < path.n_active[0]
-    second = fit_weights(features, second_moment, 2.0, initial_weights=path.weights[0])
-    np.testing.assert_array_equal(path.weights[1], second.weights)
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

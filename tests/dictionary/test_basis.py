@@ -66,20 +66,6 @@ def test_linear_atoms_give_plain_geometry():
     np.testing.assert_allclose(seen.residual, [16.0])
 
 
-def test_an_empty_basis_explains_nothing():
-    basis = Basis.empty(RBF(1.0), 12)
-    seen = basis.project(rows_of(0, 7, 12))
-    assert seen.coordinates.shape == (7, 0)
-    np.testing.assert_array_equal(seen.residual, np.ones(7))
-
-
-def test_no_rows_are_projected_to_nothing():
-    basis, _ = basis_of(rows_of(0, 4))
-    assert basis.project(np.empty((0, 3))).coordinates.shape == (0, 4)
-    assert len(basis.extended(np.empty((0, 3)))[1]) == 0
-    assert basis.size == 4
-
-
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e68])
 def test_repeated_rows_are_admitted_once_at_any_scale(scale):
     atoms = scale * np.repeat(rows_of(3, 2), 3, axis=0)
@@ -142,14 +128,6 @@ def test_interpolation_expresses_projections_by_the_atoms(seed, m, n):
     found = basis.interpolation(basis.project(rows).coordinates)
     expected = np.linalg.solve(rbf(atoms, atoms), rbf(atoms, rows)).T if m else np.zeros((n, 0))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_interpolation_leaves_the_coordinates_alone():
-    basis, _ = basis_of(rows_of(0, 5))
-    coordinates = basis.project(rows_of(1, 4)).coordinates
-    before = coordinates.copy()
-    basis.interpolation(coordinates)
-    np.testing.assert_array_equal(coordinates, before)
 
 
 @given(SEEDS, st.integers(0, 9))

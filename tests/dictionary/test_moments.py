@@ -56,15 +56,6 @@ def test_adding_in_parts_is_adding_at_once(seed, n, m, data):
     assert_same(parts, Moments.zero(m).add(c, energy, a))
 
 
-def test_a_whole_number_weight_is_a_repeated_row():
-    c, energy, _ = drawn(1, 6, 3)
-    times = np.array([0, 1, 2, 3, 1, 4])
-    weighted = Moments.zero(3).add(c, energy, times.astype(float))
-    repeated = Moments.zero(3).add(c.repeat(times, axis=0), energy.repeat(times), np.ones(times.sum()))
-    # The squared weights differ, which is why Bessel's correction needs them.
-    assert_same(replace(weighted, total_squared_weight=repeated.total_squared_weight), repeated)
-
-
 @given(SEEDS, st.integers(1, 10), st.integers(0, 4), st.integers(0, 3))
 def test_new_directions_have_nothing_recorded(seed, n, m, count):
     moments = Moments.zero(m).add(*drawn(seed, n, m))
@@ -150,12 +141,6 @@ def test_rows_recorded_anew_are_recorded_for_the_first_time(seed, m, m2):
     assert [getattr(anew, name) for name in totals] == [getattr(before, name) for name in totals]
 
 
-def test_means_divide_by_the_weight():
-    moments = Moments.zero(1).add(np.array([[1.0], [4.0]]), np.array([1.0, 16.0]), np.array([2.0, 1.0]))
-    np.testing.assert_allclose(moments.mean, [2.0])
-    assert moments.mean_energy == pytest.approx(6.0)
-
-
 def test_moments_never_change():
     moments = Moments.zero(2)
     moments.add(*drawn(0, 5, 2))
@@ -226,10 +211,6 @@ def test_sums_of_squared_weights_survive_factors_whose_square_underflows():
 
 
 # Projection losses
-
-
-def test_there_are_no_losses_at_first():
-    assert ProjectionLoss().total == ProjectionLoss().orthogonal == ProjectionLoss().other_distance == 0.0
 
 
 def test_losses_add_up_and_growth_counts_them_as_other():

@@ -3,7 +3,6 @@
 import json
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +35,6 @@ def figures(folder: Path, script: str, *arguments: str) -> tuple[str, dict[str, 
     assert where["processor"] in done.stdout
     assert {"python", "numpy", "numba", "scipy"} <= set(where["versions"])
     return done.stdout, found
-
-
-def loaded(script: str) -> dict[str, Any]:
-    """Return the definitions of a benchmark, run with its folder on the path."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return runpy.run_path(str(BENCHMARKS / script))
-    finally:
-        sys.path.remove(str(BENCHMARKS))
 
 
 def test_memory_is_flat(tmp_path: Path) -> None:
@@ -191,25 +181,6 @@ def test_one_pass_beats_random_access(tmp_path: Path) -> None:
     assert "cells miss their bound" in output
 
 
-def test_one_pass_reads_files(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    classes = np.repeat([0, 1, 2], 60)
-    # Three tight heaps: three atoms, one from each, explain all but the noise.
-    rows = 5.0 * np.eye(3)[classes] + rng.normal(scale=0.01, size=(180, 3))
-    np.savez(tmp_path / "heaps.npz", X_train=rows, y_train=classes)
-    np.savez(tmp_path / "machine.npz", train=rows)
-    options = ("heaps.npz", "machine.npz", "--only-files", "--atoms", "3", "--gamma", "1", "--block-size", "90")
-    done = run(tmp_path, "one_pass_beats_random_access.py", *options, "--json", "figures.json")
-    assert "RBF(gamma=1.0)" in done.stdout, done.stderr
-    found = json.loads((tmp_path / "figures.json").read_text())
-    for (line,) in found["relative_to_greedy"].values():
-        assert line["greedy"] < 0.01
-        assert line["greedy"] * line["sorted"] < 0.01
-        assert line["greedy"] * line["long stream"] < 0.01
-        assert line["greedy"] * line["sorted, moved"] < 0.01
-    assert done.returncode == (found["missed"] > 0)
-
-
 def test_a_year_in_an_hour(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "a_year_in_an_hour.py", "--tiny")
     assert output.splitlines()[-1].startswith("FLAT: ")
@@ -252,34 +223,6 @@ def test_young_streams_are_quick(tmp_path: Path) -> None:
     assert found["atoms"][0]["moved"]["unexplained"] > found["atoms"][1]["moved"]["unexplained"]
     # No mark of 10,000 rows, and no 64 atoms: only the shares of what greedy leaves have bounds here.
     assert len(found["bounds"]) == len(sizes)
-
-
-@pytest.fixture(scope="module")
-def choice() -> dict[str, Any]:
-    return loaded("one_pass_beats_random_access.py")
-
-
-@pytest.fixture(scope="module")
-def gram() -> Any:
-    features = np.random.default_rng(1).normal(size=(40, 12)) * 0.7 ** np.arange(12)
-    return features @ features.T
-
-
-def test_unexplained_is_a_least_squares_residual(choice: dict[str, Any], gram: Any) -> None:
-    chosen = np.array([3, 17, 5])
-    values, vectors = np.linalg.eigh(gram)
-    features = vectors * np.sqrt(np.maximum(values, 0.0))
-    solution = np.linalg.lstsq(features[chosen].T, features.T, rcond=None)[0]
-    residual = features.T - features[chosen].T @ solution
-    assert choice["unexplained"](gram, chosen) == pytest.approx((residual**2).sum() / np.trace(gram), rel=1e-9)
-
-
-def test_each_greedy_row_is_the_best_next(choice: dict[str, Any], gram: Any) -> None:
-    chosen = choice["choose_greedily"](gram, 4)
-    for i in range(4):
-        others = [row for row in range(len(gram)) if row not in chosen[:i]]
-        left = [choice["unexplained"](gram, np.append(chosen[:i], row)) for row in others]
-        assert choice["unexplained"](gram, chosen[: i + 1]) == pytest.approx(min(left), rel=1e-9)
 
 
 def test_greedy_is_linear_in_rows(tmp_path: Path) -> None:
@@ -327,16 +270,6 @@ def test_cost_grows_as_the_method_says(tmp_path: Path) -> None:
     assert state["q"]["state"]["measured"] < 0.1
     assert 0.5 < state["d"]["state"]["measured"] <= 1.0
     assert found["exponents"]["m"]["refit"]["theory"] == pytest.approx(3.0)
-
-
-@pytest.fixture
-def cost() -> dict[str, Any]:
-    return loaded("cost_grows_as_it_should.py")
-
-
-def test_exponents_are_fitted_to_the_upper_half(cost: dict[str, Any]) -> None:
-    sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
-    assert cost["exponent"](sizes, [9.0, 9.0, 9.0, *(3.0 * size**1.7 for size in sizes[3:])]) == pytest.approx(1.7)
 
 
 def test_cold_start(tmp_path: Path) -> None:

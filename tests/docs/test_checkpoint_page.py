@@ -38,14 +38,19 @@ def on_the_page(heading: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize(("heading", "parts"), [("The state", STATE), ("A monitor", monitoring._STATE)])
-def test_the_tables_are_those_of_the_code(heading: str, parts: tuple[Part, ...]) -> None:
+@pytest.mark.parametrize(("heading", "whole"), [("The state", STATE), ("A monitor", monitoring._STATE)])
+def test_the_tables_are_those_of_the_code(heading: str, whole: Part) -> None:
     expected: dict[str, tuple[str, ...]] = {}
-    for part in parts:
+
+    def add(part: Part) -> None:
         expected[part.path + "?" * part.is_optional] = ()
         for entry in part.fields:
             kind = entry.kind + "?" * entry.is_optional
             expected[f"{part.path}.{entry.name}"] = (kind, entry.shape, entry.rule)
+        for child in part.children:
+            add(child)
+
+    add(whole)
     assert on_the_page(heading) == expected
 
 

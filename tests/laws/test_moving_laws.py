@@ -5,7 +5,6 @@ streams see both kinds of moves.
 """
 
 import copy
-import sys
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -21,13 +20,13 @@ from strategies import FEWER, KernelCase, cuts, drifting_rows, kernel_cases, row
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA, kernels, merge
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import RBF
-from streamkpca.stream import search, transitions
+from streamkpca.stream import step, transitions
 from streamkpca.stream import summary as summaries
 from streamkpca.stream.state import completed
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
-HORIZON = search._HORIZON
+HORIZON = step._HORIZON
 HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 
 
@@ -35,14 +34,14 @@ HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 def small_samples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summaries, "selection_sample_size", lambda max_atoms: 24)
-        patch.setattr(search, "_HORIZON", 50.0)
+        patch.setattr(step, "_HORIZON", 50.0)
         yield
 
 
 @pytest.fixture
 def usual_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "selection_sample_size", selection_sample_size)
-    monkeypatch.setattr(search, "_HORIZON", HORIZON)
+    monkeypatch.setattr(step, "_HORIZON", HORIZON)
 
 
 def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
@@ -81,7 +80,7 @@ def assert_sound(model: Any, X: Array) -> None:
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
     """Whether the sample held all rows, and whether any atom moved, at every move."""
     seen = []
-    move = search.moved
+    move = step.moved
 
     def spy(summary: Summary) -> Summary:
         later = move(summary)
@@ -89,7 +88,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
         seen.append((holds_all, not np.array_equal(later.basis.atoms, summary.basis.atoms)))
         return later
 
-    for module in (sys.modules["streamkpca.stream.advance"], transitions):
+    for module in (step, transitions):
         monkeypatch.setattr(module, "moved", spy)
     return seen
 

@@ -72,7 +72,7 @@ def test_many_rows_are_converted_in_parts(monkeypatch):
 
     sizes = []
     monkeypatch.setattr(validation, "_CONVERTED_WHOLE", 100)
-    monkeypatch.setattr("streamkpca.rows.parts._PART_NUMBERS", 512)
+    monkeypatch.setattr("streamkpca.rows.validation._PART_NUMBERS", 512)
     original = validation.arrow_rows
     monkeypatch.setattr(validation, "arrow_rows", lambda *given: sizes.append(given[0].num_rows) or original(*given))
     model = StreamingKernelPCA(**SETTINGS).partial_fit(TABLE)

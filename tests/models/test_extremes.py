@@ -201,16 +201,6 @@ def test_weights_end_in_finite_answers_or_a_refusal(weights):
                 assert_finite(model.refit(), BASE)
 
 
-@pytest.mark.parametrize("settings", ["default", "one-atom", "exact", "uncentred"])
-def test_a_first_block_without_weight_is_accepted(settings):
-    weights = np.r_[np.zeros(40), np.ones(20)]
-    for method in ("partial_fit", "fit"):
-        model = StreamingKernelPCA(**({"n_components": 4} | SETTINGS[settings]))
-        getattr(model, method)(BASE, sample_weight=weights)
-        assert_finite(model, BASE)
-        assert model.refit().total_weight_ == 20.0
-
-
 # Law 10: scaling the kernel scales the eigenvalues, however far.
 @pytest.mark.parametrize(
     ("scale", "settings"), [(1e-200, "budget"), (1e-30, "exact"), (1e100, "tolerance"), (1e138, "budget")]

@@ -117,12 +117,6 @@ def test_empty_models_add_nothing():
     assert before["rows"] == state(fitted)["rows"]
 
 
-def test_a_smaller_budget_takes_in_a_larger_model():
-    small = learned(X[:100], max_atoms=3).merge(learned(X[100:], max_atoms=40))
-    assert small.n_atoms_ == 3
-    assert_energy_is_conserved(small.state_.summary)
-
-
 def refusals():
     fitted = learned(X[:40])
     return [

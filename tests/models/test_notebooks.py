@@ -81,13 +81,6 @@ def test_kernels_tell_their_parameters_and_properties() -> None:
     assert len(long.text) < 2000
 
 
-def test_a_sparsity_path_is_a_table_of_fits() -> None:
-    path = SparseKernelPCA(2, kernel=RBF(0.5)).fit(ROWS).sparsity_path([0.1, 0.01, 0.001])
-    page = Page(path)
-    assert "3 fits of 60 candidates" in page.text
-    assert page.tags.count("tr") == 4
-
-
 def test_a_monitor_tells_its_threshold_and_events() -> None:
     monitor = Monitor()
     assert "no rows yet" in Page(monitor).text

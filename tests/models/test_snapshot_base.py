@@ -36,21 +36,6 @@ def test_an_unfitted_model_has_no_attributes_of_a_snapshot(model):
     assert all(hasattr(model, attribute) for attribute in ATTRIBUTES)
 
 
-def test_a_path_shows_sparsity_against_noise(model):
-    before = model.fit(X).transform(X)
-    path = model.sparsity_path()
-    assert path.weights.shape == (20, model.n_atoms_)
-    np.testing.assert_array_equal(path.n_active, np.count_nonzero(path.weights, axis=1))
-    assert path.n_active[0] <= 2 < path.n_active[-1]
-    assert np.all(np.diff(path.noise_variances) < 0.0)
-    one = model.sparsity_path([path.noise_variances[-1]])
-    active = model.atoms_[one.weights[0] > 0.0]
-    inside = model.kernel_.matrix(X, active)
-    lost = 1.0 - np.einsum("ij,ji->i", inside, np.linalg.lstsq(model.kernel_.matrix(active), inside.T, rcond=1e-12)[0])
-    assert one.mean_reconstruction_errors[0] == pytest.approx(lost.mean(), abs=1e-6)
-    np.testing.assert_array_equal(model.transform(X), before)
-
-
 @pytest.mark.parametrize("noise_variances", [[-1.0], [0.0], ["a"], [], [np.nan], [[0.1]]], ids=repr)
 def test_invalid_noise_variances_of_a_path_are_refused(noise_variances):
     model = SparseKernelPCA(2, kernel=RBF(0.5)).fit(X)

@@ -46,19 +46,6 @@ def test_without_a_noise_variance_it_is_kernel_pca(seed, n, kernel, center):
     assert model.total_weight_ == oracle.total_weight_
 
 
-@given(SEEDS, st.integers(8, 30), st.sampled_from([0.01, 0.05, "auto"]))
-def test_projections_use_the_span_of_the_active_rows_alone(seed, n, noise_variance):
-    rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
-    model = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise_variance).fit(rows)
-    active = rows[model.active_]
-    cross = KERNEL.matrix(new, active)
-    outside = 1.0 - np.einsum("ij,ji->i", cross, np.linalg.lstsq(KERNEL.matrix(active), cross.T, rcond=1e-12)[0])
-    np.testing.assert_allclose(model.reconstruction_error(new), outside, atol=1e-6)
-    # The projection is the same as that of a model of all rows, whose basis is the active ones.
-    assert np.linalg.lstsq(np.c_[cross, np.ones(4)], model.transform(new), rcond=None)[0].shape[1] == 2
-    assert model.n_active_ <= model.active_.sum()
-
-
 @given(SEEDS, st.integers(6, 20), st.sampled_from([0.02, 0.1]))
 def test_with_every_row_an_atom_the_stream_finds_the_same(seed, n, noise_variance):
     rows = rows_of(seed, n)
@@ -104,33 +91,6 @@ def test_weights_are_at_a_maximum_of_the_dense_likelihood(seed, n, noise, center
     assert np.all(np.abs(q - s)[model.active_] <= 1e-3 * s[model.active_])
 
 
-@given(SEEDS, st.integers(8, 25))
-def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n):
-    rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
-    noise = 0.02
-    model = SparseKernelPCA(2, kernel=KERNEL, noise_variance=noise, axes="likelihood", center=False).fit(rows)
-    active, w = rows[model.active_], model.weights_[model.active_]
-    # Eqs. (15) to (17): eigenvectors of W^1/2 K W^1/2, variances those eigenvalues plus the noise.
-    values, vectors = np.linalg.eigh(np.sqrt(np.outer(w, w)) * KERNEL.matrix(active))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    q = min(2, len(w))
-    np.testing.assert_allclose(model.eigenvalues_[:q], values[:q] + noise, rtol=1e-6)
-    expected = KERNEL.matrix(new, active) @ (np.sqrt(w)[:, None] * vectors[:, :q] / np.sqrt(values[:q]))
-    assert_same_columns(model.transform(new)[:, :q], expected, values[:q], tolerance=1e-5)
-
-
-def test_automatic_noise_keeps_the_fewest_rows_that_hold_the_variance():
-    rows = rows_of(0, 50)
-    model = SparseKernelPCA(4, kernel=KERNEL).fit(rows)
-    # Divided by N - 1 both; kernel PCA of all rows has the axes that all rows hold.
-    held = model.eigenvalues_.sum() / KernelPCA(4, kernel=KERNEL).fit(rows).eigenvalues_.sum()
-    assert 0.99 <= held < 1.0
-    assert 4 <= model.n_active_ < 50
-    sparser = SparseKernelPCA(4, kernel=KERNEL, n_active=model.n_active_ - 2).fit(rows)
-    assert sparser.noise_variance_ > model.noise_variance_
-    assert sparser.eigenvalues_.sum() < model.eigenvalues_.sum()
-
-
 @pytest.mark.parametrize("options", [{}, {"noise_variance": None}, {"axes": "likelihood"}, {"n_active": 3}], ids=repr)
 def test_whole_number_weights_are_repeated_rows(options):
     rows, times = rows_of(0, 15), np.arange(15) % 4
@@ -144,15 +104,6 @@ def test_whole_number_weights_are_repeated_rows(options):
         weighted.reconstruction_error(rows, 2), repeated.reconstruction_error(rows, 2), atol=1e-4
     )
     assert weighted.total_weight_ == repeated.total_weight_ == total
-
-
-def test_only_one_of_equal_rows_is_active():
-    rows = np.repeat(rows_of(0, 12), 3, axis=0)
-    model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
-    active = rows[model.active_]
-    assert len(np.unique(active, axis=0)) == len(active) == model.n_active_
-    single = SparseKernelPCA(3, kernel=KERNEL).fit(rows[::3])
-    assert model.noise_variance_ == pytest.approx(single.noise_variance_, rel=1e-6)
 
 
 @pytest.mark.parametrize(("axes", "noise_variance"), [("ritz", None), ("ritz", 0.1), ("likelihood", "auto")])
@@ -251,9 +202,3 @@ def test_bad_parameters_are_refused_and_leave_the_model_unchanged(options, error
         model.set_params(**options).fit(rows)
     np.testing.assert_array_equal(model.transform(rows), before[0])
     assert model.active_.sum() > 0
-
-
-def test_a_number_that_cannot_be_reached_is_a_warning():
-    with pytest.warns(SparsityWarning, match="no noise variance leaves exactly n_active=40 of 50"):
-        model = SparseKernelPCA(2, kernel=Linear(), n_active=40).fit(rows_of(0, 50, 2))
-    assert 0 < model.active_.sum() < 40

@@ -6,9 +6,12 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, warmup
+from streamkpca.cli.main import cli
+from streamkpca.models.warmup import Warmth
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +106,23 @@ def test_a_warm_up_leaves_nothing_behind_but_loops():
     np.testing.assert_array_equal(again.transform(rows), expected)
 
 
+def refused(*parts):
+    """Check that the command reports the problem in one line."""
+    result = CliRunner().invoke(cli, ["warmup"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    for part in parts:
+        assert part in line
+
+
+def test_the_command_refuses_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "blocked"))
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path / "elsewhere")
+    refused(f"NUMBA_CACHE_DIR={tmp_path / 'blocked'}: expected a folder that can be written to", "set NUMBA_CACHE_DIR")
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: None)
+    refused("expected a folder for compiled loops but none can be written to", "set NUMBA_CACHE_DIR")
+
+
 @jitted
 def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
     # A file in the place of the folder stops even root.
@@ -111,3 +131,10 @@ def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
     code = "from streamkpca.models.warmup import cache_folder; print(0, 0, cache_folder())"
     assert not run(code, blocked)[2].is_relative_to(blocked)
     assert run(code, tmp_path / "good")[2].is_relative_to(tmp_path / "good")
+
+
+def test_the_command_reports_what_was_not_saved(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 3, tmp_path))
+    refused(str(tmp_path), "3 of 20 compiled loops could not be saved")

@@ -18,8 +18,8 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments, Record
 from streamkpca.kernels import RBF
 from streamkpca.stream import transitions as stream
-from streamkpca.stream.advance import recorded
 from streamkpca.stream.blocks import Block, BlockPrefetcher, RowBuffer
+from streamkpca.stream.step import recorded
 from streamkpca.stream.summary import Summary
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))

@@ -91,7 +91,7 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch):
         raise AssertionError("a question searched for atoms")
 
     for name in ("searched", "recorded", "shrunk"):
-        monkeypatch.setattr(sys.modules["streamkpca.stream.advance"], name, refuse)
+        monkeypatch.setattr(sys.modules["streamkpca.stream.step"], name, refuse)
     totals, reservoir = totals_and_sample(stream, settings_of())
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
     np.testing.assert_array_equal(reservoir.rows, expected.reservoir.rows)
@@ -147,7 +147,6 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
         raise AssertionError("a single row had to wait for preparations")
 
     monkeypatch.setattr(snapshot, "PreparedKernel", refuse)
-    monkeypatch.setattr(snapshot, "inverse_factor", refuse)
     published = stream.published
     np.testing.assert_allclose(published.transform(ROWS[:1]), published.transform(ROWS[:9])[:1])
     np.testing.assert_allclose(published.reconstruction_error(ROWS[:1]), published.reconstruction_error(ROWS[:9])[:1])

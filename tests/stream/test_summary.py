@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from streamkpca.components.refit import RefitSettings
 from streamkpca.kernels import RBF
-from streamkpca.stream.advance import advanced, recorded
-from streamkpca.stream.search import searched, shrunk
 from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.step import advanced, recorded, searched, shrunk
 from streamkpca.stream.summary import Summary, clamp_decay, decayed_weights
 
 SEEDS = st.integers(0, 10**6)

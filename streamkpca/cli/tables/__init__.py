@@ -114,7 +114,7 @@ def open_table(
         if array is not None and kind != "npz":
             raise TableError(f"{path}: --array names an array of an npz file, but this is not one; leave --array out")
         if follow and source.rereadable and kind not in ("csv", "jsonl"):
-            raise TableError(f"{path}: only CSV and JSON lines grow row by row; leave --follow out")
+            raise TableError(f"{path}: only text (CSV, JSON lines) grows row by row; leave --follow out")
         reader: Reader
         if kind in ("npy", "npz"):
             reader = ArrayReader(source, is_zip=kind == "npz", array=array)

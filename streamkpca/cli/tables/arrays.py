@@ -107,7 +107,7 @@ class ArrowReader(_RowReader):
             raise TableError(f"{source.name}: has two columns of one name; rename one")
         super().__init__(source, schema.names, named=True, total=opened.metadata.num_rows if is_parquet else None)
         self._types = schema.types
-        self.texts = {j for j, kind in enumerate(schema.types) if not is_number(kind)}
+        self.texts = {j for j, kind in enumerate(schema.types) if not _is_number(kind)}
 
     def _opened(self) -> Any:
         if self._is_parquet:
@@ -140,8 +140,7 @@ class ArrowReader(_RowReader):
             yield from (batch.select(names).slice(begin, n_rows) for begin in range(0, len(batch), n_rows))
 
 
-def is_number(kind: Any) -> bool:
-    """Tell whether a type of Arrow holds numbers, truth values or nothing."""
+def _is_number(kind: Any) -> bool:
     types = pyarrow.types
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     return any(test(kind) for test in tests)

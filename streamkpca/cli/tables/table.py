@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +16,8 @@ Learned = Sequence[str] | int
 
 # A table of more columns has rows and columns exchanged, or is none.
 MOST_COLUMNS = 2**20
+# What libraries raise that did not expect such a file.
+_STUMBLES = (LookupError, TypeError, AttributeError, RecursionError)
 _SHOWN_NAMES = 8
 _SHOWN_LETTERS = 60
 _SHOWN_BAD_ROWS = 5
@@ -43,7 +44,7 @@ def reading_errors(path: str) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")[:200]
         if isinstance(error, MemoryError):
             reason = "it claims to need more memory than there is"
-        elif not reason or isinstance(error, LookupError | TypeError | AttributeError | RecursionError):
+        elif not reason or " at 0x" in reason or isinstance(error, _STUMBLES):
             reason = "its parts contradict each other"
         remedy = "check that the file is complete and has the format it claims"
         raise TableError(f"{path}: cannot be read ({reason}); {remedy}") from None
@@ -267,10 +268,8 @@ def choose_columns(
     def find(wanted: str) -> int:
         if wanted in positions:
             return positions[wanted]
-        similar = get_close_matches(wanted, names[:1000], 1)
-        meant = f"did you mean {similar[0]!r}? " if similar else ""
         known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
-        raise TableError(f"{path}: no column {short(wanted)!r}; {meant}{known}")
+        raise TableError(f"{path}: no column {short(wanted)!r}; {known}")
 
     time, labels = (None if name is None else find(name) for name in beside)
     out = {find(name) for name in drop} | {time, labels}

@@ -218,7 +218,6 @@ class CsvLines:
             (mark for mark in _DELIMITERS if mark != decimal),
             key=lambda mark: len(next(csv.reader([first], delimiter=mark))),
         )
-        check_width(source.name, first.count(self._delimiter) + 1)
         sample = [record.fields for record in self.records(head[: 64 * _SAMPLE_CELLS + 2 * len(first)])]
         if isinstance(sample[0], str):
             raise TableError(f"{source.name}: its first line {sample[0]}; correct it")

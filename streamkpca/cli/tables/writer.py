@@ -13,10 +13,9 @@ import pyarrow
 from pyarrow import compute, csv, ipc, parquet
 
 from streamkpca._core.files import SHARED, replacing
-from streamkpca.cli.tables.arrays import is_number
 from streamkpca.cli.tables.table import TableError
 
-WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows", "npy")
+WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
 # These can be read before they are complete, so they may grow for ever.
 _LIVE = ("csv", "jsonl", "arrows")
 
@@ -63,8 +62,9 @@ class Writer:
         self._is_live = live or self.is_output
         known = _LIVE if self._is_live else WRITTEN
         if self.format not in known:
-            what = f"results{' that are read as they come' if self._is_live else ''} are written as {', '.join(known)}"
-            raise TableError(f"{path}: {what}; end the name in one of these, or give --format")
+            what = "results that are read as they come" if self._is_live else "results"
+            expected = f"expected {what} as {', '.join(known)} but got {self.format!r}"
+            raise TableError(f"{path}: {expected}; end the name in one of these, or give --format")
         self._sink: Any = None
         self._stack = ExitStack()
 
@@ -87,9 +87,11 @@ class Writer:
         if self.format in ("csv", "jsonl"):
             arrays = {name: _spelled(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
         table = pyarrow.table(arrays)
-        if self._sink is None:
-            self._sink = _sink(self.format, self._file, table.schema)
-        self._sink.write_table(table)
+        if self.format == "jsonl":
+            self._file.writelines(map(_json_line, table.to_pylist()))
+        else:
+            self._sink = self._sink or _sink(self.format, self._file, table.schema)
+            self._sink.write_table(table)
         if self._is_live:
             self._file.flush()
         self.n_rows += len(table)
@@ -111,56 +113,15 @@ def _spelled(times: npt.NDArray[Any]) -> Any:
 
 
 def _sink(form: str, file: IO[bytes], schema: Any) -> Any:
-    """Make the writer of a format: it has write_table and close."""
+    """Make pyarrow's writer of a format."""
     if form == "csv":
         return csv.CSVWriter(file, schema)
     if form == "parquet":
         return parquet.ParquetWriter(file, schema)
-    if form in ("arrow", "arrows"):
-        return (ipc.new_file if form == "arrow" else ipc.new_stream)(file, schema)
-    return _JsonLines(file) if form == "jsonl" else _Npy(file)
+    return (ipc.new_file if form == "arrow" else ipc.new_stream)(file, schema)
 
 
-class _JsonLines:
-    """Writes an object a row; numbers that JSON lacks become null."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write_table(self, table: Any) -> None:
-        for row in table.to_pylist():
-            known = {
-                name: None if isinstance(value, float) and not np.isfinite(value) else value
-                for name, value in row.items()
-            }
-            self._file.write(json.dumps(known, allow_nan=False).encode() + b"\n")
-
-    def close(self) -> None:
-        pass
-
-
-class _Npy:
-    """Writes a float64 array, whose header has room for the number of rows that is known at the end."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._shape = file, (0, 0)
-
-    def write_table(self, table: Any) -> None:
-        texts = [field.name for field in table.schema if not is_number(field.type)]
-        if texts:
-            raise TableError(
-                f"npy holds numbers only, but column {texts[0]!r} does not; write Parquet, or leave it out"
-            )
-        rows = np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])
-        if not self._shape[0]:
-            self._write_header(rows.shape)
-        self._shape = self._shape[0] + len(rows), rows.shape[1]
-        self._file.write(np.ascontiguousarray(rows).tobytes())
-
-    def _write_header(self, shape: tuple[int, ...]) -> None:
-        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def close(self) -> None:
-        self._file.seek(0)
-        self._write_header(self._shape)
+def _json_line(row: dict[str, Any]) -> bytes:
+    # JSON lacks NaN and infinity.
+    known = {name: None if isinstance(one, float) and not np.isfinite(one) else one for name, one in row.items()}
+    return json.dumps(known).encode() + b"\n"
