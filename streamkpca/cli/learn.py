@@ -45,12 +45,8 @@ def fit(
         refuse_given({"units", *model_parameters()}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
     interval = save_every or (_FOLLOW_INTERVAL if options["follow"] else SaveInterval())
-    autosave, signals, constant, n_before = (
-        Autosave(model, interval, saved, file),
-        Signals(),
-        Constant(),
-        n_learned(learner),
-    )
+    autosave = Autosave(model, interval, saved, file)
+    signals, constant, n_before = Signals(), Constant(), n_learned(learner)
     tables = open_tables(
         files,
         options,
