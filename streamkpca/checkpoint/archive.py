@@ -57,9 +57,8 @@ class _Layout:
         listed, count = b"".join(self._entries), len(self._entries)
         large = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 0x032D, 45, 0, 0, count, count, len(listed), self.place)
         locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, self.place + len(listed), 1)
-        return (
-            listed + large + locator + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *[0xFFFF] * 2, *[_ELSEWHERE] * 2, 0)
-        )
+        end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, _ELSEWHERE, _ELSEWHERE, 0)
+        return listed + large + locator + end
 
 
 _HEADER_PREFIX = len(_Layout().prefix(HEADER, b"", 0, 0))
