@@ -223,7 +223,7 @@ def test_bytes_that_are_no_state_are_refused():
     known = Aggregate(StreamingKernelPCA(**SMALL)).add(LONG[:100]).to_bytes()
     model = StreamingKernelPCA(**SMALL).partial_fit(LONG[:100])
     for data, message in (
-        (known[:100], "it is not whole"),
+        (known[:100], "it is damaged, or not whole"),
         (b"", "this is not a checkpoint"),
         (model.to_bytes(), "they are a model's; read them with StreamingKernelPCA.from_bytes"),
         (model.to_bytes({"aggregate": {"n_components": 5}}), "their parameters contradict each other"),

@@ -57,9 +57,8 @@ class _Layout:
         listed, count = b"".join(self._entries), len(self._entries)
         large = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 0x032D, 45, 0, 0, count, count, len(listed), self.place)
         locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, self.place + len(listed), 1)
-        return (
-            listed + large + locator + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *[0xFFFF] * 2, *[_ELSEWHERE] * 2, 0)
-        )
+        end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, _ELSEWHERE, _ELSEWHERE, 0)
+        return listed + large + locator + end
 
 
 _HEADER_PREFIX = len(_Layout().prefix(HEADER, b"", 0, 0))
@@ -123,10 +122,8 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         dtype, shape = _listed(name, listed[name])
         size = math.prod(shape, start=TYPES[dtype])
         if size > length - layout.place:
-            raise CheckpointError(
-                f"it is not whole: {name!r} of type {dtype} and shape {shape} needs {size} bytes, but only "
-                f"{length - layout.place} are left"
-            )
+            left = length - layout.place
+            raise _damaged(f"{name!r} of type {dtype} and shape {shape} needs {size} bytes, but only {left} are left")
         array = np.empty(shape, dtype)
         preamble, data = _preamble(dtype, shape), _bytes_of(array)
         # As long as the prefix, whatever the checksum.
@@ -134,10 +131,10 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         n_read = file.readinto(data)  # type: ignore[attr-defined]
         checksum = zlib.crc32(data, zlib.crc32(preamble))
         if n_read != size or found != layout.prefix(f"{name}.npy", preamble, size, checksum):
-            raise CheckpointError(f"it is damaged: the bytes of {name!r} are not those that were written")
+            raise _damaged(f"the bytes of {name!r} are not those that were written")
         arrays[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if file.read() != layout.end():
-        raise CheckpointError("it is damaged, or not whole: it does not end as a checkpoint does")
+        raise _damaged("it does not end as a checkpoint does")
     return header, arrays
 
 
@@ -155,10 +152,10 @@ def _header_text(file: IO[bytes], length: int, layout: _Layout) -> bytes:
         raise CheckpointError(f"this is not a checkpoint: it does not begin with {HEADER!r}")
     (size,) = struct.unpack("<Q", found[-8:])
     if size > min(length - _HEADER_PREFIX, _LARGEST_HEADER):
-        raise CheckpointError(f"it is not whole: its header of {size} bytes is too long for a file of {length}")
+        raise _damaged(f"its header of {size} bytes is too long for a file of {length}")
     text = file.read(size)
     if found != layout.prefix(HEADER, b"", size, zlib.crc32(text)):
-        raise CheckpointError(f"it is damaged: the bytes of {HEADER!r} are not those that were written")
+        raise _damaged(f"the bytes of {HEADER!r} are not those that were written")
     return text
 
 
@@ -189,3 +186,7 @@ def _bytes_of(array: AnyArray) -> memoryview:
 
 def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is not a finite number")
+
+
+def _damaged(reason: str) -> CheckpointError:
+    return CheckpointError(f"it is damaged, or not whole: {reason}; restore it from a backup")

@@ -50,7 +50,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         length of its own residual (the energy that it truly captures), or by that of the row itself, as in [1]_.
     n_candidates : int or None, default=1024
         Rows considered for each choice, drawn anew every ten atoms in proportion to their residuals. None: all rows,
-        as in [1]_, in O(n^2) time per atom.
+        as in [1]_, in O(n^2) time per atom and 8 n^2 bytes.
     tolerance : float, default=0.0
         Stop when this share of the energy, or less, is left unexplained.
     center : bool, default=True
