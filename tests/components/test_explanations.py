@@ -173,14 +173,6 @@ def test_far_away_rows_are_compared_with_the_nearest_atoms_where_kernel_values_v
     assert contributions.argmax() == 1
 
 
-def test_rows_have_the_same_contributions_in_any_company():
-    model = streamed(RBF(0.4), drawn_rows(0, d=12))
-    rows = drawn_rows(1, 3000, 12)
-    together = model.contributions(rows)
-    for i in (0, 1, 2047, 2048, 2999):
-        np.testing.assert_allclose(model.contributions(rows[i : i + 1])[0], together[i], rtol=1e-9)
-
-
 @settings(max_examples=30)
 @given(
     st.sampled_from([*EXPORTABLE, *OF_THE_CALLER]),

@@ -336,30 +336,6 @@ def test_checkpoints_of_others_end_the_process_with_a_clear_error(
         example.Service(example.checked_options())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--alarm-topic plant/alarms", "--topic plant/+ takes in --alarm-topic plant/alarms; choose another"),
-        ("--topic plant/x+", "--topic plant/x+ is no filter; + stands for a whole level, and # for all from there on"),
-        ("--every-messages 70000", "--every-messages must be from 1 to 65535"),
-        ("--kernel none", "none"),
-        ("--password-file missing.txt", "--password-file needs --user"),
-        ("--cert-file missing.pem", "--cert-file"),
-    ],
-)
-def test_arguments_that_make_no_sense(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: str,
-    message: str,
-) -> None:
-    set_options(monkeypatch, tmp_path, *arguments.split())
-    with pytest.raises(SystemExit, match="2"):
-        example.main()
-    assert message in capsys.readouterr().err
-
-
 @given(
     st.sampled_from(GARBAGE)
     | st.lists(st.none() | st.floats() | st.integers() | st.booleans()).map(lambda x: json.dumps(x).encode())
@@ -375,16 +351,6 @@ def test_payloads_are_rows_or_refused(payload: bytes) -> None:
     assert [float("nan") if value is None else value for value in values] == pytest.approx(
         row.tolist(), rel=0, abs=0, nan_ok=True
     )
-
-
-@pytest.mark.parametrize(
-    ("pairs", "number"),
-    [([("unit", "m"), ("number", "007")], 7), ([("number", "9223372036854775807")], 2**63 - 1), ([], None)]
-    + [([("number", text)], None) for text in ("", "-1", "1.5", "9223372036854775808", " 1", "\u0661")]
-    + [([("number", "1"), ("number", "2")], None)],
-)
-def test_numbers_are_decimal_digits(pairs: list[tuple[str, str]], number: int | None) -> None:
-    assert example.number_of(message_with(*pairs)) == number
 
 
 # The numbers of messages, beside sets that remember everything
@@ -435,17 +401,6 @@ def test_any_numbers_and_kills_leave_each_message_counted_once(
 def verdicts(made: Any, numbers: Any, row: bytes = b"") -> list[str]:
     """Judge messages with these numbers, whose payloads are `row` and the number."""
     return [made.note("plant/pump", number, row + b"%d" % number).value for number in numbers]
-
-
-@given(st.lists(st.integers(0, 40), min_size=1))
-def test_gaps_are_the_numbers_between_that_have_not_come(numbers: list[int]) -> None:
-    made, come = example.Numbers(numbers[0]), {numbers[0]}
-    for number in numbers:
-        if number not in come:
-            made.add(number)
-            come.add(number)
-        assert made.missing == max(come) - min(come) + 1 - len(come)
-        assert all((i in made) == (i in come) for i in range(-1, 43))
 
 
 def test_late_repeated_and_huge_numbers_are_learned_once() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamkpca import KernelPCA, StreamingKernelPCA, kernels, load
+from streamkpca import StreamingKernelPCA, load
 from streamkpca.kernels import RBF, Kernel, Linear
 
 MIB = 2**20
@@ -150,18 +150,3 @@ def test_views_of_many_columns() -> None:
     # A dozen times all rows, which the model keeps to choose atoms from.
     assert learned < 64 + 12 * rows.nbytes / MIB
     print(f"views of {d} columns: {peak:.0f} MiB to compare, {learned:.0f} MiB to learn {rows.nbytes / MIB:.0f} MiB")
-
-
-def test_many_atoms_are_compared_with_few_rows_at_a_time() -> None:
-    n = 1200
-    rows = RANDOM.normal(size=(n, 4))
-    model = KernelPCA(3, kernel=kernels.Laplacian(1.0)).fit(rows)
-    asked = RANDOM.normal(size=(6000, 4))
-    model.novelty(asked[:10])
-    model.transform(asked[:10])
-    peaks = {}
-    for name in ("transform", "novelty", "reconstruction_error"):
-        peaks[name] = traced(lambda name=name: getattr(model, name)(asked))[1]  # type: ignore[misc]
-    # All rows with all atoms would take 55 MiB.
-    assert max(peaks.values()) < 32, peaks
-    print(f"{n} atoms: {max(peaks.values()):.0f} MiB")

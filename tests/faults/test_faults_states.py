@@ -155,16 +155,6 @@ def test_streams_that_forget_every_row_but_the_last_come_back() -> None:
         assert_comes_back(model.partial_fit(X[:7]))
 
 
-@pytest.mark.parametrize("max_atoms", [1, 5, None])
-def test_streams_in_which_every_row_fades_within_its_block_come_back(max_atoms: int | None) -> None:
-    """The last row of each block does not count, so none is recorded, whatever the sample was drawn with."""
-    X, weights = np.random.default_rng(0).normal(size=(51, 1)), np.where(np.arange(51) % 8 == 7, 0.0, 1.0)
-    weights[-1] = 0.0
-    model = StreamingKernelPCA(1, kernel=kernels.RBF(0.3), max_atoms=max_atoms, block_size=8, half_life=1e-3)
-    assert_comes_back(model.fit(X, sample_weight=weights))
-    assert_comes_back(model.partial_fit(X[:7]))
-
-
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.IndefiniteKernelWarning")
 @pytest.mark.parametrize("noise_variance", ["auto", 1e-3, None])
 def test_a_stream_of_rows_of_negative_energy_answers_without_atoms(noise_variance: Any) -> None:

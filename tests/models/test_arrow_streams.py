@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 
 RANDOM = np.random.default_rng(0)
@@ -58,27 +58,6 @@ def test_streams_give_the_model_of_their_rows(given):
     for question in QUESTIONS:
         np.testing.assert_array_equal(getattr(model, question)(make()), getattr(model, question)(ROWS))
     assert StreamingKernelPCA(**SETTINGS).fit(make()).to_bytes() == frame.fit(pl.from_arrow(TABLE)).to_bytes()
-
-
-@pytest.mark.parametrize("kind", [KernelPCA, ApproximateKernelPCA])
-def test_batch_models_take_streams(kind):
-    model = kind(2, kernel=RBF(0.3))
-    np.testing.assert_array_equal(model.fit_transform(reader()), kind(2, kernel=RBF(0.3)).fit_transform(ROWS))
-    assert model.feature_names_in_.tolist() == NAMES
-
-
-def test_many_rows_are_converted_in_parts(monkeypatch):
-    from streamkpca.rows import validation
-
-    sizes = []
-    monkeypatch.setattr(validation, "_CONVERTED_WHOLE", 100)
-    monkeypatch.setattr("streamkpca.rows.validation._PART_NUMBERS", 512)
-    original = validation.arrow_rows
-    monkeypatch.setattr(validation, "arrow_rows", lambda *given: sizes.append(given[0].num_rows) or original(*given))
-    model = StreamingKernelPCA(**SETTINGS).partial_fit(TABLE)
-    expected = StreamingKernelPCA(**SETTINGS).partial_fit(ROWS).novelty(ROWS)
-    np.testing.assert_array_equal(model.novelty(TABLE), expected)
-    assert max(sizes) < 500
 
 
 def test_columns_are_found_by_their_names():

@@ -130,17 +130,3 @@ def test_merging_adds_them_up() -> None:
     unsettled[1].partial_fit(np.full((40, 3), NAN)).partial_fit(ROWS[:5])
     whole = merge(*unsettled)
     assert (whole.n_rows_rejected_, whole.n_samples_seen_, whole.total_weight_) == (40, 65, 25.0)
-
-
-def test_what_is_refused_otherwise_is_still_refused() -> None:
-    model = StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(ROWS)
-    for wrong, message in [(ROWS[:, :2], "has 2 features"), (["a"], "2D array|numbers"), (ROWS[:0], r"0 sample\(s\)")]:
-        with pytest.raises((ValueError, TypeError), match=message):
-            model.partial_fit(wrong)
-    with pytest.raises(ValueError, match="sample_weight"):
-        model.partial_fit(ROWS[:2], sample_weight=[1.0, NAN])
-    with pytest.raises(ValueError, match="contains NaN"):
-        model.transform([[NAN, 0.0, 0.0]])
-    assert (model.n_samples_seen_, model.n_rows_rejected_) == (300, 0)
-    with pytest.raises(ValueError, match="on_bad_rows must be one of 'raise', 'skip', got 'drop'"):
-        StreamingKernelPCA(on_bad_rows="drop").partial_fit(ROWS)  # type: ignore[arg-type]

@@ -60,16 +60,6 @@ def test_the_caller_may_write_to_the_rows_later(method):
     assert_same_answers(model, getattr(made(), method)(ROWS).refit())
 
 
-@pytest.mark.parametrize("atoms", ["moved", "rows"])
-def test_rows_with_a_large_offset_are_distinguished(atoms):
-    model, shifted = made(kernel=RBF(0.5), atoms=atoms).fit(ROWS), made(kernel=RBF(0.5), atoms=atoms).fit(ROWS + 1e6)
-    np.testing.assert_array_equal(model.atom_rows_, shifted.atom_rows_)
-    np.testing.assert_array_equal(model.atom_origins_, shifted.atom_origins_)
-    np.testing.assert_allclose(shifted.atoms_, model.atoms_ + 1e6, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(shifted.eigenvalues_, model.eigenvalues_, rtol=1e-6)
-    np.testing.assert_allclose(shifted.transform(PROBE + 1e6), model.transform(PROBE), atol=1e-6)
-
-
 # The stream
 
 
@@ -136,16 +126,6 @@ def test_refit_takes_in_the_pending_rows_and_leaves_the_stream():
     np.testing.assert_array_equal(np.abs(asked.transform(PROBE)), np.abs(left_alone.transform(PROBE)))
 
 
-def test_projections_do_not_flip_between_refits():
-    model = exact(n_components=2, kernel=Linear(), refit_every=1)
-    rows = ROWS * [5.0, 2.0, 0.5]
-    model.partial_fit(rows[:64])
-    for i in range(64, 200, 16):
-        before = model.transform(PROBE)
-        after = model.partial_fit(rows[i : i + 16]).transform(PROBE)
-        assert np.all(np.sum(before * after, axis=0) > 0.0)
-
-
 def test_fit_forgets_what_was_before():
     fresh = made().fit(ROWS[:90])
     assert_same_answers(made().partial_fit(ROWS[:, ::-1]).fit(ROWS[:90]), fresh)
@@ -158,14 +138,6 @@ def test_fit_counts_every_row_once_in_the_final_basis():
     assert model.unexplained_energy_ratio_ == pytest.approx(model.reconstruction_error(ROWS).mean(), abs=1e-12)
     covariance = np.cov(model.set_params(n_components=8).refit().transform(ROWS).T)
     np.testing.assert_allclose(covariance, np.diag(model.eigenvalues_), atol=1e-9)
-
-
-def test_a_stream_continues_after_fit():
-    model = exact().fit(ROWS[:70]).partial_fit(ROWS[70:]).refit()
-    oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS)
-    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-8)
-    assert model.n_samples_seen_ == 200
-    np.testing.assert_array_equal(ROWS[model.atom_rows_], model.atoms_)
 
 
 def test_the_scale_is_settled_on_the_first_block_and_again_when_blocks_have_doubled():

@@ -28,19 +28,6 @@ def together(*tasks):
         raise failures[0]
 
 
-def test_concurrent_writers_lose_no_row():
-    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16)
-    parts = np.array_split(ROWS, 4)
-
-    def learn(part):
-        for start in range(0, len(part), 7):
-            model.partial_fit(part[start : start + 7])
-
-    together(*(lambda part=part: learn(part) for part in parts))
-    assert model.n_samples_seen_ == 2000
-    assert model.refit().total_weight_ == 2000.0
-
-
 def test_all_methods_that_write_can_run_at_once():
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:16])
     other = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:100])
