@@ -9,7 +9,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.kernels import RBF, Linear, Polynomial
-from streamkpca.rows import parts as rows_module
+from streamkpca.rows import validation as rows_module
 
 SEEDS = st.integers(0, 10**6)
 
