@@ -76,7 +76,9 @@ def jitted(tree):
 
 def test_jitted_code_lives_in_loops_only():
     assert {module for module, tree in TREES.items() if jitted(tree)} == set(LOOPS)
-    assert {module for module, tree in TREES.items() if "streamkpca._core.jit" in imported(tree)} == set(LOOPS)
+    users = {module for module, tree in TREES.items() if "streamkpca._core.jit" in imported(tree)}
+    # The warm-up counts what could not be cached.
+    assert users == {*LOOPS, "models.warmup"}
     assert {module for module, tree in TREES.items() if "numba" in imported(tree)} == {"_core.jit"}
 
 
@@ -108,6 +110,54 @@ def test_only_declared_libraries_are_imported():
 def test_scikit_learn_and_data_frames_are_never_imported():
     for module, tree in TREES.items():
         assert libraries_of(tree).isdisjoint({"sklearn", "pandas", "polars"}), module
+
+
+# `namedtuple` gives these to everybody.
+OF_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__") and name not in OF_TUPLES
+
+
+def defined_privately(tree):
+    """Private names that a module defines: functions, classes, variables, and attributes of `self` and `cls`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__":
+            yield ast.unparse(node.args[1]).strip("\"'")
+
+
+def read_privately(tree):
+    """Private names that a module reads: attributes of anything, and names that it imports from the package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("streamkpca"):
+            # The warm-up lists the modules of all loops.
+            yield from (alias.name for alias in node.names if alias.name != "_loops")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr", "setattr"}:
+            yield ast.unparse(node.args[1]).strip("\"'")
+
+
+def test_no_package_reads_private_names_of_another():
+    """A private name belongs to the package that defines it, wherever an object with it may come from."""
+    owners = {}
+    for module, tree in TREES.items():
+        for name in filter(is_private, defined_privately(tree)):
+            owners.setdefault(name, set()).add(module.partition(".")[0])
+    foreign = {
+        f"{module}: {name} of {' or '.join(sorted(owners[name]))}"
+        for module, tree in TREES.items()
+        for name in filter(is_private, read_privately(tree))
+        if module.partition(".")[0] not in owners.get(name, {module.partition(".")[0]})
+    }
+    assert sorted(foreign) == []
 
 
 def answers_of(code):

@@ -94,3 +94,8 @@ def jit(function: Function) -> Function:
         compiled._cache = _ForgivingCache(compiled._cache)
     loop: Function = compiled
     return loop
+
+
+def n_unsaved(loop: Any) -> int:
+    """Count the specialisations of a compiled loop that could not be saved to the cache."""
+    return int(loop._cache.unsaved)

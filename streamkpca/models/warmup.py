@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core import _loops as core_loops
+from streamkpca._core.jit import n_unsaved
 from streamkpca.components import _loops as component_loops
 from streamkpca.dictionary import _loops as dictionary_loops
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
@@ -174,7 +175,7 @@ def warmth() -> Warmth:
     return Warmth(
         ready=sum(len(loop.overloads) for loop in loops),
         compiled=sum(sum(loop.stats.cache_misses.values()) for loop in loops),
-        unsaved=sum(loop._cache.unsaved for loop in loops),
+        unsaved=sum(map(n_unsaved, loops)),
         folder=cache_folder(),
     )
 
