@@ -18,7 +18,7 @@ from streamkpca.dictionary._loops import weigh_coefficients, weigh_slopes
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.gradients import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
+from streamkpca.kernels.program import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
