@@ -20,7 +20,7 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
-from streamkpca._core.positions import origins_of, positions_outside
+from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
