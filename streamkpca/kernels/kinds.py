@@ -39,16 +39,16 @@ class RBF(WidthKernel):
     Parameters
     ----------
     gamma : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares 1 / (the sum of the features'
-        variances) with smaller values, see Notes; "spread" is that number; "scale" is 1 / (d var) with the variance of
-        all entries; "median" is 1 / median of the squared distances.
+        Greater than 0, or a rule that finds it from rows: "spread" is 1 / (the sum of the features' variances),
+        "contrast" the best of that and six smaller values, "scale" 1 / (d var) with the variance of all entries, and
+        "median" 1 / median of the squared distances.
 
     Notes
     -----
-    "contrast" needs no labels. Half of the rows are held out, and copied with one number of each replaced by that of
-    another row. Of seven widths, from that of "spread" to one 32 times larger, the smallest is taken whose novelty
-    tells the copies from the rows nearly as well as the best does: by .9 of its area under the ROC curve above 1/2.
-    `width_scores` shows the areas. With fewer than 32 rows, or where no width is better, the rule is "spread".
+    "contrast" holds out half of the rows, and copies them with one number of each replaced by that of another row. It
+    takes the smallest of seven widths, from that of "spread" to one 32 times larger, whose novelty tells the copies
+    from the rows nearly as well as the best does: by .9 of its area under the ROC curve above 1/2. With fewer than 32
+    rows, or where no width is better, the rule is "spread".
 
     References
     ----------
@@ -310,17 +310,13 @@ class Equal(Kernel):
 
     Notes
     -----
-    This is the linear kernel of one-hot columns. Their squared distance is 2 (c - k) where k of c features are equal,
-    so ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel times exp(2 gamma c). Choose the columns that hold
-    categories with ``.on(columns)``, and multiply with a kernel of the others.
-
-    Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. A category that no row had before is
-    equal to none. Atoms that move keep their categories, and pre-images take those of the nearest row.
+    This is the linear kernel of one-hot columns, and ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel times
+    exp(2 gamma c), for c columns. Choose those that hold categories with ``.on(columns)``, and multiply with a kernel
+    of the others. Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. Atoms that move keep
+    their categories, and pre-images take those of the nearest row.
 
     Examples
     --------
-    A load is normal or not depending on the state of the machine, in the second column:
-
     >>> from streamkpca.kernels import RBF
     >>> kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
     >>> kernel.matrix([[3.0, 1.0]], [[3.0, 1.0], [3.0, 2.0]]).round(1)
@@ -356,12 +352,10 @@ class Custom(Kernel):
     Parameters
     ----------
     function : callable
-        ``function(X, Y)`` for rows (n, d) and (m, d) returns the values, of shape (n, m). It is called with
-        parts of the rows, so every value must depend on its own two rows alone. It must be symmetric and
-        positive semidefinite, and must not change its arguments.
+        ``function(X, Y)`` returns the values (n, m) of rows (n, d) and (m, d), each of its own two rows alone. It must
+        be symmetric and positive semidefinite, and must not change its arguments.
     diagonal : callable, optional
-        ``diagonal(X)`` returns the values of rows with themselves, of shape (n,). Without it they are computed
-        one row at a time.
+        ``diagonal(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
 
     Examples
     --------
@@ -432,21 +426,17 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     Parameters
     ----------
     value : Kernel or str
-        A kernel; the name of one, which is made with its default parameters; or text of `Kernel.to_json`.
+        A kernel; the name of one with its default parameters; or text of `Kernel.to_json`.
     where : str
-        Name of the caller, for the error text.
+        Caller, for the error text.
 
     Raises
     ------
-    TypeError
-        `value` is neither a kernel nor text.
-    ValueError
-        `value` is neither a known name nor JSON of a kernel.
+    TypeError, ValueError
+        `value` is no kernel, known name, or JSON of a kernel.
 
     Examples
     --------
-    >>> kernel_from("rbf", where="KernelPCA")
-    RBF(gamma='contrast')
     >>> kernel_from('{"type": "RBF", "gamma": 0.5}', where="KernelPCA")
     RBF(gamma=0.5)
     """
@@ -477,13 +467,12 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     ----------
     text : str
     where : str
-        Name of the caller, for the error text.
+        Caller, for the error text.
 
     Raises
     ------
     ValueError
-        The text is not JSON of a kernel, a kernel refuses a parameter, or there are more than 1,000 parts, nested
-        more than 200 deep.
+        The text is not JSON of a kernel with valid parameters, at most 1,000 parts, nested 200 deep at most.
 
     Examples
     --------

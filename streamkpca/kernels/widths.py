@@ -171,10 +171,7 @@ _ROUNDING = 1e-12
 
 
 class Swaps(NamedTuple):
-    """Rows that count as known (k, d), held-out rows (h, d) with weights (h,), and the copies (s, d) of some of them.
-
-    `of` (s,) are the positions of the rows that the copies come from.
-    """
+    """Known rows (k, d), held-out rows (h, d) of weights (h,), copies (s, d), and the rows (s,) they are copies of."""
 
     known: Array
     held_out: Array
@@ -229,8 +226,8 @@ def contrast(program: Program, swaps: Swaps) -> float:
 def least_change(contrasts: Array, n_held_out: int) -> int:
     """Return the first of several widths, from the usual one on, whose contrast is nearly the best.
 
-    The contrast of a width is nearly the best if it exceeds chance by at least .9 of what the best exceeds it by, less
-    what chance may do. Where even the best is within three standard errors of chance, the usual width stays.
+    It exceeds chance by at least .9 as much as the best, up to chance. Where even the best is within three standard
+    errors of chance, the usual width stays.
     """
     # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
     excess = np.maximum(contrasts - 0.5, 0.0)
