@@ -1,15 +1,20 @@
-"""Write files: a regular one is replaced as a whole or not at all; a device or a pipe is written into."""
+"""Files: a regular one is replaced as a whole or not at all, and one process at a time may hold the lock on one."""
 
 import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import IO, Final
 
-from streamkpca._core.locks import try_lock
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -127,3 +132,32 @@ def _flush_folder(folder: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+_NAME = "lock"
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder until it is closed, or the process ends.
+
+    False if another process holds the lock, or another open file of this one; None where locks are unknown, as on some
+    network file systems.
+    """
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        is_held = error.errno == (errno.EACCES if sys.platform == "win32" else errno.EWOULDBLOCK)
+        return False if is_held else None
+    return True
+
+
+def lock_folder(folder: Path) -> IO[bytes] | None:
+    """Return an open file that locks a folder until it is closed, or the process ends; None if another holds it."""
+    file = open(folder / _NAME, "ab")
+    if try_lock(file.fileno()) is False:
+        file.close()
+        return None
+    return file

@@ -20,7 +20,7 @@ from streamkpca.checkpoint.table import STATE
 from streamkpca.dictionary.basis import Basis
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.registry import kernel_from_json
+from streamkpca.kernels.kinds import kernel_from_json
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 from streamkpca.stream.state import State
 

@@ -13,10 +13,8 @@ from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution
 from streamkpca.stream.blocks import RowBuffer
-from streamkpca.stream.drift import PageCusum
-from streamkpca.stream.schedule import SearchSchedule
 from streamkpca.stream.state import State
-from streamkpca.stream.summary import Summary
+from streamkpca.stream.summary import PageCusum, SearchSchedule, Summary
 
 
 def _state(kernel: Kernel, names: list[str] | None, settling: RowBuffer | None, **rest: Any) -> State:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from streamkpca import CheckpointError, StreamingKernelPCA, load
-from streamkpca._core.locks import try_lock
+from streamkpca._core.files import try_lock
 from streamkpca.cli.console import print_warning
 from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.tables import Batch, Table

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.kernels.expected import ExpectedKernel, replace_where_less_novel
-from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values_and_gradients
+from streamkpca.kernels.program import gradient_by_rows, has_gradients, values_and_gradients
 from streamkpca.rows.gaps import Mask
 
 Array = npt.NDArray[np.float64]

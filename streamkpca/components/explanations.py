@@ -8,8 +8,14 @@ import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.gradients import has_gradients, own_gradients, values_and_gradients
-from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
+from streamkpca.kernels.program import (
+    Base,
+    PairwiseMatrix,
+    has_gradients,
+    own_gradients,
+    unit_rows,
+    values_and_gradients,
+)
 from streamkpca.kernels.views import FeatureView
 
 Array = npt.NDArray[np.float64]

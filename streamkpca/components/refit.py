@@ -16,7 +16,7 @@ from streamkpca._core.parameters import (
     check_noise_variance,
     is_real,
 )
-from streamkpca._core.positions import origins_of
+from streamkpca._core.reservoir import origins_of
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (

@@ -327,7 +327,7 @@ class Snapshot(ReadOnlyArrays):
 
     @property
     def _is_prepared(self) -> bool:
-        return self.kernel.is_compiled and self.kernel.program.is_laid_out_in_little(self.atoms.shape[1])
+        return self.kernel.is_compiled
 
     @cached_property
     def _plain_axes(self) -> tuple[Array, Array]:

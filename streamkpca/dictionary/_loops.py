@@ -78,9 +78,9 @@ def cautious_gains(
 
     Notes
     -----
-    The other rows represent the stream; the candidate itself counts only with its share. So an outlier, which explains
-    nothing but itself, gains no more than that. With x_i = R_i^2 / pivot, the part of the others is their weighted mean
-    of x, whose standard error is sqrt(var(x) sum a_i^2) / sum a_i: sd / sqrt(B - 1) for equal weights.
+    The other rows represent the stream; the candidate counts with its share, so an outlier gains no more than that. With
+    x_i = R_i^2 / pivot, the others count with their weighted mean of x less its standard error, sqrt(var(x) sum a_i^2) /
+    sum a_i.
     """
     weight = squared_weight = 0.0
     for i in range(len(weights)):
@@ -131,15 +131,12 @@ def choose_greedily(
 
     Notes
     -----
-    A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals [1]_. Of candidates that gain the
-    same, the farthest from the span is chosen: where one dimension is left, all rows gain the same, and a row close to
-    the span would make a factor that loses digits (three atoms of 600 normal rows had a linear kernel matrix of
-    condition 4e9, instead of 8). O(s n) to begin with and for each choice, and O((m + most)^2) for its test.
+    A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals [1]_. Where several gain the same,
+    the farthest from the span is chosen: a row close to the span would make a factor that loses digits. O(s n) to begin
+    with and for each choice, and O((m + most)^2) for its test.
 
-    The residual of a candidate is phi(x) - sum_i beta_i phi(z_i) with beta = L^-T c(x), so errors
-    eps sqrt(k(x, x) k(y, y)) in kernel values add up to eps (sqrt k(x, x) + sum_i |beta_i| sqrt k(z_i, z_i))^2 in its
-    square: a candidate not farther from the span is dependent. One that would leave a row a clearly negative squared
-    distance shows that the kernel is indefinite (Cauchy and Schwarz), and is refused.
+    A candidate is dependent if rounding could explain its residual, see `rounding_error`. One that would leave a row a
+    clearly negative squared distance shows that the kernel is indefinite (Cauchy and Schwarz), and is refused.
 
     References
     ----------
@@ -281,27 +278,6 @@ def remove_direction(atom: int, share: Array, precision: Array, recorded: Array)
         # Zero except for rounding, which would otherwise return as the moment of a direction that no longer exists.
         precision[atom, i] = precision[i, atom] = 0.0
         recorded[atom, i] = recorded[i, atom] = 0.0
-
-
-@jit
-def insert_direction(atom: int, share: Array, inverse_pivot: float, precision: Array) -> None:
-    """Insert atom p, whose row and column are zero, into the inner products of the dual vectors w_i, in place.
-
-    Notation:
-        share (m,): (phi_p, w_i) / |r|, where r is what phi_p has outside the span.
-        inverse_pivot: 1 / |r|.
-        P = precision (m, m): inner products of the dual vectors, overwritten.
-
-    Notes
-    -----
-    w_p = r / |r|^2 and w_i <- w_i - (phi_p, w_i) r / |r|^2. Nothing is recorded along r yet, so Q stays. O(m^2).
-    """
-    m = precision.shape[0]
-    change = -share
-    change[atom] = inverse_pivot
-    for i in range(m):
-        for j in range(m):
-            precision[i, j] += change[i] * change[j]
 
 
 @jit

@@ -20,7 +20,7 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
-from streamkpca._core.positions import origins_of, positions_outside
+from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
@@ -36,7 +36,7 @@ _LEAST_ENERGY = 1e-50
 # Squares and sums of larger numbers would overflow; the likelihood takes at most four times this limit.
 _LARGEST_ENERGY = 1e139
 
-# That of rows without gaps.
+# The spread of rows without gaps.
 _NO_SPREAD = np.zeros(0)
 
 
@@ -70,10 +70,10 @@ class AtomStats:
     Parameters
     ----------
     positions : ndarray of shape (m,) of int64
-        Positions in the stream of the rows that the atoms are. The complement ``~position`` of an atom that has moved
-        tells the row that it began as; those of rows from outside the stream are given by `positions_outside`.
+        Positions in the stream of the atoms' rows, or ``~position`` of the row that a moved atom began as; see
+        `positions_outside` for rows from outside the stream.
     weights : ndarray of shape (m,)
-        Present weights of the atoms' rows.
+        Present weights of these rows.
     weight_since_admission : ndarray of shape (m,)
         Weight of the rows seen since the atom was admitted, its own block included.
     """
@@ -105,19 +105,12 @@ class AtomStats:
 
     def without(self, atoms: Positions) -> "AtomStats":
         """Remove the atoms at some positions of the basis."""
-        return AtomStats(
-            np.delete(self.positions, atoms),
-            np.delete(self.weights, atoms),
-            np.delete(self.weight_since_admission, atoms),
-        )
+        return AtomStats(*(np.delete(values, atoms) for values in vars(self).values()))
 
     def joined(self, positions: Positions, weights: Array, weight_since_admission: Array) -> "AtomStats":
         """Append atoms."""
-        return AtomStats(
-            np.concatenate([self.positions, positions]),
-            np.concatenate([self.weights, weights]),
-            np.concatenate([self.weight_since_admission, weight_since_admission]),
-        )
+        more = positions, weights, weight_since_admission
+        return AtomStats(*map(np.concatenate, zip(vars(self).values(), more, strict=True)))
 
     def decayed(self, factor: float) -> "AtomStats":
         """Multiply the weights of all rows by `factor`."""
@@ -188,8 +181,7 @@ class Basis:
         return bool(in_range.all()) and self.rounding_amplification <= LARGEST_AMPLIFICATION
 
     def with_distribution(self, distribution: RowDistribution | None) -> "Basis":
-        """Return the same atoms with another idea of what gaps could hold."""
-        # What follows from the factor is kept.
+        """Return the same atoms with another distribution of gaps; cached factors stay."""
         return replaced(self, distribution=distribution)
 
     def project(self, rows: Array) -> Projected:
@@ -198,10 +190,7 @@ class Basis:
         return Projected(rows, compared.energy, self.coordinates(compared.kernel_rows))
 
     def vectors_in(self, other: "Basis") -> Array:
-        """Return the projections (m, m2) of this basis' vectors onto another basis of m2 vectors; O(m m2 (d + m2)).
-
-        Row j of the factor holds atom j in this basis, so that is T = L^-1 (its atoms in the other basis).
-        """
+        """Return the projections (m, m2) of this basis' vectors onto another, L^-1 (atoms there); O(m m2 (d + m2))."""
         atoms = other.project(self.atoms).coordinates
         return solve_factor(self.factor, np.ascontiguousarray(atoms.T)).T
 
@@ -231,19 +220,14 @@ class Basis:
         return solve_factor(self.factor, kernel_rows)
 
     def interpolation(self, coordinates: Array) -> Array:
-        """Return coefficients beta = L^-T c(x), shape (B, m), of projections over the atoms; O(B m^2).
-
-        The projection of phi(x) is sum_i beta_i phi(z_i).
-        """
+        """Return coefficients beta = L^-T c(x), (B, m), of the projections sum_i beta_i phi(z_i); O(B m^2)."""
         return solve_transposed(self.factor, coordinates)
 
     def extended(self, rows: Array) -> tuple["Basis", Positions]:
         """Append the rows (s, d) that are independent of the atoms and of those before; return their positions too.
 
-        Notes
-        -----
-        O(s m (d + m) + s^3 / 3). The factor grows by the block [L21 L22], where L21 are the coordinates of the new
-        rows in the old basis and L22 L22^T = k(rows, rows) - L21 L21^T.
+        The factor grows by [L21 L22], the coordinates of the new rows in the old basis and L22 L22^T = k(rows, rows) -
+        L21 L21^T; O(s m (d + m) + s^3 / 3).
         """
         seen = self.project(rows)
         rounding = rounding_error(seen.energy, self.interpolation(seen.coordinates), self.energy)
@@ -273,13 +257,7 @@ class Basis:
                 warn_indefinite(float(block.residual[suspects].min()))
 
     def without(self, positions: Positions) -> tuple["Basis", Array]:
-        """Remove s atoms; return G (m - s, m) too: the new basis vectors in the old basis, with orthonormal rows.
-
-        Notes
-        -----
-        Old coordinates c become G c. The remaining rows of L are factored as L' G (LQ with a positive diagonal). Rows
-        above the first removed one keep their coordinates, so only the rows below it are factored: O((m - first)^3).
-        """
+        """Remove s atoms; return G (m - s, m) too, with orthonormal rows: old coordinates c become G c; O(m^3)."""
         keep = np.setdiff1d(np.arange(self.size), positions)
         factor, rotation = restrict_factor(self.factor, keep)
         return Basis(self.kernel, self.atoms[keep], factor, self.energy[keep], self.distribution), rotation
@@ -288,11 +266,8 @@ class Basis:
 def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> Array:
     """Bound the effect of rounding in kernel values on squared distances to the span, shape (B,).
 
-    Notes
-    -----
-    `interpolation` holds the coefficients beta of the rows' projections over the atoms. The residual is
-    phi(x) - sum_i beta_i phi(z_i), so errors eps sqrt(k(x,x) k(y,y)) in the kernel values add up to at most
-    eps (sqrt k(x,x) + sum_i |beta_i| sqrt k(z_i,z_i))^2 in its squared length.
+    With beta the `interpolation` of projections, the residual is phi(x) - sum_i beta_i phi(z_i): errors of
+    eps sqrt(k(x,x) k(y,y)) in kernel values add up to eps (sqrt k(x,x) + sum_i |beta_i| sqrt k(z_i,z_i))^2 in it.
     """
     reach = np.sqrt(np.abs(energy)) + np.abs(interpolation) @ np.sqrt(np.abs(atom_energy))
     bound: Array = KERNEL_ROUNDING * reach**2
@@ -318,10 +293,7 @@ def reveals_indefinite_kernel(
     `residual` and `energy` (n,) are squared distances and |k(x, x)| of the rows, `products` (s, n) and `pivots` (s,)
     residual inner products of the candidates with the rows and with themselves; all are multiples of `unit`.
 
-    Notes
-    -----
-    Inner products cannot do that (Cauchy and Schwarz). A kernel that is not positive definite can, and coordinates
-    would then grow without bound.
+    Inner products cannot do that (Cauchy and Schwarz); other kernels can, and coordinates would grow without bound.
     """
     left = residual - products**2 / pivots[:, None]
     negative = left < -LARGEST_NEGATIVE_SHARE * energy

@@ -1,13 +1,7 @@
-"""What is recorded of a stream's rows in the basis of the atoms.
-
-RowSums : weighted sums over rows, given as vectors in any coordinates.
-Moments : such sums over all rows seen, in the coordinates of the basis, with the account of their energy.
-ProjectionLoss : the part of that account that projections onto the span have lost.
-Record : moments and the sums that are yet to be turned into moments.
-"""
+"""Sums over a stream's rows in the basis of the atoms, and the account of their energy."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
 import numpy as np
@@ -40,10 +34,9 @@ class ProjectionLoss:
     Notes
     -----
     With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, the
-    orthogonal losses, are orthogonal to the span that holds the rows of A^; the rows of S, the other losses, need not
-    be. |F|^2 is `orthogonal`, and |S| <= `other_distance`. Other arrivals belong to different rows, so their squares
-    add up. Other removals may belong to the same rows, so only their lengths add up, one for each time that the span
-    grew after atoms were removed.
+    orthogonal losses, are orthogonal to the span; those of S, the other losses, need not be. |F|^2 is `orthogonal`, and
+    |S| <= `other_distance`. Squares of other arrivals add up, as they belong to different rows; of other removals, only
+    lengths do, one for each time that the span grew after atoms were removed.
     """
 
     orthogonal_arrival: float = 0.0
@@ -78,13 +71,9 @@ class ProjectionLoss:
         """Bound on the Frobenius norm of the other losses."""
         return math.sqrt(max(self.other_arrival, 0.0)) + self.other_length
 
-    def arrived(self, energy: float, rounding: float = 0.0) -> Self:
-        """Add what rows have outside the span when they arrive."""
-        return replace(self, orthogonal_arrival=self.orthogonal_arrival + energy, rounding=self.rounding + rounding)
-
-    def spread_out(self, energy: float) -> Self:
-        """Add the variance of what is missing in rows with gaps, along directions of any kind."""
-        return replace(self, other_arrival=self.other_arrival + energy)
+    def arrived(self, energy: float, rounding: float = 0.0, spread: float = 0.0) -> Self:
+        """Add what rows have outside the span when they arrive, and the variance of what is missing in them."""
+        return self.joined(type(self)(orthogonal_arrival=energy, other_arrival=spread, rounding=rounding))
 
     def rounded(self, energy: float) -> Self:
         """Add what rounding may have moved."""
@@ -105,14 +94,8 @@ class ProjectionLoss:
 
     def decayed(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`."""
-        return type(self)(
-            self.orthogonal_arrival * factor,
-            self.orthogonal_removal * factor,
-            self.other_arrival * factor,
-            self.other_removal * factor,
-            self.other_length * math.sqrt(factor),
-            self.rounding * factor,
-        )
+        scaled = {name: value * factor for name, value in vars(self).items()}
+        return type(self)(**scaled | {"other_length": self.other_length * math.sqrt(factor)})
 
     def joined(self, other: Self) -> Self:
         """Add the losses of other rows beside the same span."""
@@ -122,13 +105,7 @@ class ProjectionLoss:
 
     def merged(self, other: Self) -> Self:
         """Add the losses of other rows; the common span may be larger than the span of either."""
-        own, others = self.span_grown(), other.span_grown()
-        return type(self)(
-            other_arrival=own.other_arrival + others.other_arrival,
-            other_removal=own.other_removal + others.other_removal,
-            other_length=math.hypot(own.other_length, others.other_length),
-            rounding=own.rounding + others.rounding,
-        )
+        return self.span_grown().joined(other.span_grown())
 
 
 def gram_of(vectors: Array) -> Array:
@@ -175,10 +152,7 @@ class RowSums:
 
     @classmethod
     def of(cls, vectors: Array, energy: Array, weights: Array, spread: Array | None = None) -> Self:
-        """Sum over a block: vectors (B, m), k(x, x) as energy (B,), weights (B,), spread (B,) of gaps; O(B m^2).
-
-        With gaps, the vectors are expected ones, and so is the energy, of which the spread is a part.
-        """
+        """Sum over a block: vectors (B, m), k(x, x) as energy (B,), weights (B,), spread (B,) of gaps; O(B m^2)."""
         # The usual case, all weights 1, costs no scaled copy.
         even = bool(np.all(weights == 1.0))
         scaled = np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None]
@@ -194,16 +168,8 @@ class RowSums:
 
     def plus(self, other: "RowSums") -> Self:
         """Add sums over other rows."""
-        return replace(
-            self,
-            total_weight=self.total_weight + other.total_weight,
-            total_squared_weight=self.total_squared_weight + other.total_squared_weight,
-            energy=self.energy + other.energy,
-            largest_energy=max(self.largest_energy, other.largest_energy),
-            first=self.first + other.first,
-            second=self.second + other.second,
-            spread=self.spread + other.spread,
-        )
+        total = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(RowSums)}
+        return replace(self, **total | {"largest_energy": max(self.largest_energy, other.largest_energy)})
 
     @property
     def mean_energy(self) -> float:
@@ -265,15 +231,10 @@ class Moments(RowSums):
         return self.recorded(RowSums.of(coordinates, energy, weights))
 
     def recorded(self, sums: RowSums, rounding_amplification: float = 0.0) -> Self:
-        """Take in sums over new rows, in coordinates.
-
-        `rounding_amplification` is the share of their energy that rounding may have moved, see `Basis`.
-        """
+        """Take in sums over new rows, in coordinates; rounding may have moved a share of their energy, see `Basis`."""
         outside = sums.energy - float(np.trace(sums.second)) - sums.spread
-        arrived = self.losses.arrived(outside, rounding_amplification * abs(sums.energy))
-        if sums.spread:
-            arrived = arrived.spread_out(sums.spread)
-        return replace(self.plus(sums), losses=arrived)
+        losses = self.losses.arrived(outside, rounding_amplification * abs(sums.energy), sums.spread)
+        return replace(self.plus(sums), losses=losses)
 
     def grown(self, count: int) -> Self:
         """Add `count` directions of new atoms, with nothing recorded along them yet."""
@@ -303,14 +264,9 @@ class Moments(RowSums):
         return Moments.zero(len(sums.first)).recorded(again, rounding_amplification)
 
     def reprojected(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
-        """Project what is recorded onto another span, O(m^2 m2).
+        """Project the moments onto another span, given the projections (m, m2) of this basis' vectors; O(m^2 m2).
 
-        `coordinates` (m, m2) are the projections of this basis' vectors onto the other one, and
-        `rounding_amplification` is the share of the energy that rounding in them may move.
-
-        Notes
-        -----
-        What was orthogonal to this span need not be so to the other one. What is lost now is.
+        Earlier losses need not be orthogonal to the new span; those of the projection are.
         """
         projected = self.mapped(coordinates.T)
         lost = float(np.trace(self.second)) - float(np.trace(projected.second))
@@ -326,11 +282,7 @@ class Moments(RowSums):
         return replace(self.plus(other), losses=self.losses.joined(other.losses))
 
     def merged(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
-        """Add the moments of other rows, recorded in another basis of m2 vectors, O(m^2 m2).
-
-        `coordinates` (m2, m) are the projections of that basis' vectors onto this one, and `rounding_amplification` is
-        the share of the other's energy that rounding in them may move.
-        """
+        """Add the moments of other rows in another basis, given the projections (m2, m) of its vectors; O(m^2 m2)."""
         theirs = other.mapped(coordinates.T)
         # Vectors that were independent only by rounding are not wholly in the span of the union.
         lost = float(np.trace(other.second)) - float(np.trace(theirs.second))
@@ -352,8 +304,7 @@ class Record:
     settled : Moments
         Moments of the rows recorded before the atoms last changed.
     recent : RowSums or None
-        Sums over the kernel values k_Z(x) of the rows recorded since; c(x) = L^-1 k_Z(x). Solving them takes O(m^3), so
-        that happens when moments are asked for, not with each block.
+        Sums over the kernel values k_Z(x) of later rows, c(x) = L^-1 k_Z(x), solved in O(m^3) when moments are needed.
     """
 
     settled: Moments
@@ -367,18 +318,18 @@ class Record:
     @property
     def total_weight(self) -> float:
         """Weight of all rows."""
-        return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
+        return self.totals.total_weight
 
     @property
     def energy(self) -> float:
         """Energy of all rows."""
-        return self.settled.energy + (self.recent.energy if self.recent else 0.0)
+        return self.totals.energy
 
     @property
     def n_effective(self) -> float:
         """Number of rows of equal weight that estimate a mean as well as these; 0 for no rows."""
-        squared = self.settled.total_squared_weight + (self.recent.total_squared_weight if self.recent else 0.0)
-        return self.total_weight**2 / squared if squared > 0.0 else 0.0
+        weight, squared = self.totals.total_weight, self.totals.total_squared_weight
+        return weight**2 / squared if squared > 0.0 else 0.0
 
     @property
     def totals(self) -> RowSums:

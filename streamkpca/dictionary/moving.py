@@ -3,6 +3,7 @@
 `Unexplained` is what atoms leave unexplained of a sample, with its gradient; `moved_atoms` descends along it.
 """
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from streamkpca.dictionary._loops import weigh_coefficients, weigh_slopes
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.gradients import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
+from streamkpca.kernels.program import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -37,8 +38,8 @@ _MEMORY = 5
 # A step must gain this share of what the gradient promises at least; else its length is multiplied by the other number.
 _LEAST_GAIN, _SHORTER = 1e-4, 0.3
 
-# The descent ends when a step gains less than this share of what is unexplained, or when no more than this share of the
-# energy is: of less, the ridge is a part.
+# The descent ends when a step gains less than this share of what is unexplained, or when that is less than this share
+# of the energy, of which the ridge is a part.
 _WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
 
 # Curvatures below this share of the largest one of their feature are raised to it: an atom that explains nothing has
@@ -47,13 +48,7 @@ _LEAST_CURVATURE = 1e-6
 
 
 class Evaluation(NamedTuple):
-    """Share of the energy outside the span of some atoms, its derivatives by them and an estimate of the second ones.
-
-    Parameters
-    ----------
-    value : float
-    gradient, curvature : ndarray of shape (m, d)
-    """
+    """Share of the energy outside the span of atoms (m, d), its derivatives by them and an estimate of the second."""
 
     value: float
     gradient: Array
@@ -70,13 +65,7 @@ class _Part(NamedTuple):
     values: Array
 
     def plus(self, other: "_Part") -> "_Part":
-        return _Part(
-            self.explained + other.explained,
-            self.second + other.second,
-            self.gradient + other.gradient,
-            self.slopes + other.slopes,
-            self.values + other.values,
-        )
+        return _Part(*map(operator.add, self, other))
 
 
 class Unexplained:
@@ -137,7 +126,7 @@ class Unexplained:
                 curvature += curvature_by_rows(matrix, atoms, steepness)
             curvature *= 2.0 * (np.diagonal(total.second) * energy)[:, None]
             value = 1.0 - total.explained
-            # Of each feature by itself, as their units may differ by any factor.
+            # Each feature by itself, as their units may differ by any factor.
             curvature = np.maximum(curvature, _LEAST_CURVATURE * curvature.max(axis=0))
             # Features that the kernel does not see have no gradient either.
             curvature[curvature == 0.0] = 1.0
@@ -165,10 +154,9 @@ def can_move(kernel: Kernel) -> bool:
 def moved_basis(
     basis: Basis, rows: Array, weights: Array, *, n_evaluations: int
 ) -> tuple[Basis, Positions, npt.NDArray[np.bool_]]:
-    """Move the atoms of a basis so that they leave less unexplained of rows (n, d) of weights (n,).
+    """Move the atoms so that they leave less unexplained of rows (n, d) of weights (n,).
 
-    Returns the new basis, the positions (k,) of its atoms in the old one, because atoms that have met are not
-    independent, and which of them (k,) have moved.
+    Returns the new basis, the positions (k,) of its atoms in the old one, as atoms may have met, and which have moved.
     """
     atoms = moved_atoms(basis.kernel, basis.atoms, basis.completed(rows), weights, n_evaluations=n_evaluations)
     moved, kept = Basis.empty(basis.kernel, atoms.shape[1], basis.distribution).extended(atoms)
@@ -180,9 +168,8 @@ def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_
 
     Notes
     -----
-    L-BFGS [1]_ from where the atoms stand, with the curvature of each atom as the first guess of the Hessian: on eight
-    data sets it needed about half of the evaluations that it needs without. No step loses, so atoms that nothing
-    improves stay as they are, to the bit. `n_evaluations` of `Unexplained` are the limit.
+    L-BFGS [1]_ with the curvature of each atom as the first guess of the Hessian, which halved the evaluations on eight
+    data sets. No step loses, so atoms that nothing improves stay, to the bit.
 
     References
     ----------

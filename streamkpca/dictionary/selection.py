@@ -1,8 +1,4 @@
-"""Selection: which rows of a block to admit as atoms, which atoms to remove, and which row should replace which atom.
-
-`SwapSearch` judges swaps by a sample of the stream. All searches return a `Choice` and change nothing; the summary
-applies it.
-"""
+"""Selection: which rows to admit as atoms, which atoms to remove, and which row should replace which atom."""
 
 from dataclasses import dataclass
 
@@ -19,7 +15,6 @@ from streamkpca.dictionary._loops import (
     best_swap,
     cautious_gains,
     choose_greedily,
-    insert_direction,
     remove_direction,
     subtract_outer,
 )
@@ -55,11 +50,8 @@ _LEAST_SAMPLED_ROWS, _MOST_SAMPLED_ROWS = 1024, 10240
 
 def selection_sample_size(max_atoms: int | None) -> int:
     """Return how many rows of the stream judge candidates and atoms, given the budget of atoms."""
-    return (
-        _MOST_SAMPLED_ROWS
-        if max_atoms is None
-        else min(max(_SAMPLED_ROWS_PER_ATOM * max_atoms, _LEAST_SAMPLED_ROWS), _MOST_SAMPLED_ROWS)
-    )
+    wanted = _MOST_SAMPLED_ROWS if max_atoms is None else _SAMPLED_ROWS_PER_ATOM * max_atoms
+    return min(max(wanted, _LEAST_SAMPLED_ROWS), _MOST_SAMPLED_ROWS)
 
 
 class SwapSearch:
@@ -71,13 +63,13 @@ class SwapSearch:
         The m atoms.
     stats : AtomStats
     moments : Moments
-        Moments of the stream before the present block.
+        Of the stream before the present block.
     sample : Reservoir
-        A sample of the stream, the present block included.
+        Of the stream, the present block included.
     candidates : Draws
-        The s candidates, rows of the sample.
+        s rows of the sample.
     total_weight : float
-        Weight of the stream, the present block included.
+        Of the stream, the present block included.
     usual_weight : float
         Weight that a row must exceed to say anything about later rows by itself.
 
@@ -89,17 +81,12 @@ class SwapSearch:
 
         (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc).
 
-    So an atom that resembles the candidate costs little to lose. Like a search among all rows, this judges all pairs,
-    and both sides of a pair by the same rows.
+    When the sample judges a candidate or an atom, its own row is left out and counts with its share of the stream,
+    a / N, less `usual_weight` / N. An atom that has seen more rows than the sample has is worth at least what the
+    moments record: a rare pattern that keeps coming back may have no row in the sample.
 
-    When the sample judges a candidate or an atom, its own row is left out, because its share of the sample says nothing
-    about its share of the stream. That share is known, a / N, and is used instead, less `usual_weight` / N. The row
-    that a moved atom began as counts as if it had come along. An atom that has seen more rows than the sample has is
-    worth at least what the moments record: a rare pattern that keeps coming back may have no row in the sample.
-
-    Every mean over the sample is an entry of one Gram matrix, that of the columns of [V R], and a swap adds multiples
-    of one column to the others. So this takes O(n (m + s) (d + m + s)) to make for n sampled rows, and O((m + s)^2) for
-    each swap, whatever n is.
+    Every mean over the sample is an entry of the Gram matrix of the columns of [V R], and a swap adds multiples of one
+    column to the others: O(n (m + s) (d + m + s)) to make for n sampled rows, and O((m + s)^2) for each swap.
     """
 
     def __init__(
@@ -135,14 +122,9 @@ class SwapSearch:
         self._may_be_indefinite = not basis.kernel.is_positive_definite
 
     def best(self) -> tuple[int, int, float]:
-        """Find the swap that gains most.
+        """Find the candidate and the atom whose swap gains most, and the energy per unit of weight that it gains.
 
-        Returns
-        -------
-        candidate, atom : int
-            The candidate to admit, and the position of the atom that it replaces.
-        profit : float
-            Energy that the stream would gain per unit of weight; not positive if no swap pays beyond rounding.
+        That is not positive if no swap pays beyond rounding.
         """
         precision = np.diagonal(self._precision).copy()
         found = np.full(2, -1)
@@ -182,7 +164,10 @@ class SwapSearch:
         subtract_outer(v, along / pivot, entering)
         v[:, atom] = along / pivot
         subtract_outer(self._gram, along / pivot, along)
-        insert_direction(atom, entering / np.sqrt(pivot), 1.0 / np.sqrt(pivot), self._precision)
+        # The candidate's dual vector is r / |r|^2, and those of the others lose their share along its residual r.
+        change = -entering / np.sqrt(pivot)
+        change[atom] = 1.0 / np.sqrt(pivot)
+        subtract_outer(self._precision, -change, change)
 
         self._normalised_weights[atom] = self._candidate_normalised_weights[candidate]
         self._shares[atom] = self._candidate_shares[candidate]
@@ -207,11 +192,8 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     V are the coefficients of the sampled rows' projections over the m atoms, R their residual inner products with the s
     candidates, in multiples of `unit`.
 
-    Notes
-    -----
-    With D = L^-1, the columns of [V R] are combinations of those of [k(X, Z) k(X, P)] / unit, X the sampled rows and P
-    the candidates: V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit. So sums over kernel values are
-    enough, and no sampled row is projected, unless that would lose too many digits.
+    With D = L^-1, sampled rows X and candidates P, V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit.
+    So sums over kernel values are enough, and no sampled row is projected, unless that would lose too many digits.
     """
     m, size = basis.size, basis.size + len(candidates.rows)
     residual = float(candidates.residual.mean()) / unit if size > m else 0.0
@@ -244,10 +226,7 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
 
 
 def normalised_weights_of(sample: Reservoir, positions: Positions) -> Array:
-    """Look up the sample's normalised weights of rows, by their positions in the stream; shape (k,).
-
-    A row outside the sample has weight 0.
-    """
+    """Look up the sample's normalised weights (k,) of rows by their positions in the stream, 0 outside the sample."""
     weights = np.zeros(len(positions))
     _, in_sample, found = np.intersect1d(sample.positions, positions, return_indices=True)
     weights[found] = sample.normalised_weights()[in_sample]
@@ -281,7 +260,7 @@ class Choice:
     removed : ndarray of int64
         Positions of the atoms to remove, ascending.
     profit : float
-        What swaps gain, in energy per unit of weight.
+        Energy per unit of weight that swaps gain.
     """
 
     admitted: Positions
@@ -294,13 +273,12 @@ class Choice:
 
 
 def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerated: float) -> Choice:
-    """Choose few rows, greedily, so that at most the energy `tolerated` of the block stays unexplained.
+    """Choose few rows, greedily, that leave at most the energy `tolerated` of a block of weights (B,) unexplained.
 
-    `weights` are the row weights (B,). If it is 0, every row that is independent to working precision is admitted; then
-    the order matters for rounding only, and the largest pivot comes first.
+    If it is 0, every row that is independent to working precision is admitted, the largest pivot first.
     """
     rule = GAIN if tolerated > 0.0 else DISTANCE
-    return _filled(basis, block, weights, rule, len(weights), tolerated=tolerated or -1.0)
+    return _filled(basis, block, weights, rule, len(weights), (1.0, 0.0, tolerated or -1.0))
 
 
 def choose_below_budget(
@@ -312,28 +290,19 @@ def choose_below_budget(
     least_gain: float,
     total_weight: float,
 ) -> Choice:
-    """Choose rows that are worth an atom while the basis has fewer than `max_atoms`.
+    """Choose rows that gain more than `least_gain` while the basis has fewer than `max_atoms`.
 
-    A row of the block, with weights (B,), is admitted while its gain exceeds `least_gain`. `total_weight` is that of
-    the stream, this block included.
+    `total_weight` is that of the stream, this block of weights (B,) included.
     """
     # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
     most = min(max_atoms - basis.size, len(weights))
-    return _filled(basis, block, weights, CAUTIOUS_GAIN, most, least_gain=least_gain, total_weight=total_weight)
+    return _filled(basis, block, weights, CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
 
 
 def _filled(
-    basis: Basis,
-    block: Projected,
-    weights: Array,
-    rule: int,
-    most: int,
-    *,
-    tolerated: float = -1.0,
-    least_gain: float = 0.0,
-    total_weight: float = 1.0,
+    basis: Basis, block: Projected, weights: Array, rule: int, most: int, limits: tuple[float, float, float]
 ) -> Choice:
-    """Choose at most `most` rows of a block by a rule of `choose_greedily`; O(B^2 (d + m)), and O(B^2) a choice."""
+    """Choose at most `most` rows of a block by a rule and limits of `choose_greedily`; O(B^2 (d + m + most))."""
     basis.warn_if_indefinite(block)
     m, size = basis.size, basis.size + most
     # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
@@ -344,9 +313,10 @@ def _filled(
     atom_energy[:m] = basis.energy / unit
     residual, chosen = np.diagonal(gram).copy(), np.empty(most, dtype=np.int64)
     rows, energy = np.arange(len(weights)), block.energy / unit
-    limits = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
+    total_weight, least_gain, tolerated = limits
+    scaled = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
     count, lowest = choose_greedily(
-        gram, rows, weights, energy, residual, rule, limits, coordinates, factor, atom_energy, chosen
+        gram, rows, weights, energy, residual, rule, scaled, coordinates, factor, atom_energy, chosen
     )
     if lowest < 0.0:
         warn_indefinite(lowest * unit)
@@ -367,14 +337,8 @@ def choose_swaps(
     total_weight: float,
     usual_weight: float = 0.0,
 ) -> tuple[Choice, Draws]:
-    """Choose candidates that replace atoms; return them, and the candidates worth another search, best first.
+    """Choose candidates that replace atoms, see `SwapSearch`; return also those worth another search, best first.
 
-    `moments` are those of the stream before the present block, `sample` is a sample of the stream that includes the
-    block, `candidates` are rows of it, and `total_weight` is the weight of the stream including the block.
-    Rows of the `usual_weight` say nothing about later rows by themselves; if that is 0, all do.
-
-    Notes
-    -----
     Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
     """
     leading = _screened(basis, stats, sample.first(SCREENING_ROWS), candidates, total_weight, usual_weight)
@@ -441,10 +405,9 @@ def choose_to_shrink(
 
     Notes
     -----
-    The dual vector w_j of atom j is the vector in the span with (phi_i, w_j) = delta_ij; it points along what only atom
-    j spans. Without the atom, the rows lose the energy that they have along it, Q_jj / P_jj with P the inner products
-    of the dual vectors and Q = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom
-    removed.
+    The dual vector w_j of atom j, in the span with (phi_i, w_j) = delta_ij, points along what only atom j spans. Without
+    the atom, rows lose the energy Q_jj / P_jj along it, with P the inner products of dual vectors and
+    Q_jj = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom removed.
     """
     no_candidates = basis.project(basis.atoms[:0])
     precision, recorded = basis.precision.copy(), sample_gram(basis, sample, no_candidates, 1.0)

@@ -5,8 +5,7 @@ import numpy as np
 from streamkpca.components.explanations import Explainer
 from streamkpca.export.c_kernel import KernelText, Source, find_largest_logarithm, scaled_value
 from streamkpca.export.model import Formula
-from streamkpca.kernels.gradients import values_and_gradients
-from streamkpca.kernels.program import Base
+from streamkpca.kernels.program import Base, values_and_gradients
 
 
 def write_contributions(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:

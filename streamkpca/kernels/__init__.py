@@ -5,11 +5,20 @@ range or standard deviation of the first rows. Features that vary together can b
 """
 
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.custom import Custom
-from streamkpca.kernels.dot_product import Cosine, Linear, Polynomial, Sigmoid
-from streamkpca.kernels.equality import Equal
-from streamkpca.kernels.registry import kernel_from, kernel_from_json
-from streamkpca.kernels.stationary import RBF, Laplacian, Matern, RationalQuadratic
+from streamkpca.kernels.kinds import (
+    RBF,
+    Cosine,
+    Custom,
+    Equal,
+    Laplacian,
+    Linear,
+    Matern,
+    Polynomial,
+    RationalQuadratic,
+    Sigmoid,
+    kernel_from,
+    kernel_from_json,
+)
 
 __all__ = [
     "RBF",

@@ -43,17 +43,13 @@ def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> No
 
     NaN stays NaN; results below 2.2e-308 (subnormal) become 0.
 
-    Notation: stack (h, w); bits (h, w), the same memory as int64. The rows `scratch` and ``scratch + 1`` are
-    overwritten.
+    Notation: stack (h, w); bits (h, w), the same memory as int64. Rows `scratch` and ``scratch + 1`` are overwritten.
 
     Notes
     -----
     exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2 and a Taylor polynomial of degree 13 for r, right to
-    about one unit in the last place. math.exp takes six times as long.
-
-    Several short loops: reassociation, which the decorator allows, would merge the two parts of ln 2 into one product,
-    but values that pass through memory are out of its reach. The last loop handles integers alone: loops that read
-    memory as one type and write it as another are not vectorised.
+    about one unit in the last place; math.exp takes six times as long. Values pass through memory, where reassociation
+    cannot merge the two parts of ln 2. Loops that read memory as one type and write another are not vectorised.
     """
     whole, rest = scratch, scratch + 1
     for j in range(size):
@@ -116,12 +112,9 @@ def run_program(
 
     Notes
     -----
-    A tile is part of a row, or several rows where they are short. The stack is one tile wide and stays in the
-    first-level cache, and an operation is chosen once for each tile. A tile of base matrix 0 is read before its result
-    is written, so both may share memory.
-
-    Each row of the stack has a row of derivatives in `along`. Where a square root is 0, as at a cusp, its derivative
-    counts as 0, the mean of both sides. Infinite derivatives become the nearest finite number, and NaN becomes 0.
+    A tile is part of a row, or several short rows. The stack is one tile wide and stays in the first-level cache; an
+    operation is chosen once for each tile. Each row of the stack has a row of derivatives in `along`. At a cusp, where
+    a square root is 0, its derivative counts as 0. Infinite derivatives become the nearest finite number, NaN 0.
     """
     row, column, rows, columns = extent
     sloped = which >= 0
@@ -284,10 +277,7 @@ def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> N
 
 @jit
 def _scale_to_one(kind: Any, row: Any, columns: Any, start: Any, stop: Any) -> Any:
-    """Return what scales a row for a base matrix, as a factor and a divisor.
-
-    For cosines these are one over the length and the largest number, which avoids overflow; else both are 1.
-    """
+    """Return the factor and the divisor that scale a row to length 1 without overflow for cosines; else 1 and 1."""
     if kind != COSINE:
         return 1.0, 1.0
     largest = 0.0
@@ -376,10 +366,9 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 
     Notation:
 
-    * plan: all whole numbers in one array, because each array of a call takes a twentieth of a microsecond. They are
-      the depth of the stack, the number s of steps and the number b of base matrices; codes and operands, s each (see
-      `run_program`); the kinds of the base matrices, b; the bounds of their parts, b + 1; and the columns of the rows
-      that belong to the parts, c
+    * plan: all whole numbers in one array, as each array of a call takes a twentieth of a microsecond: the depth of
+      the stack, the numbers s of steps and b of base matrices; codes and operands, s each (see `run_program`); the
+      kinds of the base matrices, b; the bounds of their parts, b + 1; and the rows' columns in the parts, c
     * constants (s, 2): the numbers of each step
     * parts (c, m): the targets Z, transposed
     * X (n, d): the rows
@@ -409,11 +398,10 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out: Any) -> Any:
     """Measure squared distances of rows to the span of the targets; return whether all are finite.
 
-    A distance is k(x, x) - |L^-1 k(x, Z)|^2, and never negative. What is subtracted is the explained energy. Rows are
-    measured one by one, so that no bit depends on the rows beside.
+    A distance is k(x, x) less the explained energy |L^-1 k(x, Z)|^2, and never negative. No bit depends on rows beside.
 
-    Notation: plan, constants, parts and X as in `project_rows`; factor (m, m), L, lower triangular; out (2, n) takes
-    the distances and the explained energies.
+    Notation: plan, constants, parts and X as in `project_rows`; L = factor (m, m); out (2, n) takes distances and
+    explained energies.
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     m = len(factor)
@@ -449,8 +437,7 @@ def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
 
     Numbers that overflow on both sides, which have no sum, count as infinite: such rows are far from all others.
 
-    Notation: X (n, c); origin o (c,); Wt (c, p), the matrix transposed, so that the inner loop runs along memory;
-    out (n, p).
+    Notation: X (n, c); origin o (c,); Wt (c, p), W transposed; out (n, p).
     """
     n, c = X.shape
     p = Wt.shape[1]
@@ -477,8 +464,7 @@ def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
 def compare_directly(kind: Any, X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
     """Write squared distances, absolute (L1) distances, or numbers of equal features, each a sum over the features.
 
-    Notation: kind, SQUARED, ABSOLUTE or EQUAL; X (rows, d), left rows; Yt (d, columns), right rows, transposed, so that
-    the inner loop runs along memory; target (n, m) takes the block.
+    Notation: kind, SQUARED, ABSOLUTE or EQUAL; X (rows, d); Yt (d, columns), transposed; target (n, m) takes the block.
     """
     rows, d = X.shape
     columns = Yt.shape[1]

@@ -15,11 +15,11 @@ from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
 from streamkpca.kernels.views import (
+    FARTHEST,
+    MOST_WHITENED,
     FeatureView,
     UnitMatrix,
     Units,
-    check_can_whiten,
-    check_in_units,
     checked_columns,
     checked_units,
     measured_units,
@@ -43,10 +43,8 @@ class Kernel(ABC):
     -----
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
     ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
-    2004, propositions 3.22 and 3.24). A new combination compiles nothing.
-
-    A class is a frozen dataclass, whose fields are its parameters and the kernels that it combines, with one method,
-    `_lower`, that writes the formula.
+    2004, propositions 3.22 and 3.24). A class is a frozen dataclass of its parameters and the kernels that it combines;
+    its method `_lower` writes the formula.
 
     Examples
     --------
@@ -55,7 +53,7 @@ class Kernel(ABC):
     0.5 * RBF(gamma=0.1) + Linear() ** 2
     """
 
-    # What is known of all values of a class that combines no kernels.
+    # Known of all values of a class that combines no kernels.
     _stationary: ClassVar[bool] = False
     _of_equality: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
@@ -89,13 +87,11 @@ class Kernel(ABC):
         Raises
         ------
         TypeError, ValueError
-            X or Y are not finite rows of the same width, lack a column that the kernel names, or are out of range in
-            its units; or the kernel is not settled.
+            X or Y are not finite rows of one width that the kernel accepts, or the kernel is not settled.
 
         Notes
         -----
-        O(n m d), mostly in BLAS. Equal rows are exactly at distance 0, and large offsets do no harm. Beside the result,
-        memory is a few MB.
+        O(n m d), mostly in BLAS; a few MB beside the result. Equal rows are exactly at distance 0.
 
         Examples
         --------
@@ -143,11 +139,10 @@ class Kernel(ABC):
         >>> (2.0 * RBF(0.5)).parameters()
         {'scale': 2.0, 'kernel': RBF(gamma=0.5), 'kernel__gamma': 0.5}
         """
-        found = {}
+        found: dict[str, Any] = {}
         for name, value in self._own_parameters().items():
-            found[name] = value
-            if isinstance(value, Kernel):
-                found |= {f"{name}__{path}": part for path, part in value.parameters().items()}
+            parts = value.parameters() if isinstance(value, Kernel) else {}
+            found |= {name: value} | {f"{name}__{path}": part for path, part in parts.items()}
         return found
 
     def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
@@ -159,7 +154,7 @@ class Kernel(ABC):
             A key of `parameters`.
         value : object
         where : str
-            Name of the caller, for the error text.
+            Caller, for the error text.
 
         Raises
         ------
@@ -206,20 +201,17 @@ class Kernel(ABC):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows of the kind that the kernel will compare.
         sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
 
         Returns
         -------
         Kernel
-            A kernel of the same form; this kernel itself if nothing is left to settle.
+            This kernel itself if nothing is left to settle.
 
         Raises
         ------
         TypeError, ValueError
-            X is not finite rows, lacks a column that the kernel names, or is out of range in its units; the weights are
-            not finite and at least 0, or all are 0.
+            X is not finite rows that the kernel accepts, or the weights are not finite, negative, or all 0.
 
         Examples
         --------
@@ -236,24 +228,18 @@ class Kernel(ABC):
         return kernel
 
     def width_scores(self, X: Any, sample_weight: Any = None) -> dict[str, Array]:
-        """Compare widths by how well they tell rows from rows with one foreign number; the rule "contrast" does so.
+        """Compare widths by how well they tell rows from rows with one foreign number, as the rule "contrast" does.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows of the kind that the kernel will compare.
         sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
 
         Returns
         -------
         dict
-            By the path of each width among `parameters`, an array of shape (g, 2): widths from the usual one to wide
-            ones, and their areas under the ROC curve, .5 where a kernel sees no difference.
-
-        Notes
-        -----
-        `RBF` describes the comparison. It takes at most 1,024 rows; O(1024 (128^2 + 128 d)) for each width.
+            By the path of each width, an array (g, 2): widths from the usual one to wide ones, and their areas under
+            the ROC curve; `RBF` describes the comparison. O(1024 (128^2 + 128 d)) for each width.
 
         Examples
         --------
@@ -389,11 +375,6 @@ class Kernel(ABC):
         function : callable
             Rows (n, d) in, n finite numbers out. Each depends on its own row alone.
 
-        Raises
-        ------
-        TypeError
-            `function` cannot be called.
-
         Examples
         --------
         >>> from streamkpca.kernels import RBF
@@ -410,11 +391,6 @@ class Kernel(ABC):
         columns : int or iterable of int
             Positions, counted from 0. Those of a nested selection count within the outer one.
 
-        Raises
-        ------
-        TypeError, ValueError
-            There is no position, or one is negative, not a whole number, or given twice.
-
         Examples
         --------
         >>> from streamkpca.kernels import Linear, RBF
@@ -429,47 +405,44 @@ class Kernel(ABC):
         Parameters
         ----------
         units : "auto", "range", "std", "whitened", iterable of float, or array-like of shape (d, d)
-            Positive numbers, one for each feature that this kernel compares; a matrix W that can be inverted; or a rule
-            that takes from the first rows the largest less the smallest number of each feature, its standard
-            deviation (1 if it does not vary), or the matrix that makes features uncorrelated, of variance 1.
+            A positive number for each feature; an invertible matrix W; or a rule that takes from the first rows the
+            range of each feature, its standard deviation (1 if it does not vary), or the matrix that makes features
+            uncorrelated, of variance 1.
 
         Raises
         ------
         TypeError, ValueError
-            `units` is another word; numbers that are not from 1e-150 to 1e150; a matrix that is not square, finite and
-            invertible; or there are more or fewer than this kernel's own units.
+            `units` is another word, numbers outside 1e-150 to 1e150, a matrix that is not square, finite and
+            invertible, or of another number of features than this kernel's own units.
 
         Notes
         -----
-        Units that are known beforehand are best: with a rule, a feature that hardly varied in the first rows, but does
-        later, counts for more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes
-        a unit for each chosen column, ``k.on(columns).in_units(u)`` for every column.
+        Known units are best: with a rule, a feature that hardly varied in the first rows, but does later, counts for
+        more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes a unit for each
+        chosen column, ``k.on(columns).in_units(u)`` for every column.
 
-        "auto" is "range" where a few features would make up nearly all distances: with variances v of d features,
-        (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere it leaves features as they are, because features that hardly
-        vary are often noise.
+        "auto" is "range" where a few features make up nearly all distances: with variances v of d features,
+        (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere features keep their units, because those that hardly vary are
+        often noise.
 
-        "whitened" is for features that vary together: breaking their usual relation is then as far away as an unusual
-        number in one of them. With the standard deviations S and the correlations R of the first rows,
-        W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the symmetric root [1]_. The ridge r, 1e-2 or
-        (features / different rows)^2 if that is more, keeps directions in which these rows hardly vary from counting
-        more than (1 + 1 / r)^(1/2) times. O(n d^2 + d^3) once, for at most 2,048 features, and O(d^2) for each row.
+        "whitened" is for features that vary together. With the standard deviations S and the correlations R of the
+        first rows, W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the symmetric root [1]_. The ridge r, 1e-2 or
+        (features / different rows)^2 if that is more, bounds the weight of directions in which these rows hardly vary.
+        O(n d^2 + d^3) once, for at most 2,048 features, and O(d^2) for each row.
 
-        A matrix is W itself, and not a covariance: ``in_units(numpy.diag(1 / u))`` is ``in_units(u)``. The distances of
-        Mahalanobis take a W with W^T W = C^-1, such as ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
+        A matrix is W itself, not a covariance C: Mahalanobis distances take a W with W^T W = C^-1, such as
+        ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
 
         References
         ----------
         .. [1] A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 72,
-           2018: ZCA-cor whitening. There without a ridge.
+           2018: ZCA-cor, there without a ridge.
 
         Examples
         --------
         >>> from streamkpca.kernels import RBF
         >>> RBF(1.0).in_units("range").settled([[0.0, 5.0], [10.0, 5.5], [20.0, 5.0]])
         RBF(gamma=1.0).in_units((20.0, 0.5))
-        >>> RBF(1.0).in_units([[1.0, 0.0], [-1.0, 1.0]]).matrix([[3.0, 4.0]], [[2.0, 3.0]]).round(3)
-        array([[0.368]])
         """
         return InUnits(self, units)  # type: ignore[arg-type]
 
@@ -497,14 +470,8 @@ class Kernel(ABC):
         Parameters
         ----------
         d : int
-            Number of columns.
         where : str
-            Name of the caller, for the error text.
-
-        Raises
-        ------
-        ValueError
-            A column is missing.
+            Caller, for the error text.
 
         Examples
         --------
@@ -523,12 +490,7 @@ class Kernel(ABC):
         X : ndarray of shape (n, d)
             Finite rows with all columns that the kernel names.
         where : str
-            Name of the caller, for the error text.
-
-        Raises
-        ------
-        ValueError
-            A number is too large after division by its unit.
+            Caller, for the error text.
 
         Examples
         --------
@@ -551,7 +513,10 @@ class Kernel(ABC):
 
     def _parts(self) -> tuple["Kernel", ...]:
         """Return the kernels that this one combines."""
-        return tuple(value for value in self._own_parameters().values() if isinstance(value, Kernel))
+        return tuple(self._named_parts().values())
+
+    def _named_parts(self) -> dict[str, "Kernel"]:
+        return {name: value for name, value in self._own_parameters().items() if isinstance(value, Kernel)}
 
     def _of_all_parts(self, name: str, own: bool) -> bool:
         """Return whether all parts have a property; `own` is that of a kernel without parts."""
@@ -585,18 +550,16 @@ class Kernel(ABC):
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
-        parts = {name: part for name, part in self._own_parameters().items() if isinstance(part, Kernel)}
-        changes = {name: part._settle(self._seen(X), weights) for name, part in parts.items()}
+        changes = {name: part._settle(self._seen(X), weights) for name, part in self._named_parts().items()}
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
         """Compare the widths of all parts on rows that are known to be valid."""
-        found: dict[str, Array] = {}
-        for name, part in self._own_parameters().items():
-            if isinstance(part, Kernel):
-                scores = part._width_scores(self._seen(X), weights)
-                found |= {f"{name}__{path}": values for path, values in scores.items()}
-        return found
+        return {
+            f"{name}__{path}": values
+            for name, part in self._named_parts().items()
+            for path, values in part._width_scores(self._seen(X), weights).items()
+        }
 
     def _seen(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
@@ -843,14 +806,23 @@ class InUnits(Kernel):
 
     def check_range(self, X: Array, where: str) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
-        check_in_units(self._seen(X), where)
+        largest = np.abs(self._seen(X)).max(axis=0, initial=0.0)
+        if not (largest <= FARTHEST).all():
+            feature = int(np.argmax(~(largest <= FARTHEST)))
+            raise ValueError(
+                f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the "
+                f"limit is {FARTHEST:g}; give in_units larger units"
+            )
         super().check_range(X, where)
 
     def check_width(self, d: int, where: str) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
-        if self.units == "whitened":
-            check_can_whiten(d, where)
-        elif not isinstance(self.units, str) and len(self.units) != d:
+        if self.units == "whitened" and d > MOST_WHITENED:
+            raise ValueError(
+                f'{where}: the rule "whitened" expected at most {MOST_WHITENED} features but got rows with {d}; give '
+                'in_units the rule "std", or choose columns with .on() after in_units()'
+            )
+        if not isinstance(self.units, str) and len(self.units) != d:
             is_matrix = isinstance(self.units, UnitMatrix)
             has, give = ("a matrix", "a matrix with a row and a column") if is_matrix else ("units", "one unit")
             raise ValueError(

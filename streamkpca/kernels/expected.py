@@ -13,7 +13,7 @@ from streamkpca._core._loops import tilt_apart, tilt_together
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.equality import category_columns
+from streamkpca.kernels.kinds import category_columns
 from streamkpca.kernels.program import Array, Base, Program
 from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
 
@@ -24,8 +24,8 @@ _CHUNK = 256
 class Compared(NamedTuple):
     """Rows (n, d) compared with atoms; a row with gaps counts as its expected image.
 
-    `kernel_rows` (n, m) are E k(x, z) with atoms z; `energy` (n,) is the squared length of the image, k(x, x) without
-    gaps; `spread` (n,) is E k(x, x) less that length, the variance of the image, which no atoms could explain.
+    `kernel_rows` (n, m) are E k(x, z) with atoms z; `energy` (n,) is the squared length of the image; `spread` (n,) is
+    E k(x, x) less that length, the variance of the image.
     """
 
     kernel_rows: Array

@@ -1,9 +1,8 @@
 """Kernels lowered to programs: short lists of steps on flat arrays, which compiled loops, exports and gradients run.
 
-The input of a program are base matrices over pairs of rows (`PairwiseMatrix`), mostly from BLAS, of the features that a
-`FeatureView` selects and scales, and functions of single rows (`RowScaling`). A `ProgramBuilder` writes a program, a
-`Program` evaluates it over blocks of rows, `PreparedKernel` over single rows against fixed ones, and `Program.evaluate`
-runs its steps in any `Arithmetic`.
+A program starts from base matrices over pairs of rows (`PairwiseMatrix`), mostly from BLAS. A `ProgramBuilder` writes
+it, a `Program` evaluates it over blocks of rows, `PreparedKernel` over single rows against fixed ones, and
+`Program.evaluate` runs its steps in any `Arithmetic`.
 """
 
 from abc import ABC, abstractmethod
@@ -56,10 +55,8 @@ class PairwiseMatrix:
     def origin(self, Y: Array) -> Array | None:
         """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
 
-        Far from the origin, sums of rounded products would lose the digits in which rows differ. None for inner
-        products, which have an origin of their own, and where no matrix multiplies. The median of each column: a single
-        row far away would move the mean away from all others, and with a row of 1e20 all of these became equal. Of two
-        middle numbers, the one nearer to 0.
+        Far from the origin, sums of rounded products would lose the digits in which rows differ. The origin is the
+        median of each column, as one row of 1e20 would move the mean away from all others.
         """
         if self.view.matrix is None or self.base not in (Base.SQUARED, Base.ABSOLUTE) or not len(Y):
             return None
@@ -69,10 +66,9 @@ class PairwiseMatrix:
         return origin
 
     def centre(self, Y: Array, *, n_rows: int) -> "Centre":
-        """Choose the points that distances are measured from.
+        """Choose the points that distances are measured from, by the right rows Y (m, d) alone.
 
-        They depend on the right rows Y (m, d) alone, so that the answer for a left row does not depend on the rows
-        beside it.
+        So the answer for a left row does not depend on the rows beside it.
         """
         origin = self.origin(Y)
         few = self.view.width(Y.shape[1]) <= _FEW_FEATURES or n_rows <= _FEW_ROWS
@@ -133,10 +129,10 @@ class PairwiseMatrix:
 
 @dataclass(frozen=True)
 class Centre:
-    """What both sides of a base matrix are measured from.
+    """The point that both sides of a base matrix are measured from.
 
-    `origin` (c,) is subtracted from columns before a matrix multiplies them; `mean` (p,) is the point in the view from
-    which inner products measure squared distances, None to sum these directly.
+    `origin` (c,) is subtracted from columns before a matrix multiplies them; `mean` (p,) from rows in the view, whose
+    inner products give squared distances. Without a mean, these are summed directly.
     """
 
     origin: Array | None
@@ -145,11 +141,7 @@ class Centre:
 
 @dataclass(frozen=True)
 class Side:
-    """Rows prepared for one side of a base matrix.
-
-    `rows` (n, c) are the rows in the matrix's view; `used` (n, c) enter the matrix product: the same rows, centred, or
-    scaled to length 1; `norms` (n,) are the squared norms of centred rows.
-    """
+    """Rows (n, c) in a matrix's view; the same as a product uses them, centred or of length 1; their squared norms."""
 
     rows: Array
     used: Array
@@ -192,8 +184,6 @@ def unit_rows(rows: Array) -> Array:
 _ROWS, _COLUMNS = 512, 1024
 # Numbers (16 MiB) that the rows of a block's columns, or the other base matrices in it, take at most.
 _MOST_NUMBERS = 2**21
-# Copies of the fixed rows that may be laid out for single rows.
-_MOST_COPIES = 16
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
 KINDS = {
@@ -296,9 +286,7 @@ class Arithmetic(ABC, Generic[Value]):
 class Program:
     """A kernel lowered to flat arrays: steps (code, operand, a, b) in postfix order over base matrices.
 
-    `depth` is the largest number of values on the stack. Nothing is validated: rows must be finite C-contiguous float64
-    and have all columns that the base matrices name. `Kernel.matrix` is the checked way in. Beside the result, memory
-    is a few MB whatever n and m.
+    Rows must be finite C-contiguous float64 with all columns that the base matrices name; `Kernel.matrix` checks them.
     """
 
     def __init__(
@@ -350,10 +338,9 @@ class Program:
         return values
 
     def differentiate(self, bases: Array) -> tuple[Array, Array]:
-        """Return the values (n, m) of base matrices (b, n, m), and their derivatives (b, n, m) by each of these.
+        """Return the values (n, m) of base matrices (b, n, m), in place of number 0, and their derivatives (b, n, m).
 
-        Forward differentiation: each value carries its derivative along. O(b^2 n m) for each step. The values take the
-        place of base matrix 0.
+        Each value carries its derivative along: O(b^2 n m) for each step.
         """
         slopes, values = np.empty(bases.shape), bases[0]
         extent = (0, 0, *values.shape)
@@ -390,10 +377,6 @@ class Program:
         (value,) = stack
         return value
 
-    def is_laid_out_in_little(self, d: int) -> bool:
-        """Tell whether the features that all base matrices compare, of rows of d features, are few copies of a row."""
-        return sum(matrix.view.width(d) for matrix in self.base_matrices) <= _MOST_COPIES * d
-
     def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
         """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
         n, m = out.shape
@@ -428,11 +411,7 @@ class Program:
 
 
 class PreparedKernel:
-    """A kernel program with fixed right rows (m, d), laid out for single rows on the left.
-
-    With few rows on the left, matrix products and numpy's calls cost more than the arithmetic: this goes from the row
-    to the answer in one compiled call. The program must have no functions of the caller.
-    """
+    """A program without functions of the caller and its right rows (m, d): one compiled call for single left rows."""
 
     def __init__(self, program: Program, rows: Array) -> None:
         matrices = program.base_matrices
@@ -463,9 +442,9 @@ class PreparedKernel:
         return out if finite else None
 
     def measure(self, X: Array, factor: Array) -> tuple[Array, Array] | None:
-        """Measure squared distances (n,) of rows (n, d) to the span of the right rows, and explained energies (n,).
+        """Measure squared distances (n,) of rows (n, d) to the span of the right rows, and energies (n,) in it.
 
-        None where a distance is not finite. `factor` (m, m) is the lower triangular L with L L^T = k(Z, Z).
+        None where a distance is not finite. `factor` (m, m) is that of the right rows.
         """
         out = np.empty((2, len(X)))
         return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
@@ -475,3 +454,90 @@ class PreparedKernel:
             return X
         parts = [view.of(X, origin) for view, origin in self._origins]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+# Derivatives of kernel values by the base matrices, and of these by rows
+
+
+def has_gradients(program: Program) -> bool:
+    """Say whether a kernel has derivatives: it calls no function of the caller."""
+    return all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
+
+
+def is_of_squared_distances(program: Program) -> bool:
+    """Say whether a kernel is a function of squared distances alone."""
+    return all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
+
+
+def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
+    """Evaluate a kernel with `has_gradients` for X (n, d), Y (m, d), and its derivative (n, m) by each base matrix.
+
+    At a cusp, as Matern of smoothness 1/2 has one at distance 0, the derivative counts as 0.
+    """
+    values, gradients = program.differentiate(program.base_values(X, Y))
+    return values, list(gradients)
+
+
+def own_gradients(program: Program, X: Array) -> Array:
+    """Differentiate k(x, x) of a kernel with `has_gradients` by each base matrix, for rows (n, d); shape (b, n)."""
+    return program.differentiate(program.own_base_values(X)[:, None])[1][:, 0]
+
+
+def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:
+    """Differentiate sum_ni w_ni t(x_n, y_i), with t the entries of a base matrix, by the rows y_i.
+
+    X (n, d), Y (m, d) and `weights` (n, m) give (m, d), at the cusps of L1 distances the mean of both sides; O(n m d).
+    """
+    if matrix.base is Base.EQUAL:
+        # Categories have no direction to move in.
+        return np.zeros(Y.shape)
+    origin = matrix.origin(Y)
+    x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
+    if matrix.base is Base.SQUARED:
+        # Differences from a common point, as all digits would cancel far from the origin.
+        centre = y.mean(axis=0)
+        by_view = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
+    elif matrix.base is Base.ABSOLUTE:
+        by_view = np.zeros(y.shape)
+        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_view)
+    elif matrix.base is Base.COSINE:
+        unit = unit_rows(y)
+        by_view = weights.T @ unit_rows(x)
+        by_view -= unit * np.einsum("ij,ij->i", unit, by_view)[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
+        by_view /= np.where(lengths > 0.0, lengths, np.inf)
+    else:
+        by_view = weights.T @ x
+    if matrix.view.matrix is not None:
+        by_view = by_view @ matrix.view.matrix.entries
+    elif matrix.view.divisors is not None:
+        by_view = by_view / matrix.view.divisors
+    return _by_features(matrix, by_view, Y)
+
+
+def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
+    """Estimate |d phi(y_i) / d y_if|^2 / k(y_i, y_i) for rows Y (m, d), given the size (m,) of |k' / k| near each."""
+    if matrix.base is Base.EQUAL:
+        return np.zeros(Y.shape)
+    y = matrix.view.of(Y)
+    if matrix.base is Base.SQUARED:
+        steepness = 2.0 * steepness
+    elif matrix.base is Base.ABSOLUTE:
+        steepness = steepness**2
+    elif matrix.base is Base.COSINE:
+        steepness = steepness / np.maximum(np.einsum("ij,ij->i", y, y), np.finfo(np.float64).tiny)
+    by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
+    if matrix.view.matrix is not None:
+        by_view = by_view @ matrix.view.matrix.entries**2
+    elif matrix.view.divisors is not None:
+        by_view /= matrix.view.divisors**2
+    return _by_features(matrix, by_view, Y)
+
+
+def _by_features(matrix: PairwiseMatrix, by_view: Array, Y: Array) -> Array:
+    """Spread numbers (m, c) of the columns that a matrix sees over all features of rows (m, d)."""
+    if matrix.view.columns is None:
+        return by_view
+    spread = np.zeros(Y.shape)
+    spread[:, matrix.view.columns] = by_view
+    return spread

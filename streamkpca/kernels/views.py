@@ -25,21 +25,18 @@ _FEW_COUNT = 0.13
 _SMALLEST, _LARGEST = 1e-150, 1e150
 # The entries of a matrix are reciprocals of units, times a number that its conditioning bounds.
 _LARGEST_ENTRY = 1e160
-# Of so many features, it takes seconds to find the matrix, and 32 MB to keep it; both grow faster than their number.
-_MOST_WHITENED = 2048
-# What "whitened" adds to each eigenvalue of the correlations, whose mean is 1.
+# More features take more than seconds to find the matrix, and 32 MB to keep it.
+MOST_WHITENED = 2048
+# Added by "whitened" to each eigenvalue of the correlations, whose mean is 1.
 _RIDGE = 1e-2
 # Matrices of up to this many numbers are printed whole.
 _PRINTED_WHOLE = 16
 # Squared lengths of rows within this limit are far below what streams accept, so no row makes them refuse its block.
-_FARTHEST = 1e65
+FARTHEST = 1e65
 
 
 class UnitMatrix:
-    """A matrix (p, c) that multiplies rows of c features, as an immutable value.
-
-    ``numpy.asarray`` gives the entries; a large matrix prints as its shape.
-    """
+    """A matrix (p, c) that multiplies rows of c features, as an immutable value; a large one prints as its shape."""
 
     def __init__(self, entries: npt.ArrayLike) -> None:
         # Zeros have one sign, as equal matrices have one hash.
@@ -120,10 +117,7 @@ Units = tuple[float, ...] | UnitMatrix
 
 @dataclass(frozen=True)
 class FeatureView:
-    """Columns of rows, by position, in units: each divided by its own, or all multiplied by a matrix.
-
-    By default these are all columns, as they are.
-    """
+    """Columns of rows, by position, in units: each divided by its own, or all multiplied by a matrix."""
 
     columns: tuple[int, ...] | None = None
     units: Units | None = None
@@ -162,7 +156,7 @@ class FeatureView:
         return X if self.columns is None else np.take(X, self.columns, axis=1)
 
     def of(self, X: Array, origin: Array | None = None) -> Array:
-        """Return the view (n, p) of rows (n, d): X itself if nothing changes, not finite where units make it overflow.
+        """Return the view (n, p) of rows (n, d), not finite where units make it overflow.
 
         A matrix multiplies the difference of the columns to `origin` (c,), if that is given.
         """
@@ -177,10 +171,7 @@ class FeatureView:
 
 
 def _multiplied(X: Array, transposed: Array, origin: Array | None = None) -> Array:
-    """Multiply rows (n, c), less an origin (c,), by the transposed (c, p) of a matrix.
-
-    Every row by itself, in the same order, so that equal rows stay equal wherever they stand; BLAS does not promise it.
-    """
+    """Multiply rows (n, c), less an origin (c,), by the transposed (c, p) of a matrix, each row by itself."""
     out = np.empty((len(X), transposed.shape[1]))
     origin = np.zeros(len(transposed)) if origin is None else origin
     with np.errstate(all="ignore"):
@@ -200,17 +191,6 @@ def _units_of_units(outer: Units, inner: Units) -> Units:
         else:
             entries = _multiplied(inner.entries, outer.entries)
     return UnitMatrix(_checked_entries(entries))
-
-
-def check_in_units(seen: Array, where: str) -> None:
-    """Refuse rows (n, c), given in the units of a kernel, that are too large."""
-    largest = np.abs(seen).max(axis=0, initial=0.0)
-    if not (largest <= _FARTHEST).all():
-        feature = int(np.argmax(~(largest <= _FARTHEST)))
-        raise ValueError(
-            f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the limit "
-            f"is {_FARTHEST:g}; give in_units larger units"
-        )
 
 
 def checked_columns(given: Any) -> tuple[int, ...]:
@@ -248,16 +228,9 @@ def checked_units(given: Any) -> str | Units:
 
 
 def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
-    """Measure how much features of rows (n, d) vary: "range" (largest less smallest number), "std", or "whitened".
+    """Measure units of the features of rows (n, d) by a rule, see `Kernel.in_units`; 1 for one that does not vary.
 
-    "auto" is "range" where a few features would make up nearly all distances, and 1 for every feature elsewhere.
-    The unit is 1 for a feature that does not vary, or by its rounding alone. Weights (n,) are more than 0, and a whole
-    number counts as that many copies of the row.
-
-    Examples
-    --------
-    >>> measured_units(np.array([[0.0, 7.0], [4.0, 7.0]]), "std", None)
-    (2.0, 1.0)
+    Weights (n,) are more than 0, and a whole number counts as that many copies of the row.
     """
     if rule == "whitened":
         return _whitening(X, weights)
@@ -291,14 +264,8 @@ def _few_count(deviations: Array) -> bool:
 def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
     """Find W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the correlations R (d, d) and the standard deviations S of rows.
 
-    Notes
-    -----
-    The ridge r is 1e-2, and at least (features / different rows)^2: in correlations of n rows of d independent
-    features, eigenvalues, which should be 1, go down to (1 - sqrt(d / n))^2 (Marchenko and Pastur 1967).
-
     The symmetric root depends continuously on the rows, whatever signs and order LAPACK gives eigenvectors, and keeps
-    every number nearest to its feature (Kessy, Lewin, Strimmer 2018: ZCA-cor), so L1 distances and ``.on(columns)``
-    keep a meaning. For Euclidean distances and inner products, all roots are the same.
+    every number nearest to its feature, so L1 distances and ``.on(columns)`` keep a meaning.
     """
     units = np.array(measured_units(X, "std", weights))
     with np.errstate(all="ignore"):
@@ -314,21 +281,13 @@ def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
             correlations = rows.T @ rows
             np.fill_diagonal(correlations, 1.0)
             sizes, vectors = np.linalg.eigh(correlations)
-            # Equal rows tell nothing new, and zeros have two signs.
+            # In correlations of n rows of d independent features, eigenvalues go down to (1 - sqrt(d / n))^2 (Marchenko
+            # and Pastur 1967). Equal rows tell nothing new, and zeros have two signs.
             ridge = max(_RIDGE, (len(sizes) / len(np.unique(X + 0.0, axis=0))) ** 2)
             factors = np.sqrt((1.0 + ridge) / (np.maximum(sizes, 0.0) + ridge))
             root = (vectors * factors) @ vectors.T
         inverse[chosen] = 0.5 * (root + root.T) / units[varies]
     return UnitMatrix(inverse)
-
-
-def check_can_whiten(d: int, where: str) -> None:
-    """Refuse rows of so many features that their correlations take too much time and memory."""
-    if d > _MOST_WHITENED:
-        raise ValueError(
-            f'{where}: the rule "whitened" expected at most {_MOST_WHITENED} features but got rows with {d}; give '
-            'in_units the rule "std", or choose columns with .on() after in_units()'
-        )
 
 
 def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:

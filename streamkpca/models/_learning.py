@@ -13,7 +13,7 @@ from streamkpca.rows.validation import (
     weighted_batches,
     without_bad_rows,
 )
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, check_continued
 from streamkpca.stream.transitions import advance
 

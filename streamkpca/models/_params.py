@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.kernels.registry import KERNELS
+from streamkpca.kernels.kinds import KERNELS
 
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.positions import are_outside, origins_of
+from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.refit import Candidates, residual_spectrum, trace_sparsity
 from streamkpca.components.snapshot import Snapshot

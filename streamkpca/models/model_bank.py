@@ -13,8 +13,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import TEMPORARY
-from streamkpca._core.locks import lock_folder
+from streamkpca._core.files import TEMPORARY, lock_folder
 from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.archive import read_header
 from streamkpca.errors import CheckpointError

@@ -33,7 +33,7 @@ from streamkpca.rows.validation import (
     without_bad_rows,
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states

@@ -14,11 +14,11 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
-from streamkpca._core.positions import origins_of
+from streamkpca._core.reservoir import origins_of
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, holds_all_rows, rows_for_selection, totals_and_sample
 
 Array = npt.NDArray[np.float64]

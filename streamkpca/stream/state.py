@@ -20,7 +20,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, parts_of
 from streamkpca.stream.blocks import RowBuffer
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.step import advanced, shrunk, totals_after
 from streamkpca.stream.summary import Summary
 

@@ -20,9 +20,17 @@ from streamkpca.dictionary.selection import (
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.schedule import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Pace, mean_and_spread
-from streamkpca.stream.settings import StreamSettings
-from streamkpca.stream.summary import Summary, countable, decayed_weights
+from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.summary import (
+    MOVING_PACE,
+    ROWS_PACE,
+    SETTLED_PACE,
+    Pace,
+    Summary,
+    countable,
+    decayed_weights,
+    mean_and_spread,
+)
 
 Array = npt.NDArray[np.float64]
 

@@ -1,24 +1,216 @@
-"""The summary, an immutable value: all that is kept of the rows of full blocks."""
+"""The summary, an immutable value: all that is kept of the rows of full blocks.
 
+`SearchSchedule` and `PageCusum` are the parts of it that tell when a block is searched for atoms.
+"""
+
+import math
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.positions import shifted
-from streamkpca._core.reservoir import Reservoir, arrival_times
+from streamkpca._core.reservoir import Reservoir, arrival_times, shifted
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, Record
 from streamkpca.dictionary.selection import Choice, selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.drift import PageCusum
-from streamkpca.stream.schedule import SearchSchedule
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
+
+# Drifts of less than half a standard deviation are tolerated. With a threshold of ten, a stream of independent blocks
+# gives a false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,
+# exp(2 k (h + 1.166)) / (2 k^2)).
+_ALLOWANCE = 0.5
+_THRESHOLD = 10.0
+# A single block, however bad, is an outlier and no drift.
+_LARGEST_STEP = 4.0
+# Blocks that the level is first estimated from, and blocks after which old ones fade.
+_FIRST_BLOCKS = 8
+_MEMORY = 64
+# Deviations of shares of energy below this are rounding.
+_LEAST_DEVIATION = 1e-9
+
+
+@dataclass(frozen=True)
+class PageCusum:
+    """Page's cumulative sum test on the share of each block's energy that the atoms leave unexplained.
+
+    Parameters
+    ----------
+    n_blocks : int
+        Blocks since the level began.
+    level, variance : float
+        Mean and variance of the blocks' unexplained shares.
+    cusum_up, cusum_down : float
+        Cumulative sums of the standardised deviations, upwards and downwards.
+    signalled : bool
+        Whether the last level ended with a rise.
+
+    Notes
+    -----
+    With z the block's deviation from the level in standard deviations, cusum_up <- max(0, cusum_up + z - 1/2) [1]_; it
+    signals at 10. The standard deviation is that between blocks, or the one that the spread within a block predicts if
+    that is larger. A fall ends the level too, without a signal: atoms were found that explain the stream better.
+
+    References
+    ----------
+    .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; with the level estimated from the stream as
+       in D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
+    """
+
+    n_blocks: int = 0
+    level: float = 0.0
+    variance: float = 0.0
+    cusum_up: float = 0.0
+    cusum_down: float = 0.0
+    signalled: bool = False
+
+    @property
+    def strength(self) -> float:
+        """The upward sum as a share of the threshold: 0 is no rise, 1 a signal."""
+        return self.cusum_up / _THRESHOLD
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a rise was signalled and the new level is still being estimated."""
+        return self.signalled and self.n_blocks < _FIRST_BLOCKS
+
+    def observe(self, share: float, standard_error: float) -> Self:
+        """Add a block's unexplained share of energy; if `n_blocks` is 1 afterwards, a new level has begun."""
+        deviation = max(math.sqrt(self.variance), standard_error, _LEAST_DEVIATION)
+        step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
+        if self.n_blocks < _FIRST_BLOCKS:
+            return self._learned(share)
+        cusum_up = max(0.0, self.cusum_up + step - _ALLOWANCE)
+        cusum_down = max(0.0, self.cusum_down - step - _ALLOWANCE)
+        if max(cusum_up, cusum_down) >= _THRESHOLD:
+            return type(self)(n_blocks=1, level=share, signalled=cusum_up >= _THRESHOLD)
+        # An outlier moves the level by no more than the largest step.
+        return replace(self._learned(self.level + step * deviation), cusum_up=cusum_up, cusum_down=cusum_down)
+
+    def _learned(self, share: float) -> Self:
+        """Average in a block's share; after 64 blocks the old ones fade."""
+        n_blocks = self.n_blocks + 1
+        gain = 1.0 / min(n_blocks, _MEMORY)
+        difference = share - self.level
+        return replace(
+            self,
+            n_blocks=n_blocks,
+            level=self.level + gain * difference,
+            variance=(1.0 - gain) * (self.variance + gain * difference**2),
+        )
+
+
+LONGEST_PAUSE = 1024
+# A block may be searched before the end of the pause if, by two standard errors, it leaves more than the usual residual
+# and this share of it. With .1, digits that came class by class were explained worse.
+_UNUSUAL = 0.05
+
+
+class Pace(NamedTuple):
+    """Pauses between searches, as shares of the blocks so far: the usual one, and that before twice the usual residual.
+
+    The gain of one more search falls as 1 / n with the number of blocks n, its cost does not. The pause before a block
+    that leaves more than usual is in inverse proportion to how much more.
+    """
+
+    usual: float
+    unusual: float
+
+
+# Moves cost more than the search for rows, and adapt the atoms to a regime that may soon end: without a pause, metrics
+# of a server took three times as long and were explained no better; if the pause did not fall with the residual,
+# classes of rows that came one after the other were explained half as well.
+# Once the sample does not hold all rows any more, a move loses some of the recorded moments, and needs a cause.
+ROWS_PACE, MOVING_PACE, SETTLED_PACE = Pace(0.25, 0.0), Pace(1.5, 0.25), Pace(np.inf, 0.25)
+
+
+def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
+    """Return the mean of residuals (B,), and their standard deviation in units of the mean (0 if that is 0)."""
+    mean = float(np.average(residual, weights=weights))
+    if mean == 0.0:
+        return 0.0, 0.0
+    counting = weights > 0.0
+    # A row that has nearly faded may exceed the mean by more than can be squared.
+    relative = np.minimum(residual[counting] / mean, 1e100)
+    return mean, float(np.sqrt(np.average((relative - 1.0) ** 2, weights=weights[counting])))
+
+
+@dataclass(frozen=True)
+class SearchSchedule:
+    """When to search for atoms: ever more rarely, but at once when the stream is explained worse.
+
+    Parameters
+    ----------
+    countdown : int
+        Blocks until the next search.
+    usual_residual : float
+        Mean residual of rows after the last search.
+    spread : float
+        Standard deviation of residuals before the last search, in units of their mean.
+    n_blocks : int
+        Blocks since the stream began, or since the last drift.
+    n_rows_searched : int
+        Rows of the stream up to the last search; the later ones are candidates of the next.
+    """
+
+    countdown: int = 0
+    usual_residual: float = np.inf
+    spread: float = 0.0
+    n_blocks: int = 0
+    n_rows_searched: int = 0
+
+    def standard_error(self, block: Block) -> float:
+        """Predict the standard error of a block's mean residual from the spread at the last search.
+
+        Notes
+        -----
+        Residuals from 0 to e with mean r have a variance of at most r (e - r) [1]_: if almost nothing is explained any
+        more, they can spread little.
+
+        References
+        ----------
+        .. [1] R. Bhatia, C. Davis, "A better bound on the variance", American Mathematical Monthly 107, 2000.
+        """
+        mean, most = block.mean_residual, block.sums.largest_energy
+        deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))
+        return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
+
+    def is_due(self, block: Block, n_rows: int, pace: Pace) -> bool:
+        """Tell whether to search a block that follows on `n_rows` rows.
+
+        That is at the end of the usual pause, or earlier if its rows are explained worse than usual, and the sooner the
+        worse they are.
+        """
+        if self.countdown == 0:
+            return True
+        n_paused = (n_rows - self.n_rows_searched) // len(block.rows)
+        excess = block.mean_residual - 2.0 * self.standard_error(block) - self.usual_residual
+        if not excess > _UNUSUAL * self.usual_residual:
+            return False
+        return excess * (n_paused + 1) >= self.usual_residual * pace.unusual * (self.n_blocks - n_paused)
+
+    def reset_after_drift(self, n_blocks: int) -> Self:
+        """Return the schedule after a drift: search at once, then as in a stream of at most `n_blocks` blocks."""
+        return type(self)(n_blocks=min(self.n_blocks, n_blocks), n_rows_searched=self.n_rows_searched)
+
+    def skipped(self, block: Block, n_rows: int) -> Self:
+        """Return the schedule after a block that was not searched and follows on `n_rows` rows."""
+        usual = self.usual_residual
+        if n_rows == self.n_rows_searched:
+            usual = min(usual, block.mean_residual + self.standard_error(block))
+        return replace(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
+
+    def searched(self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False) -> Self:
+        """Return the schedule after a search, at row `n_rows`; `again` has the next block searched too."""
+        n_blocks = self.n_blocks + 1
+        pause = 0 if again else int(min(pace.usual * n_blocks, LONGEST_PAUSE))
+        return type(self)(pause, usual_residual, spread, n_blocks, n_rows)
+
 
 # Forgetting stops at these total weights. New rows, whose weights are at least 1e-100, then outweigh the old ones
 # beyond all digits, and until they come the old rows keep their shares. Decay with the rows stops later than `forget`,

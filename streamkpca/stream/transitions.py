@@ -16,7 +16,7 @@ from streamkpca._core.reservoir import arrival_times
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import Rows
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import (
     State,
     axes,

@@ -1,18 +1,18 @@
-"""One process at a time, told apart from file systems that know no locks."""
+"""One process at a time, told apart from file systems that know no files."""
 
 import errno
 import sys
 
 import pytest
 
-from streamkpca._core import locks
+from streamkpca._core import files
 
 
 def test_a_folder_is_locked_until_its_file_is_closed(tmp_path):
-    owner = locks.lock_folder(tmp_path)
-    assert locks.lock_folder(tmp_path) is None
+    owner = files.lock_folder(tmp_path)
+    assert files.lock_folder(tmp_path) is None
     owner.close()
-    locks.lock_folder(tmp_path).close()
+    files.lock_folder(tmp_path).close()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows locks by other calls")
@@ -20,7 +20,7 @@ def test_a_folder_without_locks_can_be_used(tmp_path, monkeypatch):
     def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
     with open(tmp_path / "file", "wb") as file:
-        assert locks.try_lock(file.fileno()) is None
-    locks.lock_folder(tmp_path).close()
+        assert files.try_lock(file.fileno()) is None
+    files.lock_folder(tmp_path).close()

@@ -9,7 +9,6 @@ from streamkpca.dictionary._loops import (
     add_column,
     best_swap,
     gram_schmidt,
-    insert_direction,
     remove_direction,
     subtract_outer,
     weigh_coefficients,
@@ -73,33 +72,6 @@ def test_remove_direction_gives_the_dual_vectors_of_the_others(seed, m, data):
     for matrix in (precision, recorded):
         assert not matrix[atom].any()
         assert not matrix[:, atom].any()
-
-
-@given(SEEDS, st.integers(1, 7), st.data())
-def test_insert_direction_gives_the_dual_vectors_of_all(seed, m, data):
-    atom = data.draw(st.integers(0, m - 1))
-    scene = Scene(seed, m)
-    kept = np.delete(np.arange(m), atom)
-    duals = scene.duals(kept)
-    beside = scene.row - scene.row @ duals.T @ scene.atoms
-    pivot = np.linalg.norm(beside)
-    precision, _ = scene.quantities(kept)
-    insert_direction(atom, duals @ scene.row / pivot, 1.0 / pivot, precision)
-    scene.atoms[atom] = scene.row
-    np.testing.assert_allclose(precision, scene.quantities(np.arange(m))[0], rtol=1e-6, atol=1e-6)
-
-
-@given(SEEDS, st.integers(2, 6))
-def test_insert_undoes_remove(seed, m):
-    scene = Scene(seed, m)
-    precision, recorded = scene.quantities(np.arange(m))
-    before = precision.copy()
-    length = np.sqrt(precision[-1, -1])
-    remove_direction(m - 1, precision[-1] / precision[-1, -1], precision, recorded)
-    # The dual vector's length is one over the atom's distance to the others.
-    interpolation = scene.duals(np.arange(m - 1)) @ scene.atoms[-1]
-    insert_direction(m - 1, interpolation * length, length, precision)
-    np.testing.assert_allclose(precision, before, rtol=1e-6, atol=1e-6)
 
 
 def orthonormalise(gram, threshold=None):

@@ -12,7 +12,7 @@ from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.checkpoint.archive import VERSION
 from streamkpca.checkpoint.fields import Part
 from streamkpca.checkpoint.table import STATE
-from streamkpca.kernels.registry import _KINDS
+from streamkpca.kernels.kinds import _KINDS
 from streamkpca.monitoring import state as monitoring
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checkpoint-format.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, RationalQuadratic
-from streamkpca.kernels.contrast import contrast, least_change, swapped
+from streamkpca.kernels.widths import contrast, least_change, swapped
 
 KERNELS = [RBF(), Laplacian(), Matern(2.5), RationalQuadratic(2.0)]
 SEEDS = st.integers(0, 2**32 - 1)

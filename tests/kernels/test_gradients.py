@@ -20,7 +20,7 @@ from streamkpca.kernels import (
     RationalQuadratic,
     Sigmoid,
 )
-from streamkpca.kernels.gradients import (
+from streamkpca.kernels.program import (
     curvature_by_rows,
     gradient_by_rows,
     has_gradients,

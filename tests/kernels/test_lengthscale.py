@@ -6,7 +6,7 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 from streamkpca.kernels import RBF, Laplacian, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.stationary import typical_distance
+from streamkpca.kernels.widths import typical_distance
 
 
 @pytest.fixture

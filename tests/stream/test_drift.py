@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkpca.stream.drift import PageCusum
+from streamkpca.stream.summary import PageCusum
 
 
 def watched(shares, error=0.0, trend=None):

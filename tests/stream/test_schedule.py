@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels import Linear
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.schedule import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Pace, SearchSchedule
+from streamkpca.stream.summary import MOVING_PACE, ROWS_PACE, SETTLED_PACE, Pace, SearchSchedule
 
 
 def block_of(residuals, weights=None):

@@ -4,8 +4,7 @@ import pytest
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.parameters import PARAMETERS
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import PARAMETERS, StreamSettings
 
 DEFAULTS = {
     "n_components": 3,

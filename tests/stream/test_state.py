@@ -7,7 +7,7 @@ from streamkpca.components import snapshot
 from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, completed, refit_input, totals_and_sample
 from streamkpca.stream.transitions import advance, refit
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamkpca.components.refit import RefitSettings
 from streamkpca.kernels import RBF
-from streamkpca.stream.settings import StreamSettings
+from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.step import advanced, recorded, searched, shrunk
 from streamkpca.stream.summary import Summary, clamp_decay, decayed_weights
 

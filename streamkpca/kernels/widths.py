@@ -1,20 +1,19 @@
-"""Kernels of the distance between two rows, and the rules that find a width from rows."""
+"""Widths of kernels: the rules that find them from rows, and the contrast by which "contrast" compares several.
 
-import math
-import sys
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Self
+The contrast tells how well a kernel distinguishes rows from copies of them in which one number is another row's.
+"""
+
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.lapack import dpstrf
 
+from streamkpca._core.linalg import one_blas_thread, solve_factor, squared_norms
 from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.contrast import contrast, least_change, swapped
-from streamkpca.kernels.program import Base, ProgramBuilder
-from streamkpca.kernels.registry import register
-from streamkpca.kernels.views import FeatureView
+from streamkpca.kernels.program import Program
 
 Array = npt.NDArray[np.float64]
 
@@ -153,185 +152,96 @@ class WidthKernel(Kernel):
         return 1.0 / distances if self._width == "gamma" else np.sqrt(distances)
 
 
-# exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
-_FAR = 1e3
-# Up to this alpha, a whole power costs less than a logarithm and an exponential.
-_LARGEST_WHOLE_ALPHA = 16
+# Rows that the contrast is measured on, and those of them that span the known part. With twice as many of either, the
+# width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
+_MOST_ROWS, _MOST_KNOWN = 1024, 128
+# Neighbours in time resemble each other, so held-out rows come in runs of this length.
+_RUN = 16
+_COPIES = 2
+# Share of the best contrast that a width must keep, and its allowance for chance in units of one over the root of the
+# number of held-out rows.
+_KEPT, _CHANCE = 0.9, 0.25
+# Three standard errors of a contrast in the same units: ((1 + 1 / 2) / 12)^1/2 for twice as many copies.
+_BEYOND_CHANCE = 3.0 * np.sqrt(0.125)
+# With fewer held-out rows, contrasts are mostly chance.
+_LEAST_HELD_OUT = 16
+_RANK_TOLERANCE = 1e-11
+# Smaller shares outside the span are rounding, which must not decide, and count as none.
+_ROUNDING = 1e-12
 
 
-@register("rbf")
-@dataclass(frozen=True)
-class RBF(WidthKernel):
-    """``exp(-gamma |x - y|^2)``, the Gaussian kernel.
+class Swaps(NamedTuple):
+    """Known rows (k, d), held-out rows (h, d) of weights (h,), copies (s, d), and the rows (s,) they are copies of."""
 
-    Parameters
-    ----------
-    gamma : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule that computes it from rows: "contrast" compares 1 / (the sum of the features'
-        variances) with smaller values, see Notes; "spread" is that number; "scale" is 1 / (d var) with the variance of
-        all entries; "median" is 1 / median of the squared distances.
+    known: Array
+    held_out: Array
+    weights: Array
+    copies: Array
+    of: npt.NDArray[np.intp]
 
-    Notes
-    -----
-    "contrast" needs no labels. Half of the rows are held out, and copied with one number of each replaced by that of
-    another row. Of seven widths, from that of "spread" to one 32 times larger, the smallest is taken whose novelty
-    tells the copies from the rows nearly as well as the best does: by .9 of its area under the ROC curve above 1/2.
-    `width_scores` shows the areas. With fewer than 32 rows, or where no width is better, the rule is "spread".
 
-    References
-    ----------
-    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". Swaps of single numbers as
-    unlabelled contrast: T. Hastie, R. Tibshirani, J. Friedman (2009), "The Elements of Statistical Learning", section
-    14.2.4, where all columns are permuted.
+def swapped(X: Array, weights: Array | None) -> Swaps:
+    """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another."""
+    chosen = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.intp)
+    is_known = np.arange(len(chosen)) // _RUN % 2 == 0
+    rows = X[chosen]
+    known, held_out = rows[is_known], rows[~is_known]
+    n_known = min(len(known), _MOST_KNOWN)
+    known = known[np.linspace(0, len(known) - 1, n_known).astype(np.intp)]
+    row_weights = np.ones(len(held_out)) if weights is None else weights[chosen][~is_known]
+    varying = np.flatnonzero(held_out.min(axis=0) < held_out.max(axis=0)) if len(held_out) else np.empty(0, np.intp)
+    if len(held_out) < _LEAST_HELD_OUT or not len(varying):
+        return Swaps(known, held_out, row_weights, held_out[:0], np.empty(0, dtype=np.intp))
+    random = np.random.default_rng(0)
+    of = np.tile(np.arange(len(held_out)), _COPIES)
+    columns, donors = random.choice(varying, len(of)), random.integers(len(held_out), size=len(of))
+    copies = held_out[of]
+    copies[np.arange(len(of)), columns] = held_out[donors, columns]
+    differs = (copies != held_out[of]).any(axis=1)
+    return Swaps(known, held_out, row_weights, copies[differs], of[differs])
 
-    Examples
-    --------
-    >>> RBF(0.5).matrix([[0.0]], [[0.0], [2.0]]).round(3)
-    array([[1.   , 0.135]])
+
+def contrast(program: Program, swaps: Swaps) -> float:
+    """Return the probability that a copy is more novel than a held-out row: .5 where the kernel sees no difference.
+
+    Novelty is the share of a row's energy outside the span of the known rows.
     """
+    if not len(swaps.copies):
+        return 0.5
+    with one_blas_thread(), np.errstate(all="ignore"):
+        gram = program.gram(swaps.known)
+        factor, pivots, rank, _ = dpstrf(gram, lower=1, tol=_RANK_TOLERANCE * float(np.max(np.diagonal(gram))))
+        factor = np.ascontiguousarray(np.tril(factor[:rank, :rank]))
+        known = swaps.known[pivots[:rank] - 1]
+        usual, odd = (_log_share(program, factor, known, rows) for rows in (swaps.held_out, swaps.copies))
+    order = np.argsort(usual)
+    # A copy is more novel than all rows of which a larger share is explained.
+    total = np.concatenate([[0.0], np.cumsum(swaps.weights[order])])
+    explained = usual[order]
+    more, as_many = (np.searchsorted(explained, odd, side=side) for side in ("right", "left"))
+    above = total[-1] - 0.5 * (total[more] + total[as_many])
+    return float(np.average(above, weights=swaps.weights[swaps.of]) / total[-1])
 
-    gamma: float | str = "contrast"
 
-    _stationary = True
+def least_change(contrasts: Array, n_held_out: int) -> int:
+    """Return the first of several widths, from the usual one on, whose contrast is nearly the best.
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.SQUARED, view)
-        builder.affine(-float(self.gamma), 0.0)
-        builder.apply(loops.EXP)
-
-
-@register("laplacian")
-@dataclass(frozen=True)
-class Laplacian(WidthKernel):
-    """``exp(-gamma |x - y|_1)``, with the L1 distance.
-
-    Parameters
-    ----------
-    gamma : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule as in `RBF`, with standard deviations and L1 distances for variances and squares.
-
-    Examples
-    --------
-    >>> Laplacian(0.5).matrix([[0.0, 0.0]], [[1.0, 1.0]]).round(3)
-    array([[0.368]])
+    It exceeds chance by at least .9 as much as the best, up to chance. Where even the best is within three standard
+    errors of chance, the usual width stays.
     """
-
-    gamma: float | str = "contrast"
-
-    _stationary = True
-    _squared = False
-
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.ABSOLUTE, view)
-        builder.affine(-float(self.gamma), 0.0)
-        builder.apply(loops.EXP)
+    # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
+    excess = np.maximum(contrasts - 0.5, 0.0)
+    if float(excess.max()) * np.sqrt(n_held_out) < _BEYOND_CHANCE:
+        return 0
+    wanted = _KEPT * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
+    return int(np.argmax(excess >= wanted))
 
 
-@register("matern")
-@dataclass(frozen=True)
-class Matern(WidthKernel):
-    """The Matern kernel, of smoothness 1/2, 3/2 or 5/2.
-
-    Parameters
-    ----------
-    nu : {0.5, 1.5, 2.5}
-        Smoothness.
-    length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
-
-    Notes
-    -----
-    With ``t = sqrt(2 nu) |x - y| / length_scale``: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t).
-
-    References
-    ----------
-    Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equations (4.16) and (4.17).
-
-    Examples
-    --------
-    >>> Matern(0.5, length_scale=2.0).matrix([[0.0]], [[2.0]]).round(3)
-    array([[0.368]])
-    """
-
-    nu: float = 1.5
-    _: KW_ONLY
-    length_scale: float | str = "contrast"
-
-    _width = "length_scale"
-    _stationary = True
-
-    def _check(self) -> None:
-        super()._check()
-        self._set("nu", check_real("nu", self.nu, where="Matern"))
-        if self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
-
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.SQUARED, view)
-        builder.apply(loops.SQRT)
-        builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
-        if self.nu > 0.5:
-            builder.minimum(_FAR)
-            builder.copy()
-            if self.nu > 1.5:
-                builder.copy()
-                builder.affine(1.0 / 3.0, 1.0)
-                builder.combine(loops.MULTIPLY)
-            builder.affine(1.0, 1.0)
-            builder.apply(loops.SWAP)
-        builder.affine(-1.0, 0.0)
-        builder.apply(loops.EXP)
-        if self.nu > 0.5:
-            builder.combine(loops.MULTIPLY)
-
-
-@register("rational_quadratic")
-@dataclass(frozen=True)
-class RationalQuadratic(WidthKernel):
-    """``(1 + |x - y|^2 / (2 alpha length_scale^2))^-alpha``, a mixture of Gaussian kernels of many widths.
-
-    Parameters
-    ----------
-    alpha : float
-        Greater than 0; for large alpha the kernel is RBF.
-    length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
-
-    References
-    ----------
-    Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equation (4.19).
-
-    Examples
-    --------
-    >>> RationalQuadratic(length_scale=1.0).matrix([[0.0]], [[2.0]]).round(3)
-    array([[0.333]])
-    """
-
-    alpha: float = 1.0
-    _: KW_ONLY
-    length_scale: float | str = "contrast"
-
-    _width = "length_scale"
-    _stationary = True
-
-    def _check(self) -> None:
-        super()._check()
-        self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
-
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        length = float(self.length_scale)
-        factor = _finite(0.5 / self.alpha / length / length)
-        builder.load(Base.SQUARED, view)
-        if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
-            builder.affine(factor, 1.0)
-            builder.power(-int(self.alpha))
-        else:
-            builder.affine(factor, 0.0)
-            builder.apply(loops.LOG1P)
-            builder.affine(-self.alpha, 0.0)
-            builder.apply(loops.EXP)
-
-
-def _finite(number: float) -> float:
-    """Keep a constant finite, because infinity times a distance of 0 would be NaN."""
-    return min(number, sys.float_info.max)
+def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Array:
+    """Return the logarithm of the share of each row's energy inside the span of the known rows."""
+    values = program.matrix(rows, known)
+    # Far away, squares of kernel values would underflow.
+    largest = np.abs(values).max(axis=1, initial=np.finfo(float).tiny)
+    inside = squared_norms(solve_factor(factor, values / largest[:, None]))
+    shares: Array = np.log(inside) + 2.0 * np.log(largest) - np.log(program.diagonal(rows))
+    return np.where(shares > -_ROUNDING, 0.0, shares)

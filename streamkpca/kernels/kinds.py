@@ -1,0 +1,510 @@
+"""The kernels, and the tables that find them by name and read them from JSON text."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, fields
+from itertools import count
+from typing import Any, NoReturn, Self
+
+from streamkpca._core.parameters import check_integer, check_real
+from streamkpca.kernels import _loops as loops
+from streamkpca.kernels.base import (
+    DEEPEST,
+    MOST_PARTS,
+    Exponential,
+    InUnits,
+    Kernel,
+    OnColumns,
+    Power,
+    Product,
+    Scaled,
+    Sum,
+)
+from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder, RowFunction
+from streamkpca.kernels.views import FeatureView, shown
+from streamkpca.kernels.widths import WidthKernel
+
+# exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
+_FAR = 1e3
+# Up to this alpha, a whole power costs less than a logarithm and an exponential.
+_LARGEST_WHOLE_ALPHA = 16
+
+
+@dataclass(frozen=True)
+class RBF(WidthKernel):
+    """``exp(-gamma |x - y|^2)``, the Gaussian kernel.
+
+    Parameters
+    ----------
+    gamma : float, "contrast", "spread", "scale" or "median"
+        Greater than 0, or a rule that finds it from rows: "spread" is 1 / (the sum of the features' variances),
+        "contrast" the best of that and six smaller values, "scale" 1 / (d var) with the variance of all entries, and
+        "median" 1 / median of the squared distances.
+
+    Notes
+    -----
+    "contrast" holds out half of the rows, and copies them with one number of each replaced by that of another row. It
+    takes the smallest of seven widths, from that of "spread" to one 32 times larger, whose novelty tells the copies
+    from the rows nearly as well as the best does: by .9 of its area under the ROC curve above 1/2. With fewer than 32
+    rows, or where no width is better, the rule is "spread".
+
+    References
+    ----------
+    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". Swaps of single numbers as
+    unlabelled contrast: T. Hastie, R. Tibshirani, J. Friedman (2009), "The Elements of Statistical Learning", section
+    14.2.4, where all columns are permuted.
+
+    Examples
+    --------
+    >>> RBF(0.5).matrix([[0.0]], [[0.0], [2.0]]).round(3)
+    array([[1.   , 0.135]])
+    """
+
+    gamma: float | str = "contrast"
+
+    _stationary = True
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.SQUARED, view)
+        builder.affine(-float(self.gamma), 0.0)
+        builder.apply(loops.EXP)
+
+
+@dataclass(frozen=True)
+class Laplacian(WidthKernel):
+    """``exp(-gamma |x - y|_1)``, with the L1 distance.
+
+    Parameters
+    ----------
+    gamma : float, "contrast", "spread", "scale" or "median"
+        Greater than 0, or a rule as in `RBF`, with standard deviations and L1 distances for variances and squares.
+
+    Examples
+    --------
+    >>> Laplacian(0.5).matrix([[0.0, 0.0]], [[1.0, 1.0]]).round(3)
+    array([[0.368]])
+    """
+
+    gamma: float | str = "contrast"
+
+    _stationary = True
+    _squared = False
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.ABSOLUTE, view)
+        builder.affine(-float(self.gamma), 0.0)
+        builder.apply(loops.EXP)
+
+
+@dataclass(frozen=True)
+class Matern(WidthKernel):
+    """The Matern kernel, of smoothness 1/2, 3/2 or 5/2.
+
+    Parameters
+    ----------
+    nu : {0.5, 1.5, 2.5}
+        Smoothness.
+    length_scale : float, "contrast", "spread", "scale" or "median"
+        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
+
+    Notes
+    -----
+    With ``t = sqrt(2 nu) |x - y| / length_scale``: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t).
+
+    References
+    ----------
+    Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equations (4.16) and (4.17).
+
+    Examples
+    --------
+    >>> Matern(0.5, length_scale=2.0).matrix([[0.0]], [[2.0]]).round(3)
+    array([[0.368]])
+    """
+
+    nu: float = 1.5
+    _: KW_ONLY
+    length_scale: float | str = "contrast"
+
+    _width = "length_scale"
+    _stationary = True
+
+    def _check(self) -> None:
+        super()._check()
+        self._set("nu", check_real("nu", self.nu, where="Matern"))
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.SQUARED, view)
+        builder.apply(loops.SQRT)
+        builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
+        if self.nu > 0.5:
+            builder.minimum(_FAR)
+            builder.copy()
+            if self.nu > 1.5:
+                builder.copy()
+                builder.affine(1.0 / 3.0, 1.0)
+                builder.combine(loops.MULTIPLY)
+            builder.affine(1.0, 1.0)
+            builder.apply(loops.SWAP)
+        builder.affine(-1.0, 0.0)
+        builder.apply(loops.EXP)
+        if self.nu > 0.5:
+            builder.combine(loops.MULTIPLY)
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(WidthKernel):
+    """``(1 + |x - y|^2 / (2 alpha length_scale^2))^-alpha``, a mixture of Gaussian kernels of many widths.
+
+    Parameters
+    ----------
+    alpha : float
+        Greater than 0; for large alpha the kernel is RBF.
+    length_scale : float, "contrast", "spread", "scale" or "median"
+        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
+
+    References
+    ----------
+    Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equation (4.19).
+
+    Examples
+    --------
+    >>> RationalQuadratic(length_scale=1.0).matrix([[0.0]], [[2.0]]).round(3)
+    array([[0.333]])
+    """
+
+    alpha: float = 1.0
+    _: KW_ONLY
+    length_scale: float | str = "contrast"
+
+    _width = "length_scale"
+    _stationary = True
+
+    def _check(self) -> None:
+        super()._check()
+        self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        length = float(self.length_scale)
+        factor = _finite(0.5 / self.alpha / length / length)
+        builder.load(Base.SQUARED, view)
+        if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
+            builder.affine(factor, 1.0)
+            builder.power(-int(self.alpha))
+        else:
+            builder.affine(factor, 0.0)
+            builder.apply(loops.LOG1P)
+            builder.affine(-self.alpha, 0.0)
+            builder.apply(loops.EXP)
+
+
+def _finite(number: float) -> float:
+    """Keep a constant finite, because infinity times a distance of 0 would be NaN."""
+    return min(number, sys.float_info.max)
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """The inner product x.y, with which kernel PCA is PCA.
+
+    Examples
+    --------
+    >>> Linear().matrix([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[11.]])
+    """
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.INNER, view)
+
+
+@dataclass(frozen=True)
+class Polynomial(WidthKernel):
+    """(gamma x.y + coef0)^degree.
+
+    Parameters
+    ----------
+    degree : int
+        At least 1.
+    gamma : float or "scale"
+        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
+    coef0 : float
+        At least 0.
+
+    Examples
+    --------
+    >>> Polynomial(2, gamma=1.0).matrix([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[144.]])
+    """
+
+    _rules = ("scale",)
+
+    degree: int = 3
+    _: KW_ONLY
+    gamma: float | str = "scale"
+    coef0: float = 1.0
+
+    def _check(self) -> None:
+        super()._check()
+        self._set("degree", check_integer("degree", self.degree, least=1, where="Polynomial"))
+        self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.INNER, view)
+        builder.affine(float(self.gamma), self.coef0)
+        builder.power(self.degree)
+
+
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """``x.y / (|x| |y|)``, the cosine of the angle; 0 for rows of zeros, as in scikit-learn.
+
+    Examples
+    --------
+    >>> Cosine().matrix([[2.0, 0.0]], [[3.0, 3.0], [0.0, 0.0]]).round(3)
+    array([[0.707, 0.   ]])
+    """
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.COSINE, view)
+
+
+@dataclass(frozen=True)
+class Sigmoid(WidthKernel):
+    """tanh(gamma x.y + coef0), which is not positive semidefinite in general: its feature space may not exist.
+
+    Parameters
+    ----------
+    gamma : float or "scale"
+        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
+    coef0 : float
+
+    Examples
+    --------
+    >>> Sigmoid(0.5, coef0=0.0).matrix([[1.0]], [[2.0]]).round(3)
+    array([[0.762]])
+    """
+
+    _positive_definite = False
+    _rules = ("scale",)
+
+    gamma: float | str = "scale"
+    _: KW_ONLY
+    coef0: float = 1.0
+
+    def _check(self) -> None:
+        super()._check()
+        self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.INNER, view)
+        builder.affine(float(self.gamma), self.coef0)
+        builder.apply(loops.TANH)
+
+
+@dataclass(frozen=True)
+class Equal(Kernel):
+    """The number of features in which two rows are equal, for categories.
+
+    Notes
+    -----
+    This is the linear kernel of one-hot columns, and ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel times
+    exp(2 gamma c), for c columns. Choose those that hold categories with ``.on(columns)``, and multiply with a kernel
+    of the others. Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. Atoms that move keep
+    their categories, and pre-images take those of the nearest row.
+
+    Examples
+    --------
+    >>> from streamkpca.kernels import RBF
+    >>> kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
+    >>> kernel.matrix([[3.0, 1.0]], [[3.0, 1.0], [3.0, 2.0]]).round(1)
+    array([[54.6,  1. ]])
+    """
+
+    _of_equality = True
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        if view.matrix is not None:
+            raise ValueError(
+                "Equal: expected features as they are but in_units multiplies them by a matrix, which mixes "
+                "categories; put it on the kernels of numbers alone: RBF().in_units(matrix).on([0, 1]) * Equal().on(2)"
+            )
+        # What is equal is equal in any unit.
+        builder.load(Base.EQUAL, FeatureView(view.columns))
+
+
+def category_columns(kernel: Kernel, d: int) -> set[int]:
+    """Return the columns of rows of d features that a kernel compares for equality."""
+    match kernel:
+        case Equal():
+            return set(range(d))
+        case OnColumns(kernel=part, columns=columns):
+            return {columns[column] for column in category_columns(part, len(columns))}
+    return {column for part in kernel._parts() for column in category_columns(part, d)}
+
+
+@dataclass(frozen=True, init=False)
+class Custom(Kernel):
+    """A kernel that the caller computes.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(X, Y)`` returns the values (n, m) of rows (n, d) and (m, d), each of its own two rows alone. It must
+        be symmetric and positive semidefinite, and must not change its arguments.
+    diagonal : callable, optional
+        ``diagonal(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> overlap = Custom(lambda X, Y: np.minimum(X[:, None], Y[None]).sum(axis=2))
+    >>> overlap.matrix([[1.0, 5.0]], [[3.0, 2.0]])
+    array([[3.]])
+    """
+
+    _positive_definite = False
+    _compiled = False
+
+    function: PairFunction
+    of_rows: RowFunction | None
+
+    # Written out because the argument `diagonal` has the name of a method, which a field would replace.
+    def __init__(self, function: PairFunction, *, diagonal: RowFunction | None = None) -> None:
+        if not callable(function):
+            raise TypeError(
+                f"Custom: expected a function of rows, function(X, Y) of shape (n, m), but got {function!r}"
+            )
+        if diagonal is not None and not callable(diagonal):
+            raise TypeError(
+                f"Custom: expected diagonal to be a function of rows, diagonal(X) of shape (n,), or None, "
+                f"but got {diagonal!r}"
+            )
+        self._set("function", function)
+        self._set("of_rows", diagonal)
+
+    def __repr__(self) -> str:
+        diagonal = "" if self.of_rows is None else f", diagonal={self.of_rows!r}"
+        return f"Custom({self.function!r}{diagonal})"
+
+    def _replaced(self, name: str, value: Any) -> Self:
+        given = {"function": self.function, "of_rows": self.of_rows, name: value}
+        return type(self)(given["function"], diagonal=given["of_rows"])
+
+    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        builder.load(Base.CUSTOM, view, self.function, self.of_rows)
+
+
+# Kernel classes by the names that an estimator's parameter `kernel` accepts.
+KERNELS: dict[str, type[Kernel]] = {
+    "rbf": RBF,
+    "laplacian": Laplacian,
+    "matern": Matern,
+    "rational_quadratic": RationalQuadratic,
+    "linear": Linear,
+    "polynomial": Polynomial,
+    "poly": Polynomial,
+    "cosine": Cosine,
+    "sigmoid": Sigmoid,
+    "equal": Equal,
+}
+_COMBINATIONS: tuple[type[Kernel], ...] = (Sum, Product, Scaled, Power, Exponential, OnColumns, InUnits)
+# The classes that JSON names.
+_KINDS: dict[str, type[Kernel]] = {kind.__name__: kind for kind in (*_COMBINATIONS, *KERNELS.values())}
+
+# Text with room for a matrix of units of 2,048 features, the largest that is measured.
+_LONGEST = 2**27
+_LONGEST_REASON = 500
+_EXAMPLE = '{"type": "RBF", "gamma": 0.5}'
+
+
+def kernel_from(value: Any, *, where: str) -> Kernel:
+    """Make a kernel from a kernel, a name, or JSON text.
+
+    Parameters
+    ----------
+    value : Kernel or str
+        A kernel; the name of one with its default parameters; or text of `Kernel.to_json`.
+    where : str
+        Caller, for the error text.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `value` is no kernel, known name, or JSON of a kernel.
+
+    Examples
+    --------
+    >>> kernel_from('{"type": "RBF", "gamma": 0.5}', where="KernelPCA")
+    RBF(gamma=0.5)
+    """
+    if isinstance(value, Kernel):
+        return value
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return kernel_from_json(value, where=where)
+    if isinstance(value, str) and value in KERNELS:
+        return KERNELS[value]()
+    if isinstance(value, str) and value == "precomputed":
+        raise ValueError(
+            f"{where}: expected a kernel that can compare any two rows but got 'precomputed'; pass the function as "
+            "kernels.Custom(f), or use scikit-learn's KernelPCA, which takes a matrix of kernel values"
+        )
+    if isinstance(value, type) and issubclass(value, Kernel):
+        raise TypeError(f"{where}: expected a kernel but got the class {value.__name__}; make one: {value.__name__}()")
+    if callable(value):
+        raise TypeError(f"{where}: kernel must be a Kernel, got the function {value!r}; wrap it: kernels.Custom(f)")
+    names = ", ".join(map(repr, sorted(KERNELS)))
+    message = f"{where}: kernel must be a Kernel, one of {names}, or JSON such as {_EXAMPLE}, got {shown(value)}"
+    raise ValueError(message) if isinstance(value, str) else TypeError(message)
+
+
+def kernel_from_json(text: str, *, where: str) -> Kernel:
+    """Read a kernel from the text that `Kernel.to_json` writes; nothing in it is evaluated.
+
+    Parameters
+    ----------
+    text : str
+    where : str
+        Caller, for the error text.
+
+    Raises
+    ------
+    ValueError
+        The text is not JSON of a kernel with valid parameters, at most 1,000 parts, nested 200 deep at most.
+
+    Examples
+    --------
+    >>> kernel_from_json('{"type": "Scaled", "scale": 2, "kernel": {"type": "Linear"}}', where="load")
+    2.0 * Linear()
+    """
+    try:
+        if len(text) > _LONGEST:
+            raise ValueError(f"expected at most {_LONGEST} characters but got {len(text)}")
+        return _kernel_of(json.loads(text, parse_constant=_refuse_constant), count(1))
+    except RecursionError:
+        reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = str(error)[:_LONGEST_REASON]
+    raise ValueError(f"{where}: cannot read the kernel {shown(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
+
+
+def _kernel_of(record: Any, number: Iterator[int]) -> Kernel:
+    """Make the kernel of parsed JSON; `number` counts the parts."""
+    kind = _KINDS.get(str(record.get("type"))) if isinstance(record, dict) else None
+    if kind is None:
+        raise ValueError(f"expected an object with the type {', '.join(sorted(_KINDS))} but got {shown(record)}")
+    if next(number) > MOST_PARTS:
+        raise ValueError(f"it has more than {MOST_PARTS} parts; join fewer kernels")
+    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    given = {name: value for name, value in record.items() if name != "type"}
+    if unknown := sorted(given.keys() - known.keys()):
+        names = ", ".join(known) or "none"
+        raise ValueError(f"{kind.__name__} has no parameter {shown(unknown[0])}; it has {names}")
+    parts = {name: _kernel_of(value, number) for name, value in given.items() if known[name] is Kernel}
+    return kind(**given | parts)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a finite number")
