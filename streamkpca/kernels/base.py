@@ -48,6 +48,11 @@ class Kernel(ABC):
     A class is a frozen dataclass, whose fields are its parameters and the kernels that it combines, with one method,
     `_lower`, that writes the formula.
 
+    Raises
+    ------
+    ValueError
+        Kernels are nested more than 200 deep.
+
     Examples
     --------
     >>> from streamkpca.kernels import RBF, Linear

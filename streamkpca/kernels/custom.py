@@ -22,6 +22,11 @@ class Custom(Kernel):
         ``diagonal(X)`` returns the values of rows with themselves, of shape (n,). Without it they are computed
         one row at a time.
 
+    Raises
+    ------
+    TypeError
+        An argument cannot be called.
+
     Examples
     --------
     >>> import numpy as np

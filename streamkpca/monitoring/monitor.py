@@ -586,7 +586,16 @@ class Monitor:
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows given."""
+        """Number of rows given.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor()
+        >>> record = monitor.update([[0.0], [1.0]])
+        >>> monitor.n_rows_
+        2
+        """
         return self._fitted("n_rows_").n_rows
 
     # One chunk
