@@ -1,8 +1,8 @@
 """Adapters for other libraries. Import the one you need; each loads its library.
 
 for_river : a transformer and an anomaly detector for River's pipelines.
-for_dask : `StreamingKernelPCA` that learns and answers over dask Arrays, DataFrames and Bags.
-for_spark : fits, answers, and one model a key on structured streams, for Spark's DataFrames.
+for_dask : `StreamingKernelPCA` that learns and answers over dask Arrays and DataFrames.
+for_spark : fits and answers for Spark's DataFrames.
 for_ray : fits and answers for Ray's Datasets.
 
 All but the first stand on `streamkpca.aggregate.Aggregate`, which serves other engines too.

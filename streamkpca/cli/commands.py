@@ -67,7 +67,7 @@ def demo(**options: Any) -> None:
 @units_option
 @json_option
 def fit(**options: Any) -> None:
-    r"""Learn rows of files or of a pipe.
+    """Learn rows of files or of a pipe.
 
     FILE... are CSV, JSON lines, Parquet, Arrow, npy or npz; - is standard input.
 
@@ -79,7 +79,7 @@ def fit(**options: Any) -> None:
     --model saves what was learned, also after Ctrl-C or SIGTERM; with --resume a later run continues there. The file
     also records up to where each FILE was learned: one that has grown is learned from there on, each row once, even
     after a kill. It keeps the names of the columns too, by which later commands find them.
-    """
+    """  # noqa: D301
     from streamkpca.cli import learn
 
     learn.fit(**options)
@@ -103,7 +103,7 @@ def fit(**options: Any) -> None:
 @result_options
 @json_option
 def score(**options: Any) -> None:
-    r"""Measure how novel rows are.
+    """Measure how novel rows are.
 
     Learn --train, or read a saved --model, then score the rows of FILE (- for standard input).
 
@@ -118,7 +118,7 @@ def score(**options: Any) -> None:
 
     With --follow, alarms and events are printed as they come, and the model is read again whenever its file is
     replaced, as by fit --follow. With --labels, the area under the ROC curve and the average precision are reported.
-    """
+    """  # noqa: D301
     from streamkpca.cli.score import score
 
     score(**options)
@@ -178,7 +178,7 @@ def impute(**options: Any) -> None:
 @monitor_options
 @json_option
 def plot(**options: Any) -> None:
-    r"""Draw a model, or the rows of a file.
+    """Draw a model, or the rows of a file.
 
     \b
     novelty      scores of rows, alarms, events, and lasting changes, as score finds them
@@ -188,7 +188,7 @@ def plot(**options: Any) -> None:
     \b
     streamkpca plot novelty today.csv --time when --model plant.npz --save novelty.png
     streamkpca plot spectrum --model plant.npz --save spectrum.png
-    """
+    """  # noqa: D301
     from streamkpca.cli.plot import plot
 
     plot(**options)

@@ -54,7 +54,7 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
 )
 @click.version_option(__version__)
 def cli() -> None:
-    r"""Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
+    """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
 
     \b
     streamkpca fit readings.csv --model plant.npz       learn a file, and save the model
@@ -62,4 +62,4 @@ def cli() -> None:
     streamkpca COMMAND --help                           options of a command
 
     Exit codes: 0 done; 1 bad input; 2 wrong use; 130, 143, 129 stopped by Ctrl-C, SIGTERM or SIGHUP.
-    """
+    """  # noqa: D301

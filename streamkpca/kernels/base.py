@@ -46,6 +46,11 @@ class Kernel(ABC):
     2004, propositions 3.22 and 3.24). A class is a frozen dataclass of its parameters and the kernels that it combines;
     its method `_lower` writes the formula.
 
+    Raises
+    ------
+    ValueError
+        Kernels are nested more than 200 deep.
+
     Examples
     --------
     >>> from streamkpca.kernels import RBF, Linear

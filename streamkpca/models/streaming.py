@@ -926,7 +926,14 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def kernel_to_load_with(self) -> Kernel | None:
-        """The kernel that `load` must get, as files lack functions of the caller; None for most models."""
+        """The kernel that `load` must get, as files lack functions of the caller; None for most models.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> StreamingKernelPCA().kernel_to_load_with is None
+        True
+        """
         state = self._cell.state
         kernel = self.kernel if state is None else state.settled_kernel
         return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
@@ -1125,7 +1132,16 @@ class StreamingKernelPCA(SnapshotEstimator):
         return state
 
     def as_it_is(self) -> Self:
-        """Return a model that keeps what this one has learned so far, without copying it; it must not learn."""
+        """Return a model that keeps what this one has learned so far, without copying it; it must not learn.
+
+        Examples
+        --------
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA(1).partial_fit([[0.0], [1.0]])
+        >>> kept, later = model.as_it_is(), model.partial_fit([[2.0]])
+        >>> kept.n_samples_seen_, later.n_samples_seen_
+        (2, 3)
+        """
         twin = object.__new__(type(self))
         vars(twin).update(self.__getstate__())
         return twin

