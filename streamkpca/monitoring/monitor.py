@@ -333,12 +333,14 @@ class Monitor:
                [3., 2.]])
         """
         rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
-        out = np.empty((len(rows), rows.shape[1] * self.lags))
-        context = np.repeat(rows[:1], self.lags - 1, axis=0)
-        for place, part in parts_of(rows, out.shape[1]):
-            out[place] = _stacked(part, context)
-            context = np.concatenate([context[::-1], part])[: -self.lags : -1]
-        return out
+        n, d = rows.shape
+        out, before = np.empty((n, self.lags, d)), np.repeat(rows[:1], self.lags - 1, axis=0)
+        for place, part in parts_of(rows):
+            series = np.concatenate([before, part])
+            for lag in range(self.lags):
+                out[place, lag] = series[self.lags - 1 - lag :][: len(part)]
+            before = series[len(part) :]
+        return out.reshape(n, -1)
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, as after a gap.
