@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.html import bars, columns_of, page
 from streamkpca._core.linalg import independent_span
 from streamkpca._core.parameters import check_real
 from streamkpca.components.ascent import Ascent, coordinate_ascent
@@ -267,25 +266,6 @@ class SparsityPath:
     captured_variances: Array
     mean_reconstruction_errors: Array
     converged: npt.NDArray[np.bool_]
-
-    def _repr_html_(self) -> str:
-        most = float(np.max(self.captured_variances, initial=0.0)) or 1.0
-        lines = zip(
-            self.noise_variances, self.n_active, self.captured_variances, self.mean_reconstruction_errors,
-            self.converged, strict=True,
-        )  # fmt: skip
-        table = columns_of(
-            ["noise variance", "active", "variance captured", "reconstruction error", "converged"],
-            [
-                [f"{noise:.3g}", f"{count:,}", f"{variance / most:.1%}", f"{error:.3g}", "yes" if done else "no"]
-                for noise, count, variance, error, done in lines
-            ],
-        )
-        shares = bars(
-            (self.captured_variances / most).tolist(), "variance captured, from fit to fit, as a share of the most"
-        )
-        state = f"{len(self.n_active):,} fits of {self.weights.shape[1]:,} candidates"
-        return page("SparsityPath", state, shares, table)
 
 
 def automatic_noise_variance(second_moment: Array, n_components: int) -> float:

@@ -1,6 +1,6 @@
 """From rows of any kind to the next state, and the cell that holds it."""
 
-from typing import Any, Self
+from typing import Any
 
 from streamkpca._core.concurrency import WriteLock
 from streamkpca.rows.validation import (
@@ -30,10 +30,6 @@ class StateCell:
     def __init__(self, state: State | None = None) -> None:
         self.state = state
         self.write_lock = WriteLock()
-
-    def as_it_is(self) -> Self:
-        """Return a cell that keeps the present state, whatever writers do with this one."""
-        return type(self)(self.state)
 
 
 def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str) -> State:

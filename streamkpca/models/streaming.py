@@ -1119,6 +1119,14 @@ class StreamingKernelPCA(SnapshotEstimator):
                 states.append((state, other.settings(where)))
         return merge_states(self._cell.state, states, settings, where)
 
+    def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
+        drift = "none" if self.last_drift_row_ is None else f"signalled at row {self.last_drift_row_:,}"
+        return [
+            ("rows", f"{self.n_samples_seen_:,}, of which {self.n_rows_rejected_:,} rejected"),
+            ("drift", drift),
+            *super()._learned_facts(width),
+        ]
+
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
@@ -1128,27 +1136,14 @@ class StreamingKernelPCA(SnapshotEstimator):
         state = super().__getstate__()
         state.pop("_checked", None)
         if "_state_cell" in state:
-            state["_state_cell"] = state["_state_cell"].as_it_is()
+            state["_state_cell"] = StateCell(state["_state_cell"].state)
         return state
 
-    def as_it_is(self) -> Self:
-        """Return a model that keeps what this one has learned so far, without copying it; it must not learn.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA(1).partial_fit([[0.0], [1.0]])
-        >>> kept, later = model.as_it_is(), model.partial_fit([[2.0]])
-        >>> kept.n_samples_seen_, later.n_samples_seen_
-        (2, 3)
-        """
+    def __copy__(self) -> Self:
+        # With a cell of its own, it does not learn what this model learns. States never change, so both share one.
         twin = object.__new__(type(self))
         vars(twin).update(self.__getstate__())
         return twin
-
-    def __copy__(self) -> Self:
-        # A shallow copy would share the cell, and so learn what this model learns.
-        return copy.deepcopy(self)
 
 
 def check_template(template: Any, where: str) -> None:
@@ -1203,6 +1198,6 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
         raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {remedy}")
     if len({id(model) for model in models}) < len(models):
         raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
-    merged = copy.deepcopy(first)
+    merged = copy.copy(first)
     merged.state_ = merged._merged_with(models[1:], where)
     return merged
