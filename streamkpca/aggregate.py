@@ -1,7 +1,6 @@
 """A fit in the four verbs of engines that split work: an empty state, add rows, merge states, finish.
 
-Spark's and Flink's aggregates, Beam's CombineFn and Ray's AggregateFnV2 have these verbs; the adapters and the manual
-connect them. Every function depends on its arguments alone, so a lost part can be computed again, to the byte.
+Every function depends on its arguments alone, so a lost part can be computed again, to the byte.
 """
 
 import copy
@@ -27,28 +26,19 @@ class Aggregate:
     Parameters
     ----------
     template : StreamingKernelPCA
-        Its parameters are those of the model to come. The scale of its kernel must be settled: by numbers, or by rows
-        that the template has learned. Every state then begins with the atoms of these rows, but counts none of them:
-        the search for atoms, which takes most of the time of a young stream, is done once, not by every worker. The
-        template is not changed.
+        Its parameters are those of the model to come, and its kernel must be settled: by numbers, or by rows that it
+        has learned. Every state begins with the atoms of the template, if it has any, but counts none of its rows.
 
     Raises
     ------
-    TypeError
-        The template is no StreamingKernelPCA.
-    ValueError
-        A parameter is invalid, or the scale of the kernel is not settled.
+    TypeError, ValueError
+        The template is no StreamingKernelPCA, a parameter is invalid, or the scale of the kernel is not settled.
 
     Notes
     -----
-    `merge` treats the rows of the other state as if they had come later. Empty states are neutral. States merge in
-    any order and grouping with the same result up to rounding as long as their atoms are the same; where workers found
-    atoms of their own, the result depends on the order within the error bounds that the model reports. Rows added in
-    one call or in many give the same bytes.
-
-    See Also
-    --------
-    streamkpca.merge : Merges models that were learned without a common template.
+    `merge` treats the rows of the other state as if they had come later. Empty states are neutral. States with the same
+    atoms merge in any order and grouping with the same result, up to rounding; where workers found atoms of their own,
+    the result depends on the order within the error bounds that the model reports.
 
     Examples
     --------
@@ -63,9 +53,8 @@ class Aggregate:
     >>> whole = Aggregate.from_bytes(empty)
     >>> for part in parts:
     ...     whole = whole.merge(Aggregate.from_bytes(part))
-    >>> model = whole.finish()
-    >>> model.n_samples_seen_, model.transform(rows).shape
-    (8000, (8000, 2))
+    >>> whole.finish().n_samples_seen_
+    8000
     """
 
     def __init__(self, template: StreamingKernelPCA) -> None:
@@ -91,8 +80,6 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).n_rows_
         2
         """
@@ -105,8 +92,6 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> from streamkpca.kernels import RBF
         >>> Aggregate(StreamingKernelPCA(1, kernel=RBF("scale")).partial_fit([[1.0], [3.0]])).kernel_
         RBF(gamma=1.0)
@@ -120,12 +105,10 @@ class Aggregate:
         Returns
         -------
         Aggregate
-            A new state; this one stays as it is.
+            A new state; this one stays.
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> state = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]])
         >>> state.zero().n_rows_, state.n_rows_
         (0, 2)
@@ -135,7 +118,7 @@ class Aggregate:
         return empty
 
     def add(self, X: Any, sample_weight: Any = None) -> Self:
-        """Add rows to this state.
+        """Add rows to this state; rows added in one call or in many give the same bytes.
 
         Parameters
         ----------
@@ -147,17 +130,10 @@ class Aggregate:
         Returns
         -------
         Aggregate
-            This state.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `StreamingKernelPCA.partial_fit`; the state is as before the call.
+            This state; as before the call if that raises, as `StreamingKernelPCA.partial_fit` does.
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]], [0.5, 1.0]).finish().total_weight_
         1.5
         """
@@ -171,7 +147,7 @@ class Aggregate:
         Parameters
         ----------
         *others : Aggregate
-            States of the same template, in the order of their rows; they stay as they are.
+            States of the same template, in the order of their rows; they stay.
 
         Returns
         -------
@@ -190,8 +166,6 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> empty = Aggregate(StreamingKernelPCA(1, kernel="linear"))
         >>> first, second = empty.zero().add([[-2.0, 0.0], [2.0, 0.0]]), empty.zero().add([[0.0, -1.0], [0.0, 1.0]])
         >>> first.merge(second, empty).finish().eigenvalues_.round(3)
@@ -228,7 +202,7 @@ class Aggregate:
         Returns
         -------
         StreamingKernelPCA
-            A new model with its axes published; it can learn more rows. This state stays as it is.
+            A new model with its axes published; it can learn more rows. This state stays.
 
         Raises
         ------
@@ -237,8 +211,6 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> rows = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
         >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add(rows).finish().eigenvalues_.round(3)
         array([2.667])
@@ -263,10 +235,8 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
-        >>> empty = Aggregate(StreamingKernelPCA(1, kernel="linear"))
-        >>> empty.zero().add([[1.0]]).add([[2.0]]).to_bytes() == empty.zero().add([[1.0], [2.0]]).to_bytes()
+        >>> state = Aggregate(StreamingKernelPCA(1, kernel="linear"))
+        >>> state.add([[1.0], [2.0]]).to_bytes() == state.zero().add([[1.0]]).add([[2.0]]).to_bytes()
         True
         """
         plain = {name: _plain(value) for name, value in self._parameters.items() if name != "kernel"}
@@ -293,8 +263,6 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> data = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).to_bytes()
         >>> Aggregate.from_bytes(data).n_rows_
         2

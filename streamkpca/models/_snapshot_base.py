@@ -1,4 +1,4 @@
-"""What the estimators share that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
+"""Estimators that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
 
 from typing import Any, NamedTuple, cast
 
@@ -52,21 +52,19 @@ class SnapshotEstimator(Estimator):
         Parameters
         ----------
         noise_variances : array-like of shape (n,), optional
-            In units of k(x, x), in the order in which they are fitted; descending is best. By default 20 values,
-            from just below the largest eigenvalue down to a thousandth of it.
+            In units of k(x, x), in the order in which they are fitted; descending is best. By default 20 values, from
+            just below the largest eigenvalue down to a thousandth of it.
 
         Returns
         -------
         SparsityPath
             For each noise variance the weights, the number of active rows, the mean log-likelihood, the variance
-            captured in the span of the active rows, and the mean reconstruction error, eq. (18).
+            captured in the span of the active rows, and the mean reconstruction error, eq. (18) of [1]_.
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            A noise variance is not a positive number.
+        NotFittedError, TypeError, ValueError
+            The model has seen no rows, or a noise variance is not a positive number.
 
         Notes
         -----
@@ -78,13 +76,10 @@ class SnapshotEstimator(Estimator):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from streamkpca import SparseKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> model = SparseKernelPCA(2, kernel=RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
-        >>> path = model.sparsity_path([0.1, 0.01, 0.001])
-        >>> path.n_active, path.mean_reconstruction_errors.round(3)
-        (array([ 4,  8, 10]), array([0.034, 0.   , 0.   ]))
+        >>> from streamkpca import SparseKernelPCA, kernels
+        >>> model = SparseKernelPCA(2, kernel=kernels.RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
+        >>> model.sparsity_path([0.1, 0.01, 0.001]).n_active
+        array([ 4,  8, 10])
         """
         given = self._refit_input()
         if given is None:
@@ -95,13 +90,10 @@ class SnapshotEstimator(Estimator):
     def atom_rows_(self) -> npt.NDArray[np.int64]:
         """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,).
 
-        Atoms that have moved are no rows, and neither are those that an `Aggregate` took over from its template.
-
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
+        >>> from streamkpca import StreamingKernelPCA, kernels
+        >>> StreamingKernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
         positions = self._fitted_snapshot("atom_rows_").atom_rows
@@ -111,15 +103,12 @@ class SnapshotEstimator(Estimator):
 
     @property
     def atom_origins_(self) -> npt.NDArray[np.int64]:
-        """Positions of the rows that the atoms are, or were before they moved, counted from 0; shape (m,).
-
-        -1 for atoms that were no rows of this stream.
+        """Positions of the rows that the atoms began as, counted from 0; -1 for no row of this stream; shape (m,).
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> model = StreamingKernelPCA(1, kernel=RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
+        >>> from streamkpca import StreamingKernelPCA, kernels
+        >>> model = StreamingKernelPCA(1, kernel=kernels.RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
         (array([2]), array([-1]), array([[0.5]]))
         """
@@ -173,12 +162,9 @@ class SnapshotEstimator(Estimator):
 
         Examples
         --------
-        By default the search for the fewest atoms begins at the eigenvalue after those of the axes. Here one atom is
-        active there, as many as axes, and holds all variance along the first:
-
         >>> from streamkpca import StreamingKernelPCA
         >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> round(model.noise_variance_, 3)
+        >>> round(model.noise_variance_, 3)  # the second eigenvalue
         0.5
         """
         return self._fitted_snapshot("noise_variance_").noise_variance
@@ -187,16 +173,14 @@ class SnapshotEstimator(Estimator):
     def eigenvalue_bounds_(self) -> Array:
         """Lower and upper bounds of the eigenvalues that kernel PCA of all rows would have; shape (q, 2).
 
-        If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up
-        to rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other, which the account
-        tracks. They are tight as long as no atom is swapped out; every swap widens them.
+        If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up to
+        rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other. Every swap of atoms widens
+        them.
 
         Examples
         --------
         >>> from streamkpca import StreamingKernelPCA
         >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> StreamingKernelPCA(1, kernel="linear", noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
-        array([[2.667, 2.667]])
         >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
         array([[2.667, 3.333]])
         """

@@ -152,26 +152,10 @@ class KernelPCA(Estimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one. Widths that
-        are words are computed from the rows.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
+        ``"scale"`` or ``"median"`` is computed from the rows.
     center : bool, default=True
         Subtract the mean in feature space.
-
-    Attributes
-    ----------
-    atoms_ : ndarray of shape (n, d)
-        All rows.
-    eigenvalues_ : ndarray of shape (q,)
-        Variances along the axes, in units of k(x, x).
-    explained_variance_ratio_ : ndarray of shape (q,)
-        Share of the variance in feature space that each axis explains.
-    kernel_ : Kernel
-        The kernel, its scale settled.
-    total_weight_ : float
-        Sum of the sample weights.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only if the rows were a DataFrame with string column names.
 
     See Also
     --------
@@ -185,16 +169,15 @@ class KernelPCA(Estimator):
 
     References
     ----------
-    .. [1] B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem",
-       Neural Computation 10, 1998.
+    .. [1] B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem", Neural
+       Computation 10, 1998.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import KernelPCA, kernels
+    >>> from streamkpca import KernelPCA
     >>> X = np.random.default_rng(0).normal(size=(50, 3))
-    >>> model = KernelPCA(n_components=3, kernel=kernels.Linear()).fit(X)
-    >>> bool(np.allclose(model.eigenvalues_, np.linalg.eigvalsh(np.cov(X.T))[::-1]))
+    >>> bool(np.allclose(KernelPCA(3, kernel="linear").fit(X).eigenvalues_, np.linalg.eigvalsh(np.cov(X.T))[::-1]))
     True
     """
 
@@ -221,19 +204,16 @@ class KernelPCA(Estimator):
         Returns
         -------
         KernelPCA
-            This model.
 
         Raises
         ------
         TypeError, ValueError
-            X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
-            the call.
+            X or the weights are not finite real arrays, or a parameter is invalid. The model is as before the call.
 
         Examples
         --------
         Two rows of weight 1/2 balance one of weight 1:
 
-        >>> from streamkpca import KernelPCA
         >>> model = KernelPCA(1, kernel="linear").fit([[0.0], [1.0], [1.0]], sample_weight=[1.0, 0.5, 0.5])
         >>> model.transform([[0.0], [1.0]]).round(3)
         array([[ 0.5],
