@@ -130,9 +130,8 @@ def find_weights(
 ) -> tuple[Array, float | None]:
     """Find the weights (p,) of candidates and the noise variance of the fit, starting from the last ones if given.
 
-    Weights are ones and the noise variance is None where no likelihood is wanted, where nothing varies, or where "auto"
-    has no more candidates than axes, or no noise leaves enough active. SparsityError if no weight is positive or
-    `n_active` exceeds the candidates.
+    All weights are 1 and the noise variance is None where no likelihood is wanted or none leaves enough active.
+    SparsityError if no weight is positive or `n_active` exceeds the candidates.
     """
     p = len(candidates.rows)
     ones = np.ones(p)
@@ -378,8 +377,8 @@ def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array,
 def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot | None) -> Array:
     """Choose the sign of each axis so that projections do not flip from one refit to the next.
 
-    An axis points the way of that old axis with which it has the largest inner product in feature space (axes may
-    change places); without old axes its largest coefficient is positive.
+    An axis points the way of the old axis with which it has the largest inner product; without old axes, its largest
+    coefficient is positive.
     """
     likeness = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
