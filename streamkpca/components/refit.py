@@ -124,6 +124,13 @@ class Candidates:
     coordinates: Array
     are_atoms: bool
 
+    def span(self, active: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], Array, Array]:
+        """Return the independent ones of k active candidates, their factor (k, k), and a basis (k, r) of their span."""
+        if self.are_atoms:
+            return active, *restrict_factor(self.coordinates, active)
+        accepted, factor, rotation = independent_span(self.coordinates[active])
+        return active[accepted], factor, rotation
+
 
 def find_weights(
     candidates: Candidates, moments: Moments, settings: RefitSettings, start: tuple[Array, float] | None = None
@@ -165,10 +172,7 @@ def find_weights(
 
         def span_of(weights: Array) -> Array:
             # As in `refit`, axes are made of the candidates themselves, while the likelihood has them centred.
-            active = np.flatnonzero(weights)
-            if candidates.are_atoms:
-                return restrict_factor(candidates.coordinates, active)[1]
-            return independent_span(candidates.coordinates[active])[2]
+            return candidates.span(np.flatnonzero(weights))[2]
 
         found = fewest_that_hold(
             q, _MOST_LOST, features, covariance, span_of, optimiser=settings.optimiser, start=start
@@ -238,7 +242,7 @@ def trace_sparsity(
 
     def describe_span(weights: Array) -> tuple[float, float]:
         # Axes are made of the candidates themselves, while the likelihood has them centred.
-        rotation = independent_span(candidates.coordinates[weights > 0.0])[2]
+        rotation = candidates.span(np.flatnonzero(weights))[2]
         inside = second_moment_within(rotation, moments.second)
         return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
 
@@ -276,12 +280,7 @@ def refit(
     """
     weights, noise_variance = find_weights(candidates, moments, settings, _last_fit(candidates, previous))
     active = np.flatnonzero(weights)
-    if candidates.are_atoms:
-        factor, rotation = restrict_factor(candidates.coordinates, active)
-        used = active
-    else:
-        accepted, factor, rotation = independent_span(candidates.coordinates[active])
-        used = active[accepted]
+    used, factor, rotation = candidates.span(active)
     variance = total_variance(moments, center=settings.center)
     inside = moments if len(used) == len(rotation.T) and candidates.are_atoms else moments.rotated(rotation)
     if settings.axes == "likelihood" and noise_variance is not None:
@@ -351,8 +350,7 @@ def residual_spectrum(
         values = snapshot.kernel.program.matrix(snapshot.active_atoms, candidates.rows)
         active = solve_factor(candidates.coordinates, values)
     else:
-        used = np.flatnonzero(snapshot.weights)
-        active = candidates.coordinates[used[independent_span(candidates.coordinates[used])[0]]]
+        active = candidates.coordinates[candidates.span(np.flatnonzero(snapshot.weights))[0]]
     # The axes and the centre are combinations of the active atoms.
     axes = active.T @ snapshot.projection[:, :n_components]
     centre = active.T @ solve_transposed(snapshot.factor, snapshot.mean[None])[0]

@@ -139,11 +139,9 @@ class Snapshot(ReadOnlyArrays):
         that many axes; with `active_only` to the span of the active atoms, Tipping's eq. (18).
         """
         to_span = n_components is None and not active_only
-        if to_span and self._is_quick(rows) and self._span is not None:
-            targets, factor = self._span
-            few = targets.measure(rows, factor)
-            if few is not None:
-                return few[0]
+        few = self._measured(rows) if to_span else None
+        if few is not None:
+            return few[0]
         axes = self.axes[:, :n_components]
 
         atoms, factor = (self.active_atoms, self.factor) if active_only else (self.span_atoms, self.span_factor)
@@ -194,13 +192,18 @@ class Snapshot(ReadOnlyArrays):
         return scores
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
-        if self._is_quick(rows) and self._span is not None:
-            targets, factor = self._span
-            few = targets.measure(rows, factor)
-            if few is not None:
-                return self._novelty_score.of_few(rows, *few)
+        few = self._measured(rows)
+        if few is not None:
+            return self._novelty_score.of_few(np.asarray(rows), *few)
         with one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
+
+    def _measured(self, rows: Rows) -> tuple[Array, Array] | None:
+        """Return the errors and explained energies of a few rows; None where one compiled call does not answer."""
+        if self._span is None or not self._is_quick(rows):
+            return None
+        targets, factor = self._span
+        return targets.measure(rows, factor)
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import independent_span
 from streamkpca._core.parameters import check_real
 from streamkpca.components.ascent import Ascent, coordinate_ascent
 from streamkpca.components.likelihood import (
@@ -247,24 +246,9 @@ class SparsityPath:
     converged: npt.NDArray[np.bool_]
 
 
-def automatic_noise_variance(second_moment: Array, n_components: int) -> float:
-    """Return the (q + 1)-th eigenvalue of a second moment (r, r), so that the likelihood keeps q axes, in O(r^3).
-
-    It is at least 1e-10 times the trace, which is also the answer when q >= r: eigenvalues below that are noise in any
-    case, for they come from products of numbers with sixteen digits, and the likelihood loses as many digits as noise
-    and trace are apart. For a second moment of zero it is the smallest normal number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import automatic_noise_variance
-    >>> automatic_noise_variance(np.diag([3.0, 1.0]), 1), automatic_noise_variance(np.diag([3.0, 1.0]), 2)
-    (1.0, 4e-10)
-    """
-    next_eigenvalue = 0.0
-    if n_components < len(second_moment):
-        next_eigenvalue = float(leading_eigenpairs(second_moment, n_components + 1)[0][-1])
-    return max(next_eigenvalue, _LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
+def least_noise_variance(second_moment: Array) -> float:
+    """Return the least noise that is searched, above zero; the likelihood loses the digits that separate it from S."""
+    return max(_LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
 
 
 def noise_variance_for(
@@ -289,7 +273,7 @@ def noise_variance_for(
     many; this finds the noisiest that is not narrower than a step. Where the count jumps over the wanted one the
     nearest below is returned.
     """
-    least = automatic_noise_variance(second_moment, len(second_moment))
+    least = least_noise_variance(second_moment)
 
     def fit_at(noise: float, weights: Array | None = None) -> WeightFit:
         return fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
@@ -376,7 +360,7 @@ def fewest_that_hold(
     candidate less or is within 1 %; sooner where as many are active as axes, or with a start where at least seven
     tenths of the allowance are lost. Each fit starts from the weights of the one before; there are at most thirty.
     """
-    least = automatic_noise_variance(second_moment, len(second_moment))
+    least = least_noise_variance(second_moment)
     eigenvalues = leading_eigenpairs(second_moment, min(n_components + 1, len(second_moment)))[0]
     held_by_all = float(eigenvalues[:n_components].sum())
     n_needed = int(np.count_nonzero(eigenvalues[:n_components] > least))
@@ -427,22 +411,13 @@ def sparsity_path(
     second_moment: Array,
     noise_variances: Any,
     *,
-    optimiser: Optimiser = "coordinate",
-    describe_span: Callable[[Array], tuple[float, float]] | None = None,
+    optimiser: Optimiser,
+    describe_span: Callable[[Array], tuple[float, float]],
 ) -> SparsityPath:
     """Fit weights (p,) along a range of noise variances, each from the weights of the one before.
 
     `describe_span` takes the weights and returns the variance that the span of the active candidates captures and the
-    mean squared distance of the data to it. By default the active rows of `features` span it, in O(k r min(k, r)) a
-    fit, and the data have no other variance than `second_moment`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import sparsity_path
-    >>> path = sparsity_path(np.eye(3), np.diag([4.0, 2.0, 1.0]), [5.0, 3.0, 1.5])
-    >>> path.n_active, path.captured_variances
-    (array([0, 1, 2]), array([0., 4., 6.]))
+    mean squared distance of the data to it.
     """
     where = "sparsity_path"
     noises = np.atleast_1d(np.asarray(noise_variances))
@@ -458,11 +433,7 @@ def sparsity_path(
         fits.append(fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights))
         weights = fits[-1].weights
 
-    def describe(weights: Array) -> tuple[float, float]:
-        captured = second_moment_within(independent_span(features[weights > 0.0])[2], second_moment)
-        return captured, max(float(np.trace(second_moment)) - captured, 0.0)
-
-    captured, errors = np.array([(describe_span or describe)(fit.weights) for fit in fits]).T
+    captured, errors = np.array([describe_span(fit.weights) for fit in fits]).T
     return SparsityPath(
         noise_variances=np.array(values),
         weights=np.array([fit.weights for fit in fits]),
