@@ -34,6 +34,8 @@ Positions = npt.NDArray[np.int64]
 _HOPELESS = 10.0
 # Up to here one compiled call is faster than matrix products.
 _FEW_ROWS = 4
+# Pre-images are learned from at most this many rows, in time O(n^3).
+_MOST_REGRESSED = 1024
 
 
 class ReadOnlyArrays:
@@ -282,7 +284,7 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def _pre_images(self) -> PreImages:
-        rows = np.concatenate([self.atoms, self.sample])
+        rows = spread_out(np.concatenate([self.atoms, self.sample]), _MOST_REGRESSED)
         return PreImages(self.kernel, self.active_atoms, rows, self.transform(rows))
 
     def ready(self) -> Self:
@@ -350,6 +352,11 @@ class Snapshot(ReadOnlyArrays):
         with one_blas_thread():
             width = 4 * len(self.span_atoms)
             return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)
+
+
+def spread_out(rows: Array, count: int) -> Array:
+    """Copy all rows, or that many evenly spaced ones if there are more."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), count)).astype(np.intp)]
 
 
 def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:

@@ -17,8 +17,8 @@ from streamkpca.rows.validation import Names
 
 Array = npt.NDArray[np.float64]
 
-# The default size of a stream's reservoir.
-_SAMPLE = 512
+# Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
+SAMPLE = 512
 
 
 class FittedSnapshot(NamedTuple):
@@ -210,8 +210,3 @@ class SnapshotEstimator(Estimator):
     def _checked_optimiser(self) -> Optimiser:
         """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""
         return "coordinate"
-
-
-def some_of(rows: Array) -> Array:
-    """Copy the rows that pre-images are learned from: all, or 512 evenly spaced ones."""
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.intp)]

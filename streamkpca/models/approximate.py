@@ -9,6 +9,7 @@ import numpy.typing as npt
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.components.snapshot import spread_out
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
@@ -16,7 +17,7 @@ from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
+from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -195,7 +196,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, some_of(rows)),
+            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
             candidates,
             moments,
             feature_names(X),

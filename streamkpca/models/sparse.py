@@ -7,13 +7,14 @@ import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.components.snapshot import spread_out
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
+from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -154,7 +155,7 @@ class SparseKernelPCA(SnapshotEstimator):
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
         self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, some_of(rows)),
+            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
             candidates,
             moments,
             feature_names(X),
