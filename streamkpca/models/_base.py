@@ -3,7 +3,7 @@
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamkpca._core.html import page
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
-from streamkpca.components.snapshot import in_chunks, rows_counted_from
+from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
 from streamkpca.errors import LocalKernelWarning, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.models._params import (
@@ -29,60 +29,6 @@ from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weigh
 Array = npt.NDArray[np.float64]
 
 
-# What needs all numbers of a row.
-_WHOLE_ONLY = ("score",)
-
-
-class FittedModel(Protocol):
-    """A fitted model that answers queries; implementations are immutable."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel, its scale settled."""
-
-    @property
-    def atoms(self) -> Array:
-        """Rows that the model keeps, (m, d)."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of a row that is asked about."""
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether rows that are asked about may have gaps."""
-
-    @property
-    def eigenvalues(self) -> Array:
-        """Variances along the axes, (q,)."""
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """Shares of the total variance, (q,)."""
-
-    @property
-    def total_weight(self) -> float:
-        """Weight of the rows that the axes were fitted to."""
-
-    def transform(self, rows: Rows) -> Array:
-        """Project rows (n, d) onto the axes, (n, q)."""
-
-    def inverse_transform(self, projections: Rows) -> Array:
-        """Find rows (n, d) with given projections (n, q)."""
-
-    def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure the distances of rows to what the model can represent, (n,)."""
-
-    def novelty(self, rows: Rows) -> Array:
-        """Score how novel rows are, (n,)."""
-
-    def shares(self, rows: Rows, n_components: int | None = None) -> Array:
-        """Return the share of each feature in the novelty of rows, or in reconstruction errors, (n, d)."""
-
-    def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
-        """Return kept rows (m, d), and the coefficients (n, m) of projections over them."""
-
-
 class Estimator(ABC):
     """Base of all estimators; a subclass has `fit` and the hooks below, and stores its arguments by their names.
 
@@ -92,7 +38,7 @@ class Estimator(ABC):
     n_components: int | float
 
     @abstractmethod
-    def _snapshot(self) -> FittedModel | None:
+    def _snapshot(self) -> Snapshot | None:
         """Return the published model; None before the first row."""
 
     @abstractmethod
@@ -137,8 +83,8 @@ class Estimator(ABC):
     # Queries
 
     @property
-    def snapshot_(self) -> FittedModel:
-        """The fitted model without its past, as an immutable value.
+    def snapshot_(self) -> Snapshot:
+        """The fitted axes, of a young stream those of all rows so far, as an immutable value.
 
         Examples
         --------
@@ -896,7 +842,7 @@ class Estimator(ABC):
 
     # Checks
 
-    def _fitted(self, request: str) -> FittedModel:
+    def _fitted(self, request: str) -> Snapshot:
         snapshot = self._snapshot()
         if snapshot is None:
             raise not_fitted(type(self).__name__, request)
@@ -908,7 +854,7 @@ class Estimator(ABC):
             raise not_fitted(type(self).__name__, request)
         return width
 
-    def _checked_axes(self, n_components: Any, method: str, answers: FittedModel) -> int | None:
+    def _checked_axes(self, n_components: Any, method: str, answers: Snapshot) -> int | None:
         """Check a number of leading axes, or None."""
         if n_components is None:
             return None
@@ -921,12 +867,12 @@ class Estimator(ABC):
             )
         return count
 
-    def _query(self, X: Any, method: str, answers: FittedModel) -> Rows:
+    def _query(self, X: Any, method: str, answers: Snapshot) -> Rows:
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
         if is_plain(X, width):
             plain: Array = X
             return plain
         _, names = self._known_width(method)
-        gaps = method == "impute" or (answers.has_gaps and method not in _WHOLE_ONLY)
+        gaps = method == "impute" or (answers.has_gaps and method != "score")
         return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)

@@ -1,6 +1,6 @@
 """Estimators that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,7 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
         array([0, 2])
         """
-        positions = self._fitted_snapshot("atom_rows_").atom_rows
+        positions = self._fitted("atom_rows_").atom_rows
         rows = np.where(are_outside(positions), -1, np.maximum(positions, -1))
         rows.flags.writeable = False
         return rows
@@ -112,7 +112,7 @@ class SnapshotEstimator(Estimator):
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
         (array([2]), array([-1]), array([[0.5]]))
         """
-        positions = self._fitted_snapshot("atom_origins_").atom_rows
+        positions = self._fitted("atom_origins_").atom_rows
         rows = np.where(are_outside(positions), -1, origins_of(positions))
         rows.flags.writeable = False
         return rows
@@ -128,7 +128,7 @@ class SnapshotEstimator(Estimator):
         >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
         array([0.375, 0.   ])
         """
-        return self._fitted_snapshot("weights_").weights
+        return self._fitted("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
@@ -141,7 +141,7 @@ class SnapshotEstimator(Estimator):
         >>> model.active_
         array([ True, False])
         """
-        return self._fitted_snapshot("active_").weights > 0.0
+        return self._fitted("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
@@ -154,7 +154,7 @@ class SnapshotEstimator(Estimator):
         >>> model.n_active_
         1
         """
-        return int(np.count_nonzero(self._fitted_snapshot("n_active_").weights))
+        return int(np.count_nonzero(self._fitted("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
@@ -167,7 +167,7 @@ class SnapshotEstimator(Estimator):
         >>> round(model.noise_variance_, 3)  # the second eigenvalue
         0.5
         """
-        return self._fitted_snapshot("noise_variance_").noise_variance
+        return self._fitted("noise_variance_").noise_variance
 
     @property
     def eigenvalue_bounds_(self) -> Array:
@@ -184,7 +184,7 @@ class SnapshotEstimator(Estimator):
         >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
         array([[2.667, 3.333]])
         """
-        return self._fitted_snapshot("eigenvalue_bounds_").eigenvalue_bounds
+        return self._fitted("eigenvalue_bounds_").eigenvalue_bounds
 
     @property
     def unexplained_energy_ratio_(self) -> float:
@@ -197,13 +197,10 @@ class SnapshotEstimator(Estimator):
         >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
         0.2
         """
-        return self._fitted_snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
-
-    def _fitted_snapshot(self, request: str) -> Snapshot:
-        return cast(Snapshot, self._fitted(request))
+        return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
 
     def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
-        snapshot, learned = self._fitted_snapshot("control_limits"), self._refit_input()
+        snapshot, learned = self._fitted("control_limits"), self._refit_input()
         assert learned is not None
         return residual_spectrum(snapshot, *learned, n_components, center=self.center)
 

@@ -425,7 +425,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         array([[0.6, 0.8],
                [0.6, 0.8]])
         """
-        snapshot = self._fitted_snapshot("impute")
+        snapshot = self._fitted("impute")
         return snapshot.imputed(self._query(X, "impute", snapshot))
 
     # Certificates
@@ -849,17 +849,6 @@ class StreamingKernelPCA(SnapshotEstimator):
     @state_.setter
     def state_(self, state: State | None) -> None:
         self._cell.state = state
-
-    @property
-    def snapshot_(self) -> Snapshot:
-        """The published axes, or before the first refit those of all rows so far, as an immutable value.
-
-        Examples
-        --------
-        >>> StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0], [3.0, 5.0]]).snapshot_.total_weight
-        2.0
-        """
-        return self._fitted_snapshot("snapshot_")
 
     @property
     def write_lock(self) -> threading.RLock:
