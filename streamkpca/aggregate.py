@@ -42,8 +42,6 @@ class Aggregate:
 
     Examples
     --------
-    Four workers learn a part each, beginning with the atoms of the first rows:
-
     >>> import numpy as np
     >>> from streamkpca import StreamingKernelPCA
     >>> from streamkpca.aggregate import Aggregate
@@ -105,7 +103,6 @@ class Aggregate:
         Returns
         -------
         Aggregate
-            A new state; this one stays.
 
         Examples
         --------
@@ -152,17 +149,12 @@ class Aggregate:
         Returns
         -------
         Aggregate
-            This state.
+            This state. O(m^2) where the atoms are the same, O(m^3) otherwise.
 
         Raises
         ------
         TypeError, ValueError
             One is no `Aggregate`, or has other parameters, features or column names; then this state is as before.
-
-        Notes
-        -----
-        O(m^2) where both states have the same atoms, and O(m^3) otherwise. With a `half_life`, the weights of earlier
-        rows decay by the number of all later rows.
 
         Examples
         --------
@@ -231,7 +223,7 @@ class Aggregate:
         Returns
         -------
         bytes
-            A checkpoint, in the format of `StreamingKernelPCA.to_bytes`: megabytes, whatever the number of rows.
+            A checkpoint, as of `StreamingKernelPCA.to_bytes`.
 
         Examples
         --------

@@ -58,11 +58,8 @@ class Estimator(ABC):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `fit`.
 
         Returns
         -------
@@ -208,11 +205,8 @@ class Estimator(ABC):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `fit`.
 
         Returns
         -------
@@ -466,9 +460,10 @@ class Estimator(ABC):
 
         References
         ----------
-        .. [1] N. D. Tracy, J. C. Young, R. L. Mason, "Multivariate control charts for individual observations", 1992.
-        .. [2] J. E. Jackson, G. S. Mudholkar, "Control procedures for residuals ...", Technometrics 21, 1979, eq.
-        (3.4).
+        .. [1] N. D. Tracy, J. C. Young, R. L. Mason, "Multivariate control charts for individual observations", Journal
+           of Quality Technology 24, 1992.
+        .. [2] J. E. Jackson, G. S. Mudholkar, "Control procedures for residuals associated with principal component
+           analysis", Technometrics 21, 1979, eq. (3.4).
 
         Examples
         --------

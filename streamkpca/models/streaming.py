@@ -215,8 +215,6 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        However the stream is cut, the model is the same, to the byte:
-
         >>> rows = np.random.default_rng(0).normal(size=(1200, 2))
         >>> whole, pieces = StreamingKernelPCA(2).partial_fit(rows), StreamingKernelPCA(2)
         >>> for piece in np.split(rows, [1, 500, 1199]):
@@ -238,11 +236,8 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `partial_fit`.
 
         Returns
         -------
@@ -315,7 +310,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         factor : float
-            Above 0, at most 1.
+            Above 0, at most 1; k calls with 1/2 give 2^-k. The total weight stays above 1e-120.
 
         Returns
         -------
@@ -326,11 +321,6 @@ class StreamingKernelPCA(SnapshotEstimator):
         ------
         TypeError, ValueError
             The factor is not such a number.
-
-        Notes
-        -----
-        Calls multiply: k calls with 1/2 give 2^-k. Forgetting stops at a total weight of 1e-120, so that the rows keep
-        their shares.
 
         Examples
         --------
@@ -377,8 +367,6 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        Shards with the same kernel make one model; here it is that of all rows:
-
         >>> from streamkpca import KernelPCA
         >>> east = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0]])
         >>> west = StreamingKernelPCA(1, kernel="linear").fit([[0.0, -1.0], [0.0, 1.0]])
@@ -398,24 +386,19 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows, in which NaN (None in tables, masked cells) are gaps.
+            Rows with gaps: NaN, None in tables, masked cells.
 
         Returns
         -------
         ndarray of shape (n, d)
             The rows, with a number in each gap: the expected one given the others of the row, or that of the nearest
             atom, whichever makes the row less novel; with local kernels it descends from there along the distance to
-            the span.
+            the span. The distribution is that of ``on_missing="marginal"``, or else of the atoms and the sample.
 
         Raises
         ------
         NotFittedError, TypeError, ValueError
             The model has seen no rows, or X is not a real array of the right width, or has infinite numbers.
-
-        Notes
-        -----
-        A model with ``on_missing="marginal"`` knows the distribution of a gap from all of its rows; any other from its
-        atoms and its sample.
 
         Examples
         --------
@@ -869,16 +852,11 @@ class StreamingKernelPCA(SnapshotEstimator):
         Parameters
         ----------
         where : str
-            The caller, for errors.
+            The caller, for errors: TypeError or ValueError for a parameter that is out of its range.
 
         Returns
         -------
         StreamSettings
-
-        Raises
-        ------
-        TypeError, ValueError
-            A parameter is out of its range.
 
         Examples
         --------
@@ -1020,17 +998,12 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     Returns
     -------
     StreamingKernelPCA
-        A new model with the parameters of the first.
+        A new model with the parameters of the first. With `max_atoms`, it depends on the order, within its bounds.
 
     Raises
     ------
     TypeError, ValueError
         No model is given, one is given twice, or as `StreamingKernelPCA.merge`.
-
-    Notes
-    -----
-    Models are merged one after the other, and axes are published once, at the end. With `max_atoms`, results depend on
-    the order, within their bounds.
 
     Examples
     --------
