@@ -62,16 +62,10 @@ def distinct_rows(features: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np
     if len(np.unique(features[:, 0])) == p:
         # Nearly always true, and a tenth of the price of comparing all bytes.
         return np.arange(p), np.arange(p)
-    ranks: dict[bytes, int] = {}
-    first: list[int] = []
-    representative = np.empty(p, dtype=np.intp)
-    # Adding zero makes -0.0 and 0.0 the same bytes.
-    for position, row in enumerate(features + 0.0):
-        rank = ranks.setdefault(row.tobytes(), len(ranks))
-        representative[position] = rank
-        if rank == len(first):
-            first.append(position)
-    return np.array(first, dtype=np.intp), representative
+    first, equal = np.unique(features, axis=0, return_index=True, return_inverse=True)[1:]
+    order = np.argsort(first)
+    # Some versions of numpy return positions in a column.
+    return first[order], np.argsort(order)[equal.ravel()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -380,9 +380,5 @@ def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot |
     """
     likeness = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
-        if np.array_equal(previous.active_atoms, atoms):
-            # k(Z, Z) = L L^T is known.
-            likeness = (previous.factor.T @ previous.projection).T @ (previous.factor.T @ projection)
-        else:
-            likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
+        likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
     return deciding_signs(likeness)

@@ -111,11 +111,6 @@ class Snapshot(ReadOnlyArrays):
     distribution: RowDistribution | None = None
 
     @property
-    def n_components(self) -> int:
-        """Number of columns of a projection."""
-        return len(self.eigenvalues)
-
-    @property
     def has_gaps(self) -> bool:
         """Whether rows that are asked about may have gaps."""
         return self.distribution is not None
@@ -132,7 +127,7 @@ class Snapshot(ReadOnlyArrays):
             if few is not None:
                 return few
         with one_blas_thread():
-            return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)), len(self.active_atoms))
+            return in_chunks(self._transform, rows, np.empty((len(rows), len(self.offset))), len(self.active_atoms))
 
     def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Return the squared distances (n,) of rows from the span of the snapshot, never negative, O(s (d + s)) a row.

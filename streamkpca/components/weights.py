@@ -34,7 +34,7 @@ _TOLERANCES: dict[Optimiser, float] = {"coordinate": 1e-10, "fixed_point": 1e-8,
 class WeightFit:
     """Sparse weights (p,), none negative, and how they were found.
 
-    `trace` (n_rounds + 1,) holds the mean log-likelihood of a data point at the start and after each round; it never
+    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never
     decreases. `converged` says that nothing worth the tolerance was left to gain.
     """
 
@@ -46,11 +46,6 @@ class WeightFit:
     def mean_log_likelihood(self) -> float:
         """Mean log-likelihood of a data point under these weights."""
         return float(self.trace[-1])
-
-    @property
-    def n_rounds(self) -> int:
-        """Number of rounds that the optimiser made."""
-        return len(self.trace) - 1
 
     @property
     def active(self) -> npt.NDArray[np.intp]:
