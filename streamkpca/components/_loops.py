@@ -36,7 +36,7 @@ def _best_change(a: float, q: float, w: float) -> tuple[float, float, float]:
 
 @jit
 def step_gains(diagonal_A: Array, diagonal_Q: Array, weights: Array, gains: Array) -> None:
-    """Compute what the best change of each single weight adds to the mean log-likelihood; all (p,), 0 for no gain."""
+    """Compute the gains in mean log-likelihood by the best change of each single weight; all (p,), 0 for no gain."""
     for i in range(weights.shape[0]):
         gains[i] = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])[0]
 

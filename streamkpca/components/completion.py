@@ -73,7 +73,7 @@ class Completion:
                 there, gradient_there = self._outside(tried)
                 gains = there < residual
                 found[moving[gains]] = tried[gains]
-                # What gains little has arrived; a first step that gains nothing was too long, and is tried again.
+                # A row that gains little has arrived; a first step that gains nothing was too long, and is tried again.
                 goes_on = np.where(gains, there < (1.0 - _LEAST_GAIN) * residual, share == 1.0)
                 share = np.where(gains, 1.0, 0.3)[goes_on]
                 gradient = np.where(gains[:, None], gradient_there, gradient)[goes_on]

@@ -90,7 +90,7 @@ class Explainer:
     def _differences(
         self, p: int, rows: Array, combinations: Array, derivatives: tuple[Array, list[Array]] | None
     ) -> Array:
-        """Return the roots (n, c) of what the features that a base matrix sees get."""
+        """Return the roots (n, c) of the shares of the features that a base matrix sees."""
         program = self.kernel.program
         matrix, steepness = program.base_matrices[p], self.steepness[p]
         origin, of_atoms = self._atom_numbers[p]

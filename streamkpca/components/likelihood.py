@@ -17,7 +17,7 @@ from streamkpca.errors import SparsityError
 
 Array = npt.NDArray[np.float64]
 
-# The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and what is solved with it, may be
+# The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and solutions by it, may be
 # wrong by size * epsilon * the largest eigenvalue.
 _LARGEST_ERROR = 1e-8
 _SMALLEST_SQUARE = 1e-250
@@ -33,7 +33,7 @@ class Problem:
 
 
 def make_problem(features: Array, second_moment: Array, noise_variance: float) -> Problem:
-    """Divide by the noise variance and refuse what would overflow or drown in rounding.
+    """Divide by the noise variance; refuse numbers that would overflow or drown in rounding.
 
     Features shorter than 1e-125 become zero: their weights would overflow.
     """

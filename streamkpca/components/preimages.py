@@ -159,7 +159,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
     views = [matrix.view for matrix in kernel.program.base_matrices]
     seen = _columns_and_units(views, atoms.shape[1])
     finest = _finest_units(seen, atoms.shape[1])
-    # What all sets of columns share changes no fixed point.
+    # A matrix that all sets of columns share changes no fixed point.
     matrices = [None if len(set(views)) == 1 else view.matrix for view in views]
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]
@@ -202,7 +202,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
 def _columns_and_units(views: Sequence[FeatureView], n_features: int) -> list[tuple[Positions, Array]]:
     """Return the columns that each view sees, and the unit of each of them.
 
-    The unit of a column that a matrix multiplies is one over the length of what it becomes; infinite for length 0.
+    The unit of a column that a matrix multiplies is one over the length of its image; infinite for length 0.
     """
     columns = [np.arange(n_features) if view.columns is None else np.array(view.columns) for view in views]
     return [(chosen, _units_in(view, len(chosen))) for chosen, view in zip(columns, views, strict=True)]

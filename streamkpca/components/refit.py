@@ -198,7 +198,7 @@ def find_weights(
 
 
 def _n_axes(moments: Moments, settings: RefitSettings) -> int:
-    """Return how many axes are wanted; a share of the variance is counted with all candidates."""
+    """Return the number of axes wanted; a share of the variance is counted with all candidates."""
     q = settings.n_components
     if isinstance(q, float):
         variance = total_variance(moments, center=settings.center)

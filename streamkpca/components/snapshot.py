@@ -29,8 +29,8 @@ from streamkpca.rows.validation import RowParts, Rows, parts_of
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Rows this many times as novel as the most novel of a sample are so for what they have. In a plant four fifths of whose
-# rows were faulty, such rows took most of the time.
+# Rows this many times as novel as the most novel of a sample are novel by their known numbers: completing them is
+# wasted time.
 _HOPELESS = 10.0
 # Up to here one compiled call is faster than matrix products.
 _FEW_ROWS = 4

@@ -216,7 +216,7 @@ class SparsityPath:
     noise_variances : ndarray of shape (n,)
     weights : ndarray of shape (n, p)
     n_active : ndarray of int, shape (n,)
-        How many weights are not zero.
+        Number of weights that are not zero.
     mean_log_likelihoods : ndarray of shape (n,)
     captured_variances : ndarray of shape (n,)
         Trace of the data's covariance within the span of the active candidates.

@@ -1,4 +1,4 @@
-"""What all estimators share: queries, fitted attributes, parameters, and scikit-learn's protocol."""
+"""The base of all estimators: queries, fitted attributes, parameters, and scikit-learn's protocol."""
 
 import sys
 import warnings
@@ -723,7 +723,7 @@ class Estimator(ABC):
         return page(title, "fitted", facts + learned)
 
     def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
-        """List what a fitted model has learned, as names and values."""
+        """List facts about a fitted model, as names and values."""
         (n_features, names), shares = width, self.explained_variance_ratio_
         return [
             ("features", f"{n_features:,}" + ("" if names is None else f": {', '.join(names)}")),

@@ -21,10 +21,8 @@ from streamkpca.stream.transitions import advance
 class StateCell:
     """The current state of a model (None before the first row), and the lock that its writers hold.
 
-    Notes
-    -----
-    A writer holds the lock, makes the next state from the current one, and replaces it by one assignment. So readers
-    see one of the two, and a call that fails changes nothing. A reader must read `state` only once per query.
+    A writer holds the lock, makes the next state, and replaces the current one by one assignment: readers see one of
+    the two, and a call that fails changes nothing. A reader must read `state` only once per query.
     """
 
     def __init__(self, state: State | None = None) -> None:

@@ -40,7 +40,7 @@ class SnapshotEstimator(Estimator):
         return None if self._published is None else self._published.snapshot
 
     def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        """Return what a refit starts from; None before the first row."""
+        """Return the candidates and moments that a refit starts from; None before the first row."""
         return None if self._published is None else self._published[1:3]
 
     def _width(self) -> tuple[int, Names | None] | None:

@@ -206,7 +206,7 @@ def _centred_gram(gram: Array, weights: Array, centre: Array) -> Array:
 
 
 def _divisor(weights: Array, centre: Array) -> float:
-    """Return what sums of squares are divided by, as `covariance_divisor` does."""
+    """Return the divisor of sums of squares, as `covariance_divisor` does."""
     total = float(weights.sum())
     divisor = total - float(weights @ weights) / total if centre.any() else total
     return divisor if divisor > RANK_TOLERANCE * total else 0.0

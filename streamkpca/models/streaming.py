@@ -113,7 +113,7 @@ class StreamingKernelPCA(SnapshotEstimator):
     One thread may write while others read: a query uses a snapshot that never changes, and one assignment publishes the
     next. Writers wait for each other. If a call fails, by an exception or Ctrl-C, the model is as before the call.
 
-    With ``on_missing="marginal"``, missing numbers are normal, given those that the row has, with the running means,
+    With ``on_missing="marginal"``, missing numbers are normal, given the others of their row, with the running means,
     variances and (up to 256 features) correlations of the columns. A row then enters as its expected image with RBF and
     Linear; other kernels take the expected numbers. The novelty of a row with gaps is that of the row completed as
     `impute` does, so an unseen number makes no row novel. Gaps cost a row O(m g^2) for g of them, and each row O(d^2).
@@ -879,8 +879,8 @@ class StreamingKernelPCA(SnapshotEstimator):
     def _cell(self) -> StateCell:
         cell: StateCell | None = self.__dict__.get("_state_cell")
         if cell is None:
-            # The constructor sets nothing but parameters, as scikit-learn requires. Of two threads that make a cell,
-            # one wins.
+            # The constructor sets nothing but parameters, as scikit-learn requires. One of two threads that make a
+            # cell wins.
             cell = self.__dict__.setdefault("_state_cell", StateCell())
         return cell
 
@@ -914,7 +914,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         return answering(state, settings), *sample
 
     def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
-        """Return the state, its settings, and what it sampled, which must not be nothing."""
+        """Return the state, its settings, its totals and its sample, which must not be empty."""
         where = f"{type(self).__name__}.{request}"
         state, settings = self._state(request), self.settings(where)
         sample = totals_and_sample(state, settings)

@@ -165,7 +165,7 @@ def cache_folder() -> Path | None:
 
 
 def warmth() -> Warmth:
-    """Count what this process has compiled or loaded so far."""
+    """Count the loops that this process has compiled or loaded so far."""
     loops = _loops()
     return Warmth(
         ready=sum(len(loop.overloads) for loop in loops),
