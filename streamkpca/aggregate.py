@@ -74,13 +74,7 @@ class Aggregate:
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows added, to this state and to those merged into it.
-
-        Examples
-        --------
-        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).n_rows_
-        2
-        """
+        """Number of rows added, to this state and to those merged into it."""
         stream = getattr(self._model, "state_", None)
         return 0 if stream is None else stream.n_rows
 
@@ -90,19 +84,14 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca.kernels import RBF
-        >>> Aggregate(StreamingKernelPCA(1, kernel=RBF("scale")).partial_fit([[1.0], [3.0]])).kernel_
-        RBF(gamma=1.0)
+        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).kernel_
+        Linear()
         """
         kernel: Kernel = self._parameters["kernel"]
         return kernel
 
     def zero(self) -> Self:
         """Return an empty state: it begins with the present atoms of this one, but counts none of its rows.
-
-        Returns
-        -------
-        Aggregate
 
         Examples
         --------
@@ -128,11 +117,6 @@ class Aggregate:
         -------
         Aggregate
             This state; as before the call if that raises, as `StreamingKernelPCA.partial_fit` does.
-
-        Examples
-        --------
-        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]], [0.5, 1.0]).finish().total_weight_
-        1.5
         """
         if len(X):
             self._model.partial_fit(X, sample_weight=sample_weight)
@@ -189,12 +173,7 @@ class Aggregate:
         return self
 
     def finish(self) -> StreamingKernelPCA:
-        """Make the model of all rows, with the parameters of the template and the settled kernel.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            A new model with its axes published; it can learn more rows. This state stays.
+        """Make the model of all rows, with the parameters of the template and the settled kernel; this state stays.
 
         Raises
         ------
@@ -218,12 +197,7 @@ class Aggregate:
         return model
 
     def to_bytes(self) -> bytes:
-        """Return everything that determines the state; the same state gives the same bytes.
-
-        Returns
-        -------
-        bytes
-            A checkpoint, as of `StreamingKernelPCA.to_bytes`.
+        """Return a checkpoint of everything that determines the state; the same state gives the same bytes.
 
         Examples
         --------
@@ -244,20 +218,10 @@ class Aggregate:
         kernel : Kernel, optional
             The settled kernel, needed only if it has functions of the caller, which are never stored.
 
-        Returns
-        -------
-        Aggregate
-
         Raises
         ------
         CheckpointError
             The bytes are damaged, or not those of an `Aggregate`.
-
-        Examples
-        --------
-        >>> data = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).to_bytes()
-        >>> Aggregate.from_bytes(data).n_rows_
-        2
         """
         where = "Aggregate.from_bytes"
         try:

@@ -33,6 +33,17 @@ class Estimator(ABC):
     """Base of all estimators; a subclass has `fit` and the hooks below, and stores its arguments by their names.
 
     Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum.
+
+    Examples
+    --------
+    >>> from streamkpca import KernelPCA
+    >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+    >>> model.kernel_, model.n_features_in_, model.n_atoms_, model.atoms_.shape, model.total_weight_
+    (Linear(), 2, 4, (4, 2), 4.0)
+    >>> model.eigenvalues_.round(3), model.explained_variance_ratio_.round(3)
+    (array([2.667, 0.667]), array([0.8, 0.2]))
+    >>> model.snapshot_.eigenvalues is model.eigenvalues_
+    True
     """
 
     n_components: int | float
@@ -81,14 +92,7 @@ class Estimator(ABC):
 
     @property
     def snapshot_(self) -> Snapshot:
-        """The fitted axes, of a young stream those of all rows so far, as an immutable value.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0]]).snapshot_.total_weight
-        2.0
-        """
+        """The fitted axes, of a young stream those of all rows so far, as an immutable value."""
         return self._fitted("snapshot_")
 
     def transform(self, X: Any) -> Array:
@@ -544,89 +548,37 @@ class Estimator(ABC):
 
     @property
     def eigenvalues_(self) -> Array:
-        """Variances along the axes, largest first, in units of k(x, x); shape (q,).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.eigenvalues_.round(3)  # of 3 degrees of freedom
-        array([2.667, 0.667])
-        """
+        """Variances along the axes, largest first, in units of k(x, x); shape (q,)."""
         return self._fitted("eigenvalues_").eigenvalues
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """Share of the variance in feature space that each axis explains; shape (q,).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.explained_variance_ratio_.round(3)
-        array([0.8, 0.2])
-        """
+        """Share of the variance in feature space that each axis explains; shape (q,)."""
         return self._fitted("explained_variance_ratio_").explained_variance_ratio
 
     @property
     def atoms_(self) -> Array:
-        """Rows that the model keeps; shape (m, d).
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA, kernels
-        >>> StreamingKernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atoms_
-        array([[0.],
-               [5.]])
-        """
+        """Rows that the model keeps; shape (m, d)."""
         return self._fitted("atoms_").atoms
 
     @property
     def n_atoms_(self) -> int:
-        """Number of rows that the model keeps.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA, kernels
-        >>> StreamingKernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).n_atoms_
-        2
-        """
+        """Number of rows that the model keeps."""
         return len(self._fitted("n_atoms_").atoms)
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel, its scale settled.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA, kernels
-        >>> KernelPCA(1, kernel=kernels.RBF("scale")).fit([[1.0], [3.0]]).kernel_  # one over the variance
-        RBF(gamma=1.0)
-        """
+        """The kernel, its scale settled."""
         return self._fitted("kernel_").kernel
 
     @property
     def total_weight_(self) -> float:
-        """Weight of the rows that the axes were fitted to.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[1.0], [3.0]], sample_weight=[1.0, 0.5]).total_weight_
-        1.5
-        """
+        """Weight of the rows that the axes were fitted to."""
         return self._fitted("total_weight_").total_weight
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]).n_features_in_
-        3
-        """
+        """Number of features."""
         return self._known_width("n_features_in_")[0]
 
     @property
@@ -656,10 +608,6 @@ class Estimator(ABC):
         ----------
         deep : bool
             Include the parameters of kernels, as ``kernel__gamma``.
-
-        Returns
-        -------
-        dict
 
         Examples
         --------
@@ -750,10 +698,6 @@ class Estimator(ABC):
     def get_metadata_routing(self) -> Any:
         """Return the metadata that this estimator requests from scikit-learn's routing.
 
-        Returns
-        -------
-        sklearn.utils.metadata_routing.MetadataRequest
-
         Raises
         ------
         ImportError
@@ -762,9 +706,10 @@ class Estimator(ABC):
         Examples
         --------
         >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_fit_request(sample_weight=True).get_metadata_routing().fit.requests
-        {'sample_weight': True}
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA().set_fit_request(sample_weight="w").set_partial_fit_request(sample_weight=True)
+        >>> model.set_score_request(sample_weight=False).get_metadata_routing().fit.requests
+        {'sample_weight': 'w'}
         """
         if "_metadata_request" not in vars(self):
             self._metadata_request = metadata_request(self)
@@ -781,13 +726,6 @@ class Estimator(ABC):
         Returns
         -------
         Estimator
-
-        Examples
-        --------
-        >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_fit_request(sample_weight="trust").get_metadata_routing().fit.requests
-        {'sample_weight': 'trust'}
         """
         return self._with_request("fit", sample_weight)
 
@@ -801,13 +739,6 @@ class Estimator(ABC):
         Returns
         -------
         Estimator
-
-        Examples
-        --------
-        >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import StreamingKernelPCA
-        >>> StreamingKernelPCA().set_partial_fit_request(sample_weight=True).get_metadata_routing().partial_fit.requests
-        {'sample_weight': True}
         """
         return self._with_request("partial_fit", sample_weight)
 
@@ -821,13 +752,6 @@ class Estimator(ABC):
         Returns
         -------
         Estimator
-
-        Examples
-        --------
-        >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_score_request(sample_weight=False).get_metadata_routing().score.requests
-        {'sample_weight': False}
         """
         return self._with_request("score", sample_weight)
 

@@ -31,7 +31,17 @@ class FittedSnapshot(NamedTuple):
 
 
 class SnapshotEstimator(Estimator):
-    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks."""
+    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks.
+
+    Examples
+    --------
+    >>> from streamkpca import SparseKernelPCA
+    >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+    >>> model.weights_.round(3), model.active_, model.n_active_  # the second row's energy, 0.125, is below the noise
+    (array([0.375, 0.   ]), array([ True, False]), 1)
+    >>> model.noise_variance_, model.unexplained_energy_ratio_
+    (0.5, 0.0)
+    """
 
     center: bool
     _published: FittedSnapshot | None = None
@@ -88,14 +98,7 @@ class SnapshotEstimator(Estimator):
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
-        """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,).
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA, kernels
-        >>> StreamingKernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
-        array([0, 2])
-        """
+        """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,)."""
         positions = self._fitted("atom_rows_").atom_rows
         rows = np.where(are_outside(positions), -1, np.maximum(positions, -1))
         rows.flags.writeable = False
@@ -119,54 +122,22 @@ class SnapshotEstimator(Estimator):
 
     @property
     def weights_(self) -> Array:
-        """Weight of each atom in the axes; shape (m,).
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
-        array([0.375, 0.   ])
-        """
+        """Weight of each atom in the axes; shape (m,)."""
         return self._fitted("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
-        """Atoms that projections use; shape (m,).
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.active_
-        array([ True, False])
-        """
+        """Atoms that projections use; shape (m,)."""
         return self._fitted("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
-        """Number of atoms that projections use.
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.n_active_
-        1
-        """
+        """Number of atoms that projections use."""
         return int(np.count_nonzero(self._fitted("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
-        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None without a likelihood.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> round(model.noise_variance_, 3)  # the second eigenvalue
-        0.5
-        """
+        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None without a likelihood."""
         return self._fitted("noise_variance_").noise_variance
 
     @property
@@ -188,15 +159,7 @@ class SnapshotEstimator(Estimator):
 
     @property
     def unexplained_energy_ratio_(self) -> float:
-        """Share of the stream's energy that is not recorded in the basis.
-
-        Examples
-        --------
-        >>> from streamkpca import ApproximateKernelPCA
-        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
-        0.2
-        """
+        """Share of the stream's energy that is not recorded in the basis."""
         return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
 
     def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:

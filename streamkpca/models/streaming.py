@@ -505,13 +505,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @property
     def n_samples_seen_(self) -> int:
-        """Number of rows given, including those after the last refit and those rejected.
-
-        Examples
-        --------
-        >>> StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]).partial_fit([[3.0]]).n_samples_seen_
-        3
-        """
+        """Number of rows given, including those after the last refit and those rejected."""
         return self._state("n_samples_seen_").n_rows
 
     @property
@@ -520,8 +514,9 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        >>> StreamingKernelPCA(1, on_bad_rows="skip").partial_fit([[1.0], [float("nan")], [3.0]]).n_rows_rejected_
-        1
+        >>> model = StreamingKernelPCA(1, on_bad_rows="skip").partial_fit([[1.0], [float("nan")], [3.0]])
+        >>> model.n_rows_rejected_, model.n_samples_seen_
+        (1, 3)
         """
         return self._state("n_rows_rejected_").n_rejected
 
@@ -559,35 +554,21 @@ class StreamingKernelPCA(SnapshotEstimator):
         >>> model = model.partial_fit(random.normal(size=(6400, 2)))
         >>> round(model.partial_fit(random.normal(scale=4.0, size=(64, 2))).residual_trend_, 2)
         0.35
+        >>> model.partial_fit(random.normal(scale=4.0, size=(192, 2))).drift_detected_, model.last_drift_row_
+        (True, 6592)
         """
         summary = self._state("residual_trend_").summary
         return 0.0 if summary is None else summary.trend.strength
 
     @property
     def drift_detected_(self) -> bool:
-        """Whether a drift was signalled and the new level is still being estimated, from eight blocks.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> random = np.random.default_rng(0)
-        >>> model = StreamingKernelPCA(2, kernel=RBF(0.1), max_atoms=16, block_size=64)
-        >>> model = model.partial_fit(random.normal(size=(6400, 2)))
-        >>> model.partial_fit(random.normal(scale=4.0, size=(256, 2))).drift_detected_
-        True
-        """
+        """Whether a drift was signalled and the new level is still being estimated, from eight blocks."""
         summary = self._state("drift_detected_").summary
         return summary is not None and summary.trend.is_fresh
 
     @property
     def last_drift_row_(self) -> int | None:
-        """Number of rows given when a drift was last signalled; None if there was none.
-
-        Examples
-        --------
-        >>> StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]).last_drift_row_ is None
-        True
-        """
+        """Number of rows given when a drift was last signalled; None if there was none."""
         summary = self._state("last_drift_row_").summary
         return None if summary is None else summary.last_drift
 
@@ -759,10 +740,6 @@ class StreamingKernelPCA(SnapshotEstimator):
     def without_rows(self) -> Self:
         """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
 
-        Returns
-        -------
-        StreamingKernelPCA
-
         Examples
         --------
         >>> StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]]).without_rows().n_samples_seen_
@@ -781,7 +758,6 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
         >>> StreamingKernelPCA().kernel_to_load_with is None
         True
         """
