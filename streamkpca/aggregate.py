@@ -1,7 +1,6 @@
 """A fit in the four verbs of engines that split work: an empty state, add rows, merge states, finish.
 
-Spark's and Flink's aggregates, Beam's CombineFn and Ray's AggregateFnV2 have these verbs; the adapters and the manual
-connect them. Every function depends on its arguments alone, so a lost part can be computed again, to the byte.
+Every function depends on its arguments alone, so a lost part can be computed again, to the byte.
 """
 
 import copy
@@ -27,33 +26,22 @@ class Aggregate:
     Parameters
     ----------
     template : StreamingKernelPCA
-        Its parameters are those of the model to come. The scale of its kernel must be settled: by numbers, or by rows
-        that the template has learned. Every state then begins with the atoms of these rows, but counts none of them:
-        the search for atoms, which takes most of the time of a young stream, is done once, not by every worker. The
-        template is not changed.
+        Its parameters are those of the model to come, and its kernel must be settled: by numbers, or by rows that it
+        has learned. Every state begins with the atoms of the template, if it has any, but counts none of its rows.
 
     Raises
     ------
-    TypeError
-        The template is no StreamingKernelPCA.
-    ValueError
-        A parameter is invalid, or the scale of the kernel is not settled.
+    TypeError, ValueError
+        The template is no StreamingKernelPCA, a parameter is invalid, or the scale of the kernel is not settled.
 
     Notes
     -----
-    `merge` treats the rows of the other state as if they had come later. Empty states are neutral. States merge in
-    any order and grouping with the same result up to rounding as long as their atoms are the same; where workers found
-    atoms of their own, the result depends on the order within the error bounds that the model reports. Rows added in
-    one call or in many give the same bytes.
-
-    See Also
-    --------
-    streamkpca.merge : Merges models that were learned without a common template.
+    `merge` treats the rows of the other state as if they had come later. Empty states are neutral. States with the same
+    atoms merge in any order and grouping with the same result, up to rounding; where workers found atoms of their own,
+    the result depends on the order within the error bounds that the model reports.
 
     Examples
     --------
-    Four workers learn a part each, beginning with the atoms of the first rows:
-
     >>> import numpy as np
     >>> from streamkpca import StreamingKernelPCA
     >>> from streamkpca.aggregate import Aggregate
@@ -63,9 +51,8 @@ class Aggregate:
     >>> whole = Aggregate.from_bytes(empty)
     >>> for part in parts:
     ...     whole = whole.merge(Aggregate.from_bytes(part))
-    >>> model = whole.finish()
-    >>> model.n_samples_seen_, model.transform(rows).shape
-    (8000, (8000, 2))
+    >>> whole.finish().n_samples_seen_
+    8000
     """
 
     def __init__(self, template: StreamingKernelPCA) -> None:
@@ -87,15 +74,7 @@ class Aggregate:
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows added, to this state and to those merged into it.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
-        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).n_rows_
-        2
-        """
+        """Number of rows added, to this state and to those merged into it."""
         stream = getattr(self._model, "state_", None)
         return 0 if stream is None else stream.n_rows
 
@@ -105,11 +84,8 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
-        >>> from streamkpca.kernels import RBF
-        >>> Aggregate(StreamingKernelPCA(1, kernel=RBF("scale")).partial_fit([[1.0], [3.0]])).kernel_
-        RBF(gamma=1.0)
+        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).kernel_
+        Linear()
         """
         kernel: Kernel = self._parameters["kernel"]
         return kernel
@@ -117,15 +93,8 @@ class Aggregate:
     def zero(self) -> Self:
         """Return an empty state: it begins with the present atoms of this one, but counts none of its rows.
 
-        Returns
-        -------
-        Aggregate
-            A new state; this one stays as it is.
-
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> state = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]])
         >>> state.zero().n_rows_, state.n_rows_
         (0, 2)
@@ -135,7 +104,7 @@ class Aggregate:
         return empty
 
     def add(self, X: Any, sample_weight: Any = None) -> Self:
-        """Add rows to this state.
+        """Add rows to this state; rows added in one call or in many give the same bytes.
 
         Parameters
         ----------
@@ -147,19 +116,7 @@ class Aggregate:
         Returns
         -------
         Aggregate
-            This state.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `StreamingKernelPCA.partial_fit`; the state is as before the call.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
-        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]], [0.5, 1.0]).finish().total_weight_
-        1.5
+            This state; as before the call if that raises, as `StreamingKernelPCA.partial_fit` does.
         """
         if len(X):
             self._model.partial_fit(X, sample_weight=sample_weight)
@@ -171,27 +128,20 @@ class Aggregate:
         Parameters
         ----------
         *others : Aggregate
-            States of the same template, in the order of their rows; they stay as they are.
+            States of the same template, in the order of their rows; they stay.
 
         Returns
         -------
         Aggregate
-            This state.
+            This state. O(m^2) where the atoms are the same, O(m^3) otherwise.
 
         Raises
         ------
         TypeError, ValueError
             One is no `Aggregate`, or has other parameters, features or column names; then this state is as before.
 
-        Notes
-        -----
-        O(m^2) where both states have the same atoms, and O(m^3) otherwise. With a `half_life`, the weights of earlier
-        rows decay by the number of all later rows.
-
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> empty = Aggregate(StreamingKernelPCA(1, kernel="linear"))
         >>> first, second = empty.zero().add([[-2.0, 0.0], [2.0, 0.0]]), empty.zero().add([[0.0, -1.0], [0.0, 1.0]])
         >>> first.merge(second, empty).finish().eigenvalues_.round(3)
@@ -223,12 +173,7 @@ class Aggregate:
         return self
 
     def finish(self) -> StreamingKernelPCA:
-        """Make the model of all rows, with the parameters of the template and the settled kernel.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            A new model with its axes published; it can learn more rows. This state stays as it is.
+        """Make the model of all rows, with the parameters of the template and the settled kernel; this state stays.
 
         Raises
         ------
@@ -237,8 +182,6 @@ class Aggregate:
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
         >>> rows = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
         >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add(rows).finish().eigenvalues_.round(3)
         array([2.667])
@@ -254,19 +197,12 @@ class Aggregate:
         return model
 
     def to_bytes(self) -> bytes:
-        """Return everything that determines the state; the same state gives the same bytes.
-
-        Returns
-        -------
-        bytes
-            A checkpoint, in the format of `StreamingKernelPCA.to_bytes`: megabytes, whatever the number of rows.
+        """Return a checkpoint of everything that determines the state; the same state gives the same bytes.
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
-        >>> empty = Aggregate(StreamingKernelPCA(1, kernel="linear"))
-        >>> empty.zero().add([[1.0]]).add([[2.0]]).to_bytes() == empty.zero().add([[1.0], [2.0]]).to_bytes()
+        >>> state = Aggregate(StreamingKernelPCA(1, kernel="linear"))
+        >>> state.add([[1.0], [2.0]]).to_bytes() == state.zero().add([[1.0]]).add([[2.0]]).to_bytes()
         True
         """
         plain = {name: _plain(value) for name, value in self._parameters.items() if name != "kernel"}
@@ -282,22 +218,10 @@ class Aggregate:
         kernel : Kernel, optional
             The settled kernel, needed only if it has functions of the caller, which are never stored.
 
-        Returns
-        -------
-        Aggregate
-
         Raises
         ------
         CheckpointError
             The bytes are damaged, or not those of an `Aggregate`.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.aggregate import Aggregate
-        >>> data = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]]).to_bytes()
-        >>> Aggregate.from_bytes(data).n_rows_
-        2
         """
         where = "Aggregate.from_bytes"
         try:

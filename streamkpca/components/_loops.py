@@ -36,7 +36,7 @@ def _best_change(a: float, q: float, w: float) -> tuple[float, float, float]:
 
 @jit
 def step_gains(diagonal_A: Array, diagonal_Q: Array, weights: Array, gains: Array) -> None:
-    """Compute what the best change of each single weight adds to the mean log-likelihood; all (p,), 0 for no gain."""
+    """Compute the gains in mean log-likelihood by the best change of each single weight; all (p,), 0 for no gain."""
     for i in range(weights.shape[0]):
         gains[i] = _best_change(diagonal_A[i], diagonal_Q[i], weights[i])[0]
 
@@ -60,26 +60,21 @@ def ascend(
     not taken. The coefficient kappa of each step goes to `changes` (b,), its vectors to the rows of `U` and `V` (b, p).
 
     Returns the number of steps taken, and a status: `NO_GAIN_LEFT`; `BLOCK_FULL` when there is a gain but no row for
-    another step (with b = 0 only the diagonals are read, so A and Q may be empty); `ILL_CONDITIONED` when the last
-    step was so large that A and Q have to be computed anew.
+    another step; `ILL_CONDITIONED` when the last step was so large that A and Q have to be computed anew.
 
     Notes
     -----
     Notation: p candidates, C covariance (r, r) with unit noise, Phi features (p, r), S second moment (r, r),
     A = Phi C^-1 Phi^T, Q = Phi C^-1 S C^-1 Phi^T, w weights (p,).
 
-    Changing w_j by dw multiplies the determinant of C by g = 1 + dw A_jj and raises the mean log-likelihood
-    by (dw Q_jj / g - log g) / 2. The maximum is at g = Q_jj / A_jj, hence dw = (Q_jj - A_jj) / A_jj^2, unless
-    that makes the weight negative; then dw = -w_j. With s_j = A_jj / (1 - w_j A_jj) and q_j = Q_jj / (1 - w_j
-    A_jj)^2 this is w_j = (q_j - s_j) / s_j^2, but without their cancellation where w_j A_jj is close to 1.
-
-    The step changes the matrices by rank one and two, with kappa = dw / g:
+    Changing w_j by dw multiplies the determinant of C by g = 1 + dw A_jj and raises the mean log-likelihood by (dw Q_jj
+    / g - log g) / 2. The maximum is at g = Q_jj / A_jj, hence dw = (Q_jj - A_jj) / A_jj^2, unless that makes the weight
+    negative; then dw = -w_j. The step changes the matrices by rank one and two, with kappa = dw / g:
 
         A -= kappa u u^T,  Q -= kappa (u v^T + v u^T),  u = A_j,  v = Q_j - kappa Q_jj u / 2.
 
-    Writing 2 p^2 numbers a step would leave the processor waiting for memory. So the changes are collected, a
-    column is brought up to date when its step comes (O(p b)), and the caller subtracts a whole block at once
-    with BLAS. The diagonals, from which steps are chosen, are always current.
+    The changes are collected, a column is brought up to date when its step comes (O(p b)), and the caller subtracts a
+    whole block at once with BLAS.
     """
     p = weights.shape[0]
     step = 0

@@ -1,8 +1,8 @@
 """Coordinate ascent: sparse maximum-likelihood weights, one at a time and then together, with unit noise.
 
-Few candidates ever have a weight. `CandidateGram` keeps the inner products of those few with all others, `ActiveSet` is
-the model with weights for some of them, `newton_refine` brings these to their maximum, and `coordinate_ascent` decides
-which candidates have a weight.
+`CandidateGram` keeps the inner products of the few active candidates with all others, `ActiveSet` is the model with
+weights for some of them, `newton_refine` brings these to their maximum, and `coordinate_ascent` decides which
+candidates have a weight.
 """
 
 from typing import NamedTuple
@@ -25,17 +25,9 @@ _ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
 class CandidateGram:
-    """Rows of K = Phi Phi^T and T = Phi S Phi^T, computed when first needed, and both diagonals.
+    """Rows of K = Phi Phi^T and T = Phi S Phi^T, computed when first needed, their diagonals, and the trace of S.
 
     With p candidates and r coordinates O(p r^2) for the diagonal of T, O(k r (p + r)) for k rows.
-
-    Attributes
-    ----------
-    problem : Problem
-    squares, energies : ndarray of shape (p,)
-        Diagonals of K and T.
-    trace : float
-        Trace of S.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -73,17 +65,10 @@ class CandidateGram:
 
 
 class ActiveSet:
-    """The model with weights for few candidates: its likelihood, and how that changes with the weight of any.
+    """The model with weights (k,) for the candidates at `active` (k,): its likelihood, and how any weight changes it.
 
-    Parameters
-    ----------
-    candidates : CandidateGram
-    active : ndarray of int of shape (k,)
-        Positions of the candidates that have a weight.
-    weights : ndarray of shape (k,)
-    model : GramModel or None
-        None where inner products cost or lose too much. Everything then comes from triangular factors, in
-        O(r^3 + p r^2).
+    `model` is None where inner products cost or lose too much. Everything then comes from triangular factors, in
+    O(r^3 + p r^2).
     """
 
     def __init__(self, candidates: CandidateGram, active: Positions, weights: Array, model: GramModel | None) -> None:
@@ -194,14 +179,8 @@ def newton_refine(model: GramModel, least_gain: float) -> tuple[npt.NDArray[np.i
 
         gradient (Q_ii - A_ii) / 2,  curvature -(A o (Q - A / 2))_ij
 
-    (o: entry by entry). Far from a maximum the negated curvature may be indefinite; its expectation under the model,
-    for which Q = A, is not. A step is halved until it raises the likelihood. O(k^3) a step; near a maximum every step
-    doubles the number of digits, where steps along one weight after another take hundreds.
-
-    References
-    ----------
-    J. Nocedal and S. Wright, "Numerical Optimization", 2nd ed. (2006), sections 3.4 and 16.7; expected curvature as in
-    Fisher's method of scoring.
+    (o: entry by entry). Where the negated curvature is indefinite, its expectation under the model, for which Q = A,
+    takes its place (Fisher's scoring). A step is halved until it raises the likelihood. O(k^3) a step.
     """
     kept = np.arange(len(model.weights))
     for _ in range(_MOST_NEWTON_STEPS):
@@ -256,29 +235,26 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
     """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
 
     Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood of the
-    trace|). A round is at most 512 steps along one weight each, followed by Newton steps.
+    trace|).
 
     Notes
     -----
     With C_-i the covariance without candidate i, s_i = phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i,
     the likelihood as a function of w_i alone has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i.
 
-    In each round the gain of changing any one weight is computed for all candidates, steps are taken among those that
-    have a weight and those that gain most, and Newton's method brings the weights that are not zero to their maximum.
-    Steps along one weight decide within a few dozen which candidates have a weight; to find the sizes of weights that
-    depend on each other they would take hundreds. A round admits at most as many candidates as have a weight, so that a
-    search from nothing judges by a fair model before it admits many. Steps that gain little beside the best are left to
-    a later round, which judges by a better model.
+    Each round computes the gain of changing any one weight for all candidates, takes at most 512 steps among those that
+    have a weight and those that gain most, and brings the weights that are not zero to their maximum by Newton's
+    method, which finds in a few steps the sizes of weights that depend on each other. A round admits at most as many
+    candidates as have a weight. Steps that gain little beside the best are left to a later round, which judges by a
+    better model.
 
-    Rounding cannot accumulate: gains are always judged on freshly computed numbers, and steps that turn out to have
-    lowered the likelihood are taken back, and an eighth of them tried. When a single step lowers it, or none is found
-    where one was promised, what is left to gain is smaller than the rounding.
+    Gains are always judged on freshly computed numbers, so rounding cannot accumulate. Steps that turn out to have
+    lowered the likelihood are taken back, and an eighth of them tried; when a single step lowers it, nothing but
+    rounding is left to gain.
 
-    Every start pays O(p r^2) once for the products phi_i^T S phi_i, and O(r (p + r)) for each candidate that is tried;
-    then a Newton step costs O(k^3) for k weights and the gains of all candidates O(p k^2). A start from good weights
-    takes three or four rounds, one from nothing ten to twenty. With more than 128 weights and more than half as many as
-    coordinates, Newton's method costs more than the steps that it saves and is left out; then, and where rounding does
-    not allow to judge by inner products, the gains cost O(r^3 + p r^2).
+    A start pays O(p r^2) once, and O(r (p + r)) for each candidate that is tried; then a Newton step costs O(k^3) for k
+    weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's
+    method is left out; then, and where inner products lose their digits, the gains cost O(r^3 + p r^2).
     """
     current = CandidateGram(problem).weighted(weights)
     trace = [current.log_likelihood]

@@ -24,9 +24,8 @@ _PRECISION = 1e-16
 def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, confidence: float) -> Array:
     """Return an interval, in [0, 1], for the share of the stream's energy in the span of the atoms.
 
-    `totals` are those of the stream that the reservoir samples, which must not be empty. The mean of k(x, x) is known
-    to the last digit, and its largest value too; so the unknown share is the mean of a bounded quantity, residual /
-    largest energy, times a known number.
+    The largest k(x, x) is known, so the share is the mean of a bounded quantity, residual / largest energy, times a
+    number.
     """
     if totals.mean_energy <= 0.0:
         return np.ones(2)
@@ -42,22 +41,16 @@ def mean_interval(values: Array, weights: Array, total_weight: float, *, confide
     """Return an interval that holds the weighted mean of a finite population with at least this confidence.
 
     `values` (k,) from 0 to 1 are rows drawn without replacement, in the order of the draws, each with a probability in
-    proportion to its weight among those that were left. The interval is valid for any values and any number of draws,
-    and a single point once everything was drawn.
+    proportion to its weight among those that were left. The interval is a single point once everything was drawn.
 
     Notes
     -----
-    If the mean were mu, then given the draws so far the next one would have the mean
-    mu_t = (N mu - sum_{s<t} a_s x_s) / (N - sum_{s<t} a_s). A player who bets on x_t > mu_t with stakes fixed before
-    the draw plays a fair game: the capital prod_t (1 + b_t (x_t - mu_t)) exceeds 2 / (1 - confidence) at any time with
-    probability (1 - confidence) / 2 at most (Ville). The interval holds all mu with which neither this player nor the
-    one who bets on x_t < mu_t gets so rich [1]_. Stakes are those of its section 3.3, and where bounds are far away
-    the width is close to that of the central limit theorem.
-
-    References
-    ----------
-    .. [1] I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", Journal of the Royal
-       Statistical Society B 86, 2024, theorem 3 and section 5. Draws of equal weight there.
+    If the mean were mu, then given the draws so far the next one would have the mean mu_t = (N mu - sum_{s<t} a_s x_s)
+    / (N - sum_{s<t} a_s). A player who bets on x_t > mu_t with stakes fixed before the draw plays a fair game: the
+    capital prod_t (1 + b_t (x_t - mu_t)) exceeds 2 / (1 - confidence) at any time with probability (1 - confidence) / 2
+    at most (Ville). The interval holds all mu with which neither this player nor the one who bets on x_t < mu_t gets
+    that rich: I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", Journal of the
+    Royal Statistical Society B 86, 2024, theorem 3, with the stakes of its section 3.3.
     """
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
     left = total_weight - before
@@ -103,15 +96,10 @@ def _stakes(values: Array, confidence: float) -> Array:
 
 
 def upper_quantile(values: Array, weights: Array, quantile: float) -> float:
-    """Return one of the values (k,) that a new value exceeds with probability 1 - quantile at most.
+    """Return one of the values (k,) that a new value exceeds with probability 1 - quantile at most, or the largest.
 
-    Each value counts by its weight; the largest is returned where the sample is too small for the quantile.
-
-    Notes
-    -----
     The split-conformal level of J. Lei et al., "Distribution-free predictive inference for regression", JASA 113, 2018,
-    section 2.2: the new value counts as one more of average weight above all others. With k equal weights it is the
-    ceil((k + 1) quantile)-th smallest.
+    section 2.2: the new value counts as one more of average weight above all others.
     """
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])

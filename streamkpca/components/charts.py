@@ -30,11 +30,9 @@ class ControlLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class ResidualSpectrum:
-    """What the limits are computed from: the variance beside q axes, as far as it is recorded, and its surroundings.
+    """The variance beside q axes: sums of recorded eigenvalues, of their squares and cubes, and the part not recorded.
 
-    `moments` are the sums of the recorded eigenvalues beside the axes, of their squares and of their cubes; `lost` is
-    the variance that is not recorded, `mean_energy` the mean of k(x, x), and `n_effective` the number of rows (of equal
-    weight) that tell as much as those learned.
+    `mean_energy` is the mean of k(x, x), and `n_effective` the number of rows of equal weight that tell as much.
     """
 
     moments: tuple[float, float, float]
@@ -57,10 +55,8 @@ class ResidualSpectrum:
 def t2_limit(n_axes: int, n_rows: float, quantile: float) -> float:
     """Return the limit of T^2 of a new row along axes and variances learned from `n_rows` > `n_axes` rows.
 
-    References
-    ----------
-    .. [1] N. D. Tracy, J. C. Young, R. L. Mason, "Multivariate control charts for individual observations", Journal of
-       Quality Technology 24, 1992.
+    N. D. Tracy, J. C. Young, R. L. Mason, "Multivariate control charts for individual observations", Journal of Quality
+    Technology 24, 1992.
     """
     # Not above: nothing else needs this module, which takes a while to load.
     from scipy.special import fdtri
@@ -72,20 +68,12 @@ def t2_limit(n_axes: int, n_rows: float, quantile: float) -> float:
 
 
 def spe_limit(first: float, second: float, third: float, quantile: float) -> float:
-    """Return the limit of a weighted sum of squares of standard normal numbers, given moments of the weights.
+    """Return the limit of a weighted sum of squared normal numbers, given the sums of weights, their squares and cubes.
 
-    `first`, `second` and `third` are the sums of the weights, of their squares and of their cubes.
-
-    Notes
-    -----
-    A power of the sum is nearly normal [1]_. Where that has no value, the sum is taken for a multiple of chi^2 with the
-    same mean and variance [2]_.
-
-    References
-    ----------
-    .. [1] J. E. Jackson, G. S. Mudholkar, "Control procedures for residuals associated with principal component
-       analysis", Technometrics 21, 1979, eq. (3.4).
-    .. [2] G. E. P. Box, "Some theorems on quadratic forms", Annals of Mathematical Statistics 25, 1954, theorem 3.1.
+    A power of the sum is nearly normal: J. E. Jackson, G. S. Mudholkar, "Control procedures for residuals associated
+    with principal component analysis", Technometrics 21, 1979, eq. (3.4). Where that has no value, the sum is taken for
+    a multiple of chi^2 with the same mean and variance: G. E. P. Box, Annals of Mathematical Statistics 25, 1954,
+    theorem 3.1.
     """
     from scipy.special import chdtri, ndtri
 

@@ -21,26 +21,15 @@ _MOST_STEPS, _LEAST_GAIN = 6, 0.2
 class Completion:
     """Puts numbers into gaps: the expected ones or those of the nearest atom, moved from there to where they fit.
 
-    Parameters
-    ----------
-    expected : ExpectedKernel
-    atoms, factor : ndarray of shape (m, d) and (m, m)
-        Atoms and the lower Cholesky factor of their kernel matrix.
-    novelty : callable
-        Scores complete rows (n, d): (n,).
-    usual, hopeless : float
-        Rows of less novelty stay where they are, since others like them are normal, and so do rows of more, which no
-        number would make so.
+    Takes atoms (m, d), the lower Cholesky factor (m, m) of their kernel matrix, and a function that scores complete
+    rows. Rows of less novelty than `usual`, or more than `hopeless`, stay where they are.
 
     Notes
     -----
-    Expected numbers are those of a normal distribution, and may lie where no row is, as the centre of a circle does.
-    The nearest atom is only near. From the better of the two, the missing numbers of local kernels descend along the
-    squared distance r to the span, whose least value is 0, by steps of 2 r / |r'|^2 as Newton would take to a root of
-    even order; no step loses. With the image of the completed row as near the span as that of a pre-image, what is not
-    known of a row makes it no more novel.
-
-    O(n m (m + d)) for each of at most six steps of n rows.
+    Expected numbers may lie where no row is, as the centre of a circle does, and the nearest atom is only near. From
+    the better of the two, the missing numbers of local kernels descend along the squared distance r to the span, whose
+    least value is 0, by steps of 2 r / |r'|^2 as Newton would take to a root of even order; no step loses. O(n m (m +
+    d)) for each of at most six steps of n rows.
     """
 
     expected: ExpectedKernel
@@ -84,7 +73,7 @@ class Completion:
                 there, gradient_there = self._outside(tried)
                 gains = there < residual
                 found[moving[gains]] = tried[gains]
-                # What gains little has arrived; a first step that gains nothing was too long, and is tried again.
+                # A row that gains little has arrived; a first step that gains nothing was too long, and is tried again.
                 goes_on = np.where(gains, there < (1.0 - _LEAST_GAIN) * residual, share == 1.0)
                 share = np.where(gains, 1.0, 0.3)[goes_on]
                 gradient = np.where(gains[:, None], gradient_there, gradient)[goes_on]

@@ -33,27 +33,17 @@ class Explainer:
     Notes
     -----
     A projection is sum_i c_i phi(z_i). Where the kernel is a function of inner products, feature j gets the square of
-    (k'(x, x) x_j - sum_i c_i k'(x, z_i) z_ij), half the derivative of the squared distance; k' is the derivative by the
-    inner product. With a linear kernel this is the row less its projection, and its squares are the contributions to
-    SPE [1]_. Where the kernel is a function of distances, the row is compared with the atoms in proportion to |c_i|:
-    feature j gets the square of the mean distance sum_i |c_i| |x_j - z_ij| / sum_i |c_i|, or the mean itself for L1
-    distances; for categories, |x_j - z_ij| is 1 where they differ. Features are taken in the kernel's units. If the
-    kernel consists of several inner products or distances, each counts by how steeply the kernel depends on it between
-    atoms. Kernels with functions of the caller, which have no derivatives, are treated as if they were made of
+    (k'(x, x) x_j - sum_i c_i k'(x, z_i) z_ij), half the derivative of the squared distance; with a linear kernel these
+    are the contributions to SPE [1]_. Where the kernel is a function of distances, feature j gets the square of the
+    mean distance sum_i |c_i| |x_j - z_ij| / sum_i |c_i|, or the mean itself for L1 distances; for categories, |x_j -
+    z_ij| is 1 where they differ. (Derivatives, pre-images and the nearest atom named the labelled feature less often.)
+    Features are taken in the kernel's units. If the kernel consists of several inner products or distances, each counts
+    by how steeply the kernel depends on it between atoms. Functions of the caller, which have no derivatives, count as
     distances.
 
     Where the units are a matrix W, a difference e = x - z has the squared length sum_j e_j (W^T W e)_j, and the size of
-    the term counts for feature j: the product of |W_j e_j|, the length if no other feature differed, and of
-    |(W^T W e)_j| / |W_j|, the length that a change of feature j alone can take away, with the columns W_j. The first
-    factor alone is often large for features that vary together [2]_. With whitened units, the feature of a simulated
-    fault came first in 82% to 100% for this product, in 10% to 96% for the first factor, 93% to 100% for the second and
-    84% to 100% for the whitened coordinates as if each were its feature. But for labels of events on 3 and on 4
-    servers, the features named first were right in 52% and 84%, 54% and 93%, 43% and 67%, and 43% and 76%. Without
-    negative terms, it was 60% to 100%, 49% and 78%.
-
-    Pre-images and derivatives were tried for distances too. In the most novel row of 51 events of server metrics, at
-    several widths, the first feature was right in 35% to 69% of them, against 77% to 88% for this mixture and
-    41% to 65% for the nearest atom. O(m d) for each row.
+    the term counts for feature j: the product of |W_j e_j|, the length if no other feature differed, and of |(W^T W
+    e)_j| / |W_j|, the length that a change of feature j alone can take away, with the columns W_j [2]_.
 
     References
     ----------
@@ -100,7 +90,7 @@ class Explainer:
     def _differences(
         self, p: int, rows: Array, combinations: Array, derivatives: tuple[Array, list[Array]] | None
     ) -> Array:
-        """Return the roots (n, c) of what the features that a base matrix sees get."""
+        """Return the roots (n, c) of the shares of the features that a base matrix sees."""
         program = self.kernel.program
         matrix, steepness = program.base_matrices[p], self.steepness[p]
         origin, of_atoms = self._atom_numbers[p]

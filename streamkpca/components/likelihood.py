@@ -1,9 +1,8 @@
 """The Gaussian model behind the weights, c ~ N(0, sigma^2 I + Phi^T W Phi), in two forms of the same likelihood.
 
-`statistics` computes it by features, in O(r^3) for r coordinates; `GramModel` by inner products of the k candidates
-that have a weight, in O(k^3) however many coordinates there are. Everything is in units of the noise variance, so that
-C = I + Phi^T W Phi. Derivatives come from A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T: by weight i it is
-(Q_ii - A_ii) / 2.
+`statistics` computes it by features, in O(r^3) for r coordinates; `GramModel` by inner products of the k active
+candidates, in O(k^3). Everything is in units of the noise variance, so that C = I + Phi^T W Phi. With
+A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T, the derivative by weight i is (Q_ii - A_ii) / 2.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from streamkpca.errors import SparsityError
 
 Array = npt.NDArray[np.float64]
 
-# The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and what is solved with it, may be
+# The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and solutions by it, may be
 # wrong by size * epsilon * the largest eigenvalue.
 _LARGEST_ERROR = 1e-8
 _SMALLEST_SQUARE = 1e-250
@@ -34,7 +33,7 @@ class Problem:
 
 
 def make_problem(features: Array, second_moment: Array, noise_variance: float) -> Problem:
-    """Divide by the noise variance and refuse what would overflow or drown in rounding.
+    """Divide by the noise variance; refuse numbers that would overflow or drown in rounding.
 
     Features shorter than 1e-125 become zero: their weights would overflow.
     """
@@ -63,31 +62,18 @@ def distinct_rows(features: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np
     if len(np.unique(features[:, 0])) == p:
         # Nearly always true, and a tenth of the price of comparing all bytes.
         return np.arange(p), np.arange(p)
-    ranks: dict[bytes, int] = {}
-    first: list[int] = []
-    representative = np.empty(p, dtype=np.intp)
-    # Adding zero makes -0.0 and 0.0 the same bytes.
-    for position, row in enumerate(features + 0.0):
-        rank = ranks.setdefault(row.tobytes(), len(ranks))
-        representative[position] = rank
-        if rank == len(first):
-            first.append(position)
-    return np.array(first, dtype=np.intp), representative
+    first, equal = np.unique(features, axis=0, return_index=True, return_inverse=True)[1:]
+    order = np.argsort(first)
+    # Some versions of numpy return positions in a column.
+    return first[order], np.argsort(order)[equal.ravel()]
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Likelihood and what its derivatives need, computed from scratch.
+    """Likelihood and the terms of its derivatives, computed from scratch.
 
-    Parameters
-    ----------
-    unit_log_likelihood : float
-        -(log|C| + tr(C^-1 S)) / 2: the mean log-likelihood but for its constant -r/2 log(2 pi sigma^2).
-    half_solved : ndarray of shape (p, r)
-        Phi R^-1 with the triangular factor R^T R = C.
-    solved, moment_solved : ndarray of shape (p, r)
-        Phi C^-1 and Phi C^-1 S.
-    diagonal_A, diagonal_Q : ndarray of shape (p,)
+    `unit_log_likelihood` is -(log|C| + tr(C^-1 S)) / 2, the mean log-likelihood but for its constant. With R^T R = C,
+    `half_solved` is Phi R^-1, `solved` Phi C^-1 and `moment_solved` Phi C^-1 S, all (p, r).
     """
 
     unit_log_likelihood: float
@@ -101,9 +87,8 @@ class Statistics:
 def statistics(problem: Problem, weights: Array) -> Statistics:
     """Compute the likelihood of weights (p,) by features, Tipping's equations (5) to (8), in O(r^3 + p r^2).
 
-    The paper writes it for all rows of a data set in feature space; here it is divided by the number of rows and
-    restricted to the span of the basis, so the data enter as their second moment alone. From C^-1 = I - C^-1 Phi^T W
-    Phi follows tr(C^-1 S) = tr S - sum_i w_i (Phi C^-1 S)_i . phi_i, which spares solving for S.
+    The data enter as their second moment in the span of the basis. From C^-1 = I - C^-1 Phi^T W Phi follows
+    tr(C^-1 S) = tr S - sum_i w_i (Phi C^-1 S)_i . phi_i, which spares solving for S.
     """
     features, second_moment = problem.features, problem.second_moment
     active = np.flatnonzero(weights)
@@ -143,25 +128,14 @@ def posterior_variances(weights: Array, diagonal_A: Array) -> Array:
 
 
 class GramModel:
-    r"""Likelihood of k positive weights by inner products K = Phi Phi^T and T = Phi S Phi^T, both (k, k).
+    """Likelihood of k positive weights by inner products K = Phi Phi^T and T = Phi S Phi^T, both (k, k).
 
-    Attributes
-    ----------
-    gram, moment_gram, weights : ndarray
-    is_reliable : bool
-        Whether G could be inverted to eight digits. If not, only `gain` is known.
-    gain : float
-        What the weights add to the mean log-likelihood; minus infinity where that is not known.
-    precision : ndarray of shape (k, k)
-        P = W^1/2 G^-1 W^1/2 with G = I + W^1/2 K W^1/2.
+    By Woodbury's identity C^-1 = (I + Phi^T W Phi)^-1 = I - Phi^T P Phi, and by Sylvester's |C| = |G|, with
+    G = I + W^1/2 K W^1/2 and the `precision` P = W^1/2 G^-1 W^1/2, hence
 
-    Notes
-    -----
-    By Woodbury's identity C^-1 = (I + Phi^T W Phi)^-1 = I - Phi^T P Phi, and by Sylvester's \|C\| = \|G\|, hence
+        -(log |C| + tr(C^-1 S)) / 2 = -tr(S) / 2 + (tr(P T) - log |G|) / 2.
 
-        -(log \|C\| + tr(C^-1 S)) / 2 = -tr(S) / 2 + (tr(P T) - log \|G\|) / 2.
-
-    The second term is `gain`.
+    The second term is `gain`, minus infinity where G cannot be inverted to eight digits: then `is_reliable` is false.
     """
 
     def __init__(self, gram: Array, moment_gram: Array, weights: Array) -> None:

@@ -19,13 +19,8 @@ _LEAST_SHARE, _LEAST_ENERGY = 1e-200, 1e-280
 class NoveltyScore:
     """-e log(1 - r/e) for rows with the error r to the span of atoms, where e = k(x, x) is the same for all rows.
 
-    Rows with other kernels score r itself: their errors do not saturate (Linear, Polynomial), or saturate for a reason
-    (Cosine).
-
-    Notes
-    -----
-    1 - r/e is the explained share of the row's energy, |c|^2 / e with the coordinates c. Where r has lost its digits,
-    the share comes from the coordinates, and where these underflow, from logarithms of kernel values.
+    Rows with other kernels score r itself. 1 - r/e is the explained share of the row's energy, |c|^2 / e with the
+    coordinates c; where these underflow, it comes from logarithms of kernel values.
     """
 
     def __init__(self, kernel: Kernel, atoms: Array, factor: Array) -> None:

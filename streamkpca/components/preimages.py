@@ -67,11 +67,8 @@ class PreImages:
         Regression guesses the row from the projections [2]_. For kernels of squared distances fixed-point iteration
         goes on from there, or from the best atom where that is nearer, to a row whose image is nearest [1]_. Its result
         is taken where the guess has less than half of its inner product with the point: guesses far from all rows go
-        wrong without bound, the others are the better rows. Rows found again from 40 axes of digits have an R^2 of .97
-        with the guess and .86 with the fixed point; server metrics, half of them outside the rows seen before, .61 and
-        .87; with both, .78.
-
-        O(p^3) once and O(n p (q + d)), and O(n k d) for each of at most 100 steps.
+        wrong without bound, the others recover rows better. O(p^3) once and O(n p (q + d)), and O(n k d) for each of at
+        most 100 steps.
         """
         program = self.kernel.program
         guessed = self._with_categories(self._ridge.predict(projections), projections)
@@ -162,7 +159,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
     views = [matrix.view for matrix in kernel.program.base_matrices]
     seen = _columns_and_units(views, atoms.shape[1])
     finest = _finest_units(seen, atoms.shape[1])
-    # What all sets of columns share changes no fixed point.
+    # A matrix that all sets of columns share changes no fixed point.
     matrices = [None if len(set(views)) == 1 else view.matrix for view in views]
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]
@@ -205,7 +202,7 @@ def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -
 def _columns_and_units(views: Sequence[FeatureView], n_features: int) -> list[tuple[Positions, Array]]:
     """Return the columns that each view sees, and the unit of each of them.
 
-    The unit of a column that a matrix multiplies is one over the length of what it becomes; infinite for length 0.
+    The unit of a column that a matrix multiplies is one over the length of its image; infinite for length 0.
     """
     columns = [np.arange(n_features) if view.columns is None else np.array(view.columns) for view in views]
     return [(chosen, _units_in(view, len(chosen))) for chosen, view in zip(columns, views, strict=True)]

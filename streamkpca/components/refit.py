@@ -124,15 +124,21 @@ class Candidates:
     coordinates: Array
     are_atoms: bool
 
+    def span(self, active: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], Array, Array]:
+        """Return the independent ones of k active candidates, their factor (k, k), and a basis (k, r) of their span."""
+        if self.are_atoms:
+            return active, *restrict_factor(self.coordinates, active)
+        accepted, factor, rotation = independent_span(self.coordinates[active])
+        return active[accepted], factor, rotation
+
 
 def find_weights(
     candidates: Candidates, moments: Moments, settings: RefitSettings, start: tuple[Array, float] | None = None
 ) -> tuple[Array, float | None]:
     """Find the weights (p,) of candidates and the noise variance of the fit, starting from the last ones if given.
 
-    Weights are ones and the noise variance is None where no likelihood is wanted, where nothing varies, or where "auto"
-    has no more candidates than axes, or no noise leaves enough active. SparsityError if no weight is positive or
-    `n_active` exceeds the candidates.
+    All weights are 1 and the noise variance is None where no likelihood is wanted or none leaves enough active.
+    SparsityError if no weight is positive or `n_active` exceeds the candidates.
     """
     p = len(candidates.rows)
     ones = np.ones(p)
@@ -166,10 +172,7 @@ def find_weights(
 
         def span_of(weights: Array) -> Array:
             # As in `refit`, axes are made of the candidates themselves, while the likelihood has them centred.
-            active = np.flatnonzero(weights)
-            if candidates.are_atoms:
-                return restrict_factor(candidates.coordinates, active)[1]
-            return independent_span(candidates.coordinates[active])[2]
+            return candidates.span(np.flatnonzero(weights))[2]
 
         found = fewest_that_hold(
             q, _MOST_LOST, features, covariance, span_of, optimiser=settings.optimiser, start=start
@@ -195,7 +198,7 @@ def find_weights(
 
 
 def _n_axes(moments: Moments, settings: RefitSettings) -> int:
-    """Return how many axes are wanted; a share of the variance is counted with all candidates."""
+    """Return the number of axes wanted; a share of the variance is counted with all candidates."""
     q = settings.n_components
     if isinstance(q, float):
         variance = total_variance(moments, center=settings.center)
@@ -239,7 +242,7 @@ def trace_sparsity(
 
     def describe_span(weights: Array) -> tuple[float, float]:
         # Axes are made of the candidates themselves, while the likelihood has them centred.
-        rotation = independent_span(candidates.coordinates[weights > 0.0])[2]
+        rotation = candidates.span(np.flatnonzero(weights))[2]
         inside = second_moment_within(rotation, moments.second)
         return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
 
@@ -277,12 +280,7 @@ def refit(
     """
     weights, noise_variance = find_weights(candidates, moments, settings, _last_fit(candidates, previous))
     active = np.flatnonzero(weights)
-    if candidates.are_atoms:
-        factor, rotation = restrict_factor(candidates.coordinates, active)
-        used = active
-    else:
-        accepted, factor, rotation = independent_span(candidates.coordinates[active])
-        used = active[accepted]
+    used, factor, rotation = candidates.span(active)
     variance = total_variance(moments, center=settings.center)
     inside = moments if len(used) == len(rotation.T) and candidates.are_atoms else moments.rotated(rotation)
     if settings.axes == "likelihood" and noise_variance is not None:
@@ -352,8 +350,7 @@ def residual_spectrum(
         values = snapshot.kernel.program.matrix(snapshot.active_atoms, candidates.rows)
         active = solve_factor(candidates.coordinates, values)
     else:
-        used = np.flatnonzero(snapshot.weights)
-        active = candidates.coordinates[used[independent_span(candidates.coordinates[used])[0]]]
+        active = candidates.coordinates[candidates.span(np.flatnonzero(snapshot.weights))[0]]
     # The axes and the centre are combinations of the active atoms.
     axes = active.T @ snapshot.projection[:, :n_components]
     centre = active.T @ solve_transposed(snapshot.factor, snapshot.mean[None])[0]
@@ -378,14 +375,10 @@ def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array,
 def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot | None) -> Array:
     """Choose the sign of each axis so that projections do not flip from one refit to the next.
 
-    An axis points the way of that old axis with which it has the largest inner product in feature space (axes may
-    change places); without old axes its largest coefficient is positive.
+    An axis points the way of the old axis with which it has the largest inner product; without old axes, its largest
+    coefficient is positive.
     """
     likeness = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
-        if np.array_equal(previous.active_atoms, atoms):
-            # k(Z, Z) = L L^T is known.
-            likeness = (previous.factor.T @ previous.projection).T @ (previous.factor.T @ projection)
-        else:
-            likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
+        likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
     return deciding_signs(likeness)

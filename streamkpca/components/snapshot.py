@@ -29,18 +29,17 @@ from streamkpca.rows.validation import RowParts, Rows, parts_of
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Rows this many times as novel as the most novel of a sample are so for what they have. In a plant four fifths of whose
-# rows were faulty, such rows took most of the time.
+# Rows this many times as novel as the most novel of a sample are novel by their known numbers: completing them is
+# wasted time.
 _HOPELESS = 10.0
 # Up to here one compiled call is faster than matrix products.
 _FEW_ROWS = 4
+# Pre-images are learned from at most this many rows, in time O(n^3).
+_MOST_REGRESSED = 1024
 
 
 class ReadOnlyArrays:
-    """Base of dataclasses whose arrays are read-only and in C order.
-
-    BLAS sums in another sequence where an array is in Fortran order, and arrays loaded from a file never are.
-    """
+    """Base of dataclasses whose arrays are read-only and in C order: BLAS sums others in another sequence."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -62,50 +61,32 @@ class ReadOnlyArrays:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot(ReadOnlyArrays):
-    """What a refit found; answers every query without reading the stream. All arrays are read-only.
+    """The result of a refit, which answers every query without reading the stream. All arrays are read-only.
 
     Parameters
     ----------
     kernel : Kernel
         The settled kernel.
-    atoms : ndarray of shape (m, d)
-        All atoms.
-    atom_rows : ndarray of shape (m,) of int64
-        Their positions in the stream.
-    weights : ndarray of shape (m,)
-        Weight of each atom; zero for those that projections do not use.
+    atoms, atom_rows, weights : ndarray of shape (m, d), (m,) and (m,)
+        All atoms, their positions in the stream, and their weights; zero for those that projections do not use.
     sample : ndarray of shape (r, d)
         Some rows of the data, from which pre-images are learned beside the atoms.
-    active_atoms : ndarray of shape (k, d)
-        The atoms of positive weight (those among them that are independent).
-    factor : ndarray of shape (k, k)
-        Lower Cholesky factor of k(active atoms, active atoms).
-    span_atoms : ndarray of shape (s, d)
-        Rows that novelty is measured against: all atoms of a stream, the active rows of a batch.
-    span_factor : ndarray of shape (s, s)
-        Lower Cholesky factor of k(span atoms, span atoms).
-    axes : ndarray of shape (k, q)
-        Principal axes in the orthonormal basis of the active span.
-    mean : ndarray of shape (k,)
-        Centre, in the same basis.
-    projection : ndarray of shape (k, q)
-        Coefficients of the axes over the active atoms: a projection is k(x, active) projection - offset.
-    offset : ndarray of shape (q,)
-        Projection of the centre.
-    eigenvalues : ndarray of shape (q,)
-        Variances along the axes, in units of k(x, x).
-    eigenvalue_bounds : ndarray of shape (q, 2)
-        Bounds of the eigenvalues of kernel PCA of all rows.
-    explained_variance_ratio : ndarray of shape (q,)
-        Shares of the variance in the whole feature space.
+    active_atoms, factor : ndarray of shape (k, d) and (k, k)
+        The independent atoms of positive weight, and the lower Cholesky factor of their kernel matrix.
+    span_atoms, span_factor : ndarray of shape (s, d) and (s, s)
+        The same for the rows that novelty is measured against: all atoms of a stream, the active rows of a batch.
+    axes, mean : ndarray of shape (k, q) and (k,)
+        Principal axes and centre in the orthonormal basis of the active span.
+    projection, offset : ndarray of shape (k, q) and (q,)
+        A projection is k(x, active) projection - offset.
+    eigenvalues, eigenvalue_bounds, explained_variance_ratio : ndarray of shape (q,), (q, 2) and (q,)
+        Variances along the axes, in units of k(x, x), and their shares in the whole feature space.
     noise_variance : float or None
-        sigma^2 that the weights were found with; None without a likelihood.
-    total_weight : float
-        Weight of the rows behind this snapshot.
-    unexplained_energy_ratio : float
-        Share of the stream's energy that is not recorded in the basis.
+        sigma^2 of the weights; None without a likelihood.
+    total_weight, unexplained_energy_ratio : float
+        Weight of the rows, and the share of their energy that is not recorded in the basis.
     distribution : RowDistribution or None
-        What gaps of rows could hold; None where rows have none.
+        The distribution of gaps; None where rows have none.
     """
 
     kernel: Kernel
@@ -130,11 +111,6 @@ class Snapshot(ReadOnlyArrays):
     distribution: RowDistribution | None = None
 
     @property
-    def n_components(self) -> int:
-        """Number of columns of a projection."""
-        return len(self.eigenvalues)
-
-    @property
     def has_gaps(self) -> bool:
         """Whether rows that are asked about may have gaps."""
         return self.distribution is not None
@@ -151,21 +127,18 @@ class Snapshot(ReadOnlyArrays):
             if few is not None:
                 return few
         with one_blas_thread():
-            return in_chunks(self._transform, rows, np.empty((len(rows), self.n_components)), len(self.active_atoms))
+            return in_chunks(self._transform, rows, np.empty((len(rows), len(self.offset))), len(self.active_atoms))
 
     def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Return the squared distances (n,) of rows from what the snapshot can represent, O(s (d + s)) a row.
+        """Return the squared distances (n,) of rows from the span of the snapshot, never negative, O(s (d + s)) a row.
 
         With `n_components` None they are to the span of the span atoms, with a number to the centre plus the span of
-        that many axes; `active_only` means the span of the active atoms, Tipping's eq. (18) to the letter. They are
-        never negative.
+        that many axes; with `active_only` to the span of the active atoms, Tipping's eq. (18).
         """
         to_span = n_components is None and not active_only
-        if to_span and self._is_quick(rows) and self._span is not None:
-            targets, factor = self._span
-            few = targets.measure(rows, factor)
-            if few is not None:
-                return few[0]
+        few = self._measured(rows) if to_span else None
+        if few is not None:
+            return few[0]
         axes = self.axes[:, :n_components]
 
         atoms, factor = (self.active_atoms, self.factor) if active_only else (self.span_atoms, self.span_factor)
@@ -195,10 +168,7 @@ class Snapshot(ReadOnlyArrays):
         return self._novelty_without_gaps(rows)
 
     def novelty_by_row(self, rows: Array) -> Array:
-        """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it.
-
-        Matrix products round differently for different numbers of rows.
-        """
+        """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it."""
         if self._span is not None and (self.distribution is None or all_finite(rows)):
             targets, factor = self._span
             measured = targets.measure(rows, factor)
@@ -219,13 +189,18 @@ class Snapshot(ReadOnlyArrays):
         return scores
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
-        if self._is_quick(rows) and self._span is not None:
-            targets, factor = self._span
-            few = targets.measure(rows, factor)
-            if few is not None:
-                return self._novelty_score.of_few(rows, *few)
+        few = self._measured(rows)
+        if few is not None:
+            return self._novelty_score.of_few(np.asarray(rows), *few)
         with one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
+
+    def _measured(self, rows: Rows) -> tuple[Array, Array] | None:
+        """Return the errors and explained energies of a few rows; None where one compiled call does not answer."""
+        if self._span is None or not self._is_quick(rows):
+            return None
+        targets, factor = self._span
+        return targets.measure(rows, factor)
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
@@ -304,7 +279,7 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def _pre_images(self) -> PreImages:
-        rows = np.concatenate([self.atoms, self.sample])
+        rows = spread_out(np.concatenate([self.atoms, self.sample]), _MOST_REGRESSED)
         return PreImages(self.kernel, self.active_atoms, rows, self.transform(rows))
 
     def ready(self) -> Self:
@@ -363,10 +338,7 @@ class Snapshot(ReadOnlyArrays):
         return compared.kernel_rows, compared.energy + compared.spread
 
     def imputed(self, rows: Rows) -> Array:
-        """Complete rows (n, d) so that they are least novel.
-
-        A model of rows without gaps knows what they could hold from its atoms and its sample.
-        """
+        """Complete rows (n, d) so that they are least novel; without a distribution, by the atoms and the sample."""
         expected = self._expected_kernel
         if expected is None:
             seen = np.concatenate([self.atoms, self.sample])
@@ -375,6 +347,11 @@ class Snapshot(ReadOnlyArrays):
         with one_blas_thread():
             width = 4 * len(self.span_atoms)
             return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)
+
+
+def spread_out(rows: Array, count: int) -> Array:
+    """Copy all rows, or that many evenly spaced ones if there are more."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), count)).astype(np.intp)]
 
 
 def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:
@@ -409,10 +386,7 @@ def rows_counted_from(first: int) -> Iterator[None]:
 
 
 def in_chunks(answer: Callable[[Array], Array], rows: Rows, out: Array, width: int) -> Array:
-    """Fill `out` (n, ...) with the answer to each row in bounded memory; ValueError if one is not finite.
-
-    An answer takes `width` numbers a row, besides the row itself and what comes out.
-    """
+    """Fill `out` (n, ...) with the answer to each row, which takes `width` numbers; ValueError if one is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         for place, part in parts_of(rows, max(width, *out.shape[1:], 1)):
             with rows_counted_from(place.start):

@@ -30,20 +30,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The first q principal axes; eigenvalues and axes are zero beyond the rank.
+    """The first q principal axes (m, q), unit vectors in the basis; eigenvalues (q,) and axes are zero beyond the rank.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray of shape (q,)
-        Variances along the axes, in units of k(x, x), largest first.
-    axes : ndarray of shape (m, q)
-        Unit vectors in the basis, one a column.
-    mean : ndarray of shape (m,)
-        What is subtracted before projecting: the mean, or zeros without centring.
-    explained : ndarray of shape (q,)
-        Variance of the rows along each axis; differs from the eigenvalues where these are a model's.
-    total_variance : float
-        Variance of the rows in the whole feature space.
+    `mean` (m,) is the centre, zeros without centring. `explained` (q,) is the variance of the rows along each axis,
+    which differs from the eigenvalues where these are a model's. `total_variance` is that in the whole feature space.
     """
 
     eigenvalues: Array
@@ -61,11 +51,10 @@ class Spectrum:
 
 
 def total_variance(moments: Moments, *, center: bool) -> float:
-    """Return the variance of the rows in the whole feature space, including what projections lost.
+    """Return the variance of the rows in the whole feature space, including losses.
 
-    The divisor is that of `principal_axes`. Only the recorded part of the mean is known, so with energy lost this is an
-    estimate. Losses that may be rounding count as none: where one row has nearly all the weight, they would exceed the
-    variance.
+    Only the recorded part of the mean is known, so with energy lost this is an estimate. Losses that may be rounding
+    count as none: where one row has nearly all the weight, they would exceed the variance.
     """
     divisor = covariance_divisor(moments, center=center)
     if divisor == 0.0:
@@ -79,14 +68,13 @@ def total_variance(moments: Moments, *, center: bool) -> float:
 def principal_axes(moments: Moments, n_components: int | float, *, center: bool, variance: float) -> Spectrum:
     """Diagonalise the covariance that the moments hold (Rayleigh-Ritz in the span of the atoms), O(m^3).
 
-    `n_components` is the number of axes or, as a float between 0 and 1, the share of the total `variance` that the
-    fewest axes must explain.
+    `n_components` is the number of axes or, as a float, the share of the total `variance` that the fewest axes must
+    explain.
 
     Notes
     -----
-    Covariance (M - s s^T / N) / (N - sum a^2 / N) when centred, the unbiased estimate for weighted rows, which is
-    (n - 1) for n rows of weight 1; M / N without centring. B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component
-    analysis as a kernel eigenvalue problem", Neural Computation 10, 1998.
+    Covariance (M - s s^T / N) / (N - sum a^2 / N) when centred, the unbiased estimate for weighted rows; M / N without
+    centring. B. Schölkopf, A. Smola, K.-R. Müller, "Nonlinear component analysis as a kernel eigenvalue problem", 1998.
     """
     mean = moments.centre(center=center)
     divisor = covariance_divisor(moments, center=center)
@@ -118,14 +106,9 @@ def likelihood_axes(
     """Diagonalise the covariance of the likelihood's model, sigma^2 I + sum_i w_i phi_i phi_i^T.
 
     Takes positive weights (p,) of candidates with features (p, r), centred if the model is, an orthonormal basis of
-    their span (k, r), and the moments of the rows in that basis. Eigenvalues are those of W^1/2 K W^1/2 plus sigma^2,
-    variances of the model; `explained` is the variance of the rows along the axes.
-
-    Notes
-    -----
+    their span (k, r), and the moments of the rows in that basis. Eigenvalues are those of W^1/2 K W^1/2 plus sigma^2:
     M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eqs. (15) to (17). The paper does not
-    centre; here the axes of a centred model are those of its part in the active span, for the centre itself takes all
-    kernels to evaluate.
+    centre; here the axes of a centred model are those of its part in the active span.
     """
     mean = moments.centre(center=center)
     scaled = np.sqrt(weights)[:, None] * features
@@ -149,12 +132,9 @@ def likelihood_axes(
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     """Return the largest `count` eigenvalues of a symmetric matrix, largest first, and their eigenvectors as columns.
 
-    Notes
-    -----
-    Few pairs of a large matrix come from Lanczos iterations (ARPACK; R. B. Lehoucq, D. C. Sorensen, C. Yang, "ARPACK
-    Users' Guide", SIAM 1998), O(m^2) each, where these find all of them. They may miss one of several equal
-    eigenvalues, so the rest is proven to have no larger one: with s beyond the last of them, s I - (A - V D V^T) is
-    positive definite if and only if its Cholesky factor exists.
+    Few pairs of a large matrix come from Lanczos iterations (ARPACK), O(m^2) each. They may miss one of several equal
+    eigenvalues, so the rest is proven to have no larger one: with s beyond the last of them, s I - (A - V D V^T) has a
+    Cholesky factor.
     """
     m = len(matrix)
     if m >= _LARGE and count <= m // _FEW:
@@ -221,10 +201,7 @@ def deciding_signs(columns: Array) -> Array:
 
 
 def covariance_divisor(moments: Moments, *, center: bool) -> float:
-    """Return what sums of squares are divided by: N - sum a^2 / N around the mean, N around zero.
-
-    It is 0 where there is a mean but no variance: for one row.
-    """
+    """Return the divisor of sums of squares: N - sum a^2 / N around the mean (0 for one row), N around zero."""
     total = moments.total_weight
     if not center or total == 0.0:
         return total
@@ -233,10 +210,7 @@ def covariance_divisor(moments: Moments, *, center: bool) -> float:
 
 
 def wanted_axes(eigenvalues: Array, rank: int, n_components: int | float, variance: float) -> int:
-    """Count the axes to keep: the number wanted, or the fewest that explain this share of the variance.
-
-    Eigenvalues come largest first; the first `rank` of them are more than rounding.
-    """
+    """Count the axes to keep of the first `rank`: the number wanted, or the fewest that explain their share."""
     if not isinstance(n_components, float):
         return min(rank, n_components)
     # Slightly less than wanted, so that rounding in the sum does not cost an axis.
@@ -259,16 +233,12 @@ def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, 
 
     Notes
     -----
-    Let the rows of A be the weighted rows in feature space. A = A1 + F + S: what is recorded in the active part, what
-    is known to be orthogonal to that part (energy in the rest of the span, and orthogonal losses), and the other
-    losses; see `ProjectionLoss`. The rows of A1 and F are orthogonal to each other, so the i-th eigenvalue of A1 + F is
-    at least that of A1 and at most |F|^2 more. By Weyl's inequality [1]_ its i-th singular value is within |S| of that
-    of A. The i-th eigenvalue is also at most 1/i of the whole variance. Centring projects the columns of A and so takes
-    nothing from the argument.
-
-    References
-    ----------
-    .. [1] R. A. Horn, C. R. Johnson, "Topics in Matrix Analysis", 1991, theorem 3.3.16.
+    Let the rows of A be the weighted rows in feature space. A = A1 + F + S: the part recorded in the active span, the
+    part known to be orthogonal to it, and the other losses; see `ProjectionLoss`. The rows of A1 and F are orthogonal
+    to each other, so the i-th eigenvalue of A1 + F is at least that of A1 and at most |F|^2 more. By Weyl's inequality
+    (R. A. Horn, C. R. Johnson, "Topics in Matrix Analysis", 1991, theorem 3.3.16) its i-th singular value is within |S|
+    of that of A. The i-th eigenvalue is also at most 1/i of the whole variance. Centring projects the columns of A and
+    so takes nothing from the argument.
     """
     divisor = covariance_divisor(moments, center=center)
     if divisor == 0.0:

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.html import bars, columns_of, page
-from streamkpca._core.linalg import independent_span
 from streamkpca._core.parameters import check_real
 from streamkpca.components.ascent import Ascent, coordinate_ascent
 from streamkpca.components.likelihood import (
@@ -34,16 +32,10 @@ _TOLERANCES: dict[Optimiser, float] = {"coordinate": 1e-10, "fixed_point": 1e-8,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightFit:
-    """Sparse weights and how they were found.
+    """Sparse weights (p,), none negative, and how they were found.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (p,)
-        One for each candidate, none negative; a weight of zero is exactly zero.
-    converged : bool
-        Whether the optimiser stopped because nothing worth the tolerance was left to gain.
-    trace : ndarray of shape (n_rounds + 1,)
-        Mean log-likelihood of a data point at the start and after each round. It never decreases.
+    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never
+    decreases. `converged` says that nothing worth the tolerance was left to gain.
     """
 
     weights: Array
@@ -54,11 +46,6 @@ class WeightFit:
     def mean_log_likelihood(self) -> float:
         """Mean log-likelihood of a data point under these weights."""
         return float(self.trace[-1])
-
-    @property
-    def n_rounds(self) -> int:
-        """Number of rounds that the optimiser made."""
-        return len(self.trace) - 1
 
     @property
     def active(self) -> npt.NDArray[np.intp]:
@@ -76,29 +63,26 @@ def fit_weights(
     tolerance: float | None = None,
     max_rounds: int | None = None,
 ) -> WeightFit:
-    r"""Find the weights that make the data most likely; many of them are zero.
+    """Find the weights that make the data most likely; many of them are zero.
 
     Parameters
     ----------
     features : ndarray of shape (p, r)
-        Coordinates of the candidates in an orthonormal basis, centred if the data are. Only the first of equal
-        rows can get a weight. p may exceed r, and rows may be dependent or zero.
+        Coordinates of the candidates in an orthonormal basis, centred if the data are. Only the first of equal rows can
+        get a weight. p may exceed r, and rows may be dependent or zero.
     second_moment : ndarray of shape (r, r)
         Mean of c c^T over the data's coordinates c in that basis.
     noise_variance : float
-        Variance sigma^2 in every direction, in units of k(x, x). From the largest eigenvalue of the second moment
-        on, no weight remains.
+        Variance sigma^2 in every direction, in units of k(x, x). From the largest eigenvalue of the second moment on,
+        no weight remains.
     optimiser : {"coordinate", "fixed_point", "em"}
     initial_weights : ndarray of shape (p,), optional
-        Where to start: the weights of the last fit, say. By default "coordinate" starts with none, the others
-        with all equal. These cannot change a zero and start it as they do by default.
+        By default "coordinate" starts with none, the others with all equal, as they do where a weight is zero.
     tolerance : float, optional
         Converged when no step ("coordinate", 1e-10) or no round (the others, 1e-8) raises the mean log-likelihood by
-        more than this, relative to max(1, \|mean log-likelihood + r/2 log(2 pi sigma^2)\|): the constant left out
-        would make the answer depend on the unit of the features.
+        more, relative to max(1, |mean log-likelihood + r/2 log(2 pi sigma^2)|).
     max_rounds : int, optional
-        Most rounds; 1,000 for "coordinate", each of up to 512 steps and Newton's method after them; 10,000 for the
-        others.
+        1,000 for "coordinate", 10,000 for the others.
 
     Raises
     ------
@@ -107,35 +91,28 @@ def fit_weights(
 
     Notes
     -----
-    The model is c ~ N(0, sigma^2 I + Phi^T W Phi). Its likelihood has more than one maximum, and optimisers may end in
-    different ones. With A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T the posterior of data point n's coefficients
-    has the variance w_i - w_i^2 A_ii, eq. (11), and the mean square of its means is w_i^2 Q_ii, eq. (12):
+    The model is c ~ N(0, sigma^2 I + Phi^T W Phi) [1]_. Its likelihood has more than one maximum, and optimisers may
+    end in different ones. With A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T the posterior of data point n's
+    coefficients has the variance w_i - w_i^2 A_ii, eq. (11), and the mean square of its means is w_i^2 Q_ii, eq. (12):
 
     * "em", eq. (13): w_i <- mean square + variance. Never lowers the likelihood. A weight that belongs at zero only
       falls like one over the number of rounds; it is dropped once w_i A_ii < 0.01 and zero is its best value.
-    * "fixed_point", eq. (14): w_i <- mean square / (1 - variance / w_i) = w_i Q_ii / A_ii. It usually raises the
-      likelihood but need not; a round that would lower it is replaced by one of EM. Weights are dropped at
-      w_i A_ii < 1e-6.
-    * "coordinate" is ours, see `coordinate_ascent`.
+    * "fixed_point", eq. (14): w_i <- mean square / (1 - variance / w_i) = w_i Q_ii / A_ii. A round that would lower the
+      likelihood is replaced by one of EM. Weights are dropped at w_i A_ii < 1e-6.
+    * "coordinate": see `coordinate_ascent`, after [2]_, carried over from regression to a covariance.
 
     A round of the paper's rules costs O(r^3 + k r^2) for k weights that are not zero.
 
     References
     ----------
-    M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13 (2001). "coordinate" carries over M. E. Tipping
-    and A. C. Faul, "Fast marginal likelihood maximisation for sparse Bayesian models", AISTATS (2003), from regression
-    to a covariance.
+    .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
+    .. [2] M. E. Tipping, A. C. Faul, "Fast marginal likelihood maximisation for sparse Bayesian models", AISTATS 2003.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import fit_weights
     >>> candidates = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> fit = fit_weights(candidates, np.diag([3.0, 0.5]), 1.0)
-    >>> fit.weights
+    >>> fit_weights(candidates, np.diag([3.0, 0.5]), 1.0).weights
     array([2., 0., 0.])
-    >>> fit.active, fit.converged
-    (array([0]), True)
     """
     problem = make_problem(features, second_moment, noise_variance)
     p, r = problem.features.shape
@@ -222,7 +199,7 @@ _FITS_NEAR_START, _MOST_FITS = 8, 100
 class NoiseSearch:
     """The noise variance of a search for a number of active candidates, and the fit there.
 
-    Where `exact` is false, the fit has the largest smaller number that the search met.
+    `exact` is false where the fit has the largest smaller number that the search met.
     """
 
     noise_variance: float
@@ -237,10 +214,9 @@ class SparsityPath:
     Parameters
     ----------
     noise_variances : ndarray of shape (n,)
-        As given.
     weights : ndarray of shape (n, p)
     n_active : ndarray of int, shape (n,)
-        How many weights are not zero.
+        Number of weights that are not zero.
     mean_log_likelihoods : ndarray of shape (n,)
     captured_variances : ndarray of shape (n,)
         Trace of the data's covariance within the span of the active candidates.
@@ -250,13 +226,9 @@ class SparsityPath:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from streamkpca import SparseKernelPCA
-    >>> from streamkpca.kernels import RBF
-    >>> model = SparseKernelPCA(2, kernel=RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
-    >>> path = model.sparsity_path()
-    >>> sparse_enough = path.n_active <= 5
-    >>> round(float(path.noise_variances[sparse_enough].min()), 3)  # the least noise that leaves 5 rows
+    >>> from streamkpca import SparseKernelPCA, kernels
+    >>> path = SparseKernelPCA(2, kernel=kernels.RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None]).sparsity_path()
+    >>> round(float(path.noise_variances[path.n_active <= 5].min()), 3)  # the least noise that leaves 5 rows
     0.071
     """
 
@@ -268,44 +240,10 @@ class SparsityPath:
     mean_reconstruction_errors: Array
     converged: npt.NDArray[np.bool_]
 
-    def _repr_html_(self) -> str:
-        most = float(np.max(self.captured_variances, initial=0.0)) or 1.0
-        lines = zip(
-            self.noise_variances, self.n_active, self.captured_variances, self.mean_reconstruction_errors,
-            self.converged, strict=True,
-        )  # fmt: skip
-        table = columns_of(
-            ["noise variance", "active", "variance captured", "reconstruction error", "converged"],
-            [
-                [f"{noise:.3g}", f"{count:,}", f"{variance / most:.1%}", f"{error:.3g}", "yes" if done else "no"]
-                for noise, count, variance, error, done in lines
-            ],
-        )
-        shares = bars(
-            (self.captured_variances / most).tolist(), "variance captured, from fit to fit, as a share of the most"
-        )
-        state = f"{len(self.n_active):,} fits of {self.weights.shape[1]:,} candidates"
-        return page("SparsityPath", state, shares, table)
 
-
-def automatic_noise_variance(second_moment: Array, n_components: int) -> float:
-    """Return the (q + 1)-th eigenvalue of a second moment (r, r), so that the likelihood keeps q axes, in O(r^3).
-
-    It is at least 1e-10 times the trace, which is also the answer when q >= r: eigenvalues below that are noise in any
-    case, for they come from products of numbers with sixteen digits, and the likelihood loses as many digits as noise
-    and trace are apart. For a second moment of zero it is the smallest normal number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import automatic_noise_variance
-    >>> automatic_noise_variance(np.diag([3.0, 1.0]), 1), automatic_noise_variance(np.diag([3.0, 1.0]), 2)
-    (1.0, 4e-10)
-    """
-    next_eigenvalue = 0.0
-    if n_components < len(second_moment):
-        next_eigenvalue = float(leading_eigenpairs(second_moment, n_components + 1)[0][-1])
-    return max(next_eigenvalue, _LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
+def least_noise_variance(second_moment: Array) -> float:
+    """Return the least noise that is searched, above zero; the likelihood loses the digits that separate it from S."""
+    return max(_LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
 
 
 def noise_variance_for(
@@ -322,26 +260,15 @@ def noise_variance_for(
 
     Notes
     -----
-    Tipping's experiments (2001) set the noise by the number of kernels that remain.
-
-    With a start, its noise is tried first, then steps of 3 % from there, and between them: data that changed little
-    need one fit or a few. Where eight are not enough, and without a start, the search begins at the largest eigenvalue,
-    where nothing is active. The noise is halved until at least as many are active as wanted (or it reaches the least
-    value of `automatic_noise_variance`); the last halving is repeated in steps of 3 %, and if the count jumps over the
-    wanted one between two of them, they are bisected on the logarithmic scale until they are within one part in
-    1e6. Each fit starts from the weights at the noisy end; at most a hundred follow the eight near a start.
-    The count is not monotone in the noise, so several ranges may leave as many; this finds the noisiest that is not
-    narrower than a step. Where the count jumps over the wanted one the nearest below is returned.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import noise_variance_for
-    >>> found = noise_variance_for(2, np.eye(3), np.diag([4.0, 2.0, 1.0]))
-    >>> found.exact, found.fit.active, 1.0 <= found.noise_variance < 2.0
-    (True, array([0, 1]), True)
+    With a start, its noise is tried first, then steps of 3 % from there, and between them. Where eight fits are not
+    enough, and without a start, the search begins at the largest eigenvalue, where nothing is active. The noise is
+    halved until at least as many are active as wanted; the last halving is repeated in steps of 3 %, and if the count
+    jumps over the wanted one between two of them, they are bisected until they are within one part in 1e6. Each fit
+    starts from the weights at the noisy end. The count is not monotone in the noise, so several ranges may leave as
+    many; this finds the noisiest that is not narrower than a step. Where the count jumps over the wanted one the
+    nearest below is returned.
     """
-    least = automatic_noise_variance(second_moment, len(second_moment))
+    least = least_noise_variance(second_moment)
 
     def fit_at(noise: float, weights: Array | None = None) -> WeightFit:
         return fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
@@ -418,27 +345,17 @@ def fewest_that_hold(
 
     Within the span, the sum of the q largest eigenvalues of the second moment (r, r) may be less by the share
     `most_lost`, and at least as many candidates (p, r) must be active as there are axes with variance. `span_of` takes
-    weights (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `start` holds weights
-    and noise variance of the last search, for data that resemble its data.
+    weights (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `start` is as for
+    `noise_variance_for`.
 
     Notes
     -----
     The search begins at the noise of `start`, or else at the (q + 1)-th eigenvalue, and interpolates between the
     logarithms of noise and loss. It ends where the noisier end of a bracket loses too much, and leaves at most one
-    candidate less or is within 1 %. It ends sooner where as many are active as axes, and with a start where at least
-    seven tenths of what may be lost are lost: data that changed little need one fit or a few. Each fit starts from the
-    weights of the one before; there are at most thirty.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import fewest_that_hold
-    >>> axes = np.eye(3)
-    >>> found = fewest_that_hold(2, 0.01, axes, np.diag([4.0, 2.0, 1.0]), lambda weights: axes[weights > 0.0])
-    >>> found.fit.active, found.noise_variance
-    (array([0, 1]), 1.0)
+    candidate less or is within 1 %; sooner where as many are active as axes, or with a start where at least seven
+    tenths of the allowance are lost. Each fit starts from the weights of the one before; there are at most thirty.
     """
-    least = automatic_noise_variance(second_moment, len(second_moment))
+    least = least_noise_variance(second_moment)
     eigenvalues = leading_eigenpairs(second_moment, min(n_components + 1, len(second_moment)))[0]
     held_by_all = float(eigenvalues[:n_components].sum())
     n_needed = int(np.count_nonzero(eigenvalues[:n_components] > least))
@@ -489,22 +406,13 @@ def sparsity_path(
     second_moment: Array,
     noise_variances: Any,
     *,
-    optimiser: Optimiser = "coordinate",
-    describe_span: Callable[[Array], tuple[float, float]] | None = None,
+    optimiser: Optimiser,
+    describe_span: Callable[[Array], tuple[float, float]],
 ) -> SparsityPath:
     """Fit weights (p,) along a range of noise variances, each from the weights of the one before.
 
     `describe_span` takes the weights and returns the variance that the span of the active candidates captures and the
-    mean squared distance of the data to it. By default the active rows of `features` span it, in O(k r min(k, r)) a
-    fit, and the data have no other variance than `second_moment`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.components.weights import sparsity_path
-    >>> path = sparsity_path(np.eye(3), np.diag([4.0, 2.0, 1.0]), [5.0, 3.0, 1.5])
-    >>> path.n_active, path.captured_variances
-    (array([0, 1, 2]), array([0., 4., 6.]))
+    mean squared distance of the data to it.
     """
     where = "sparsity_path"
     noises = np.atleast_1d(np.asarray(noise_variances))
@@ -520,11 +428,7 @@ def sparsity_path(
         fits.append(fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights))
         weights = fits[-1].weights
 
-    def describe(weights: Array) -> tuple[float, float]:
-        captured = second_moment_within(independent_span(features[weights > 0.0])[2], second_moment)
-        return captured, max(float(np.trace(second_moment)) - captured, 0.0)
-
-    captured, errors = np.array([(describe_span or describe)(fit.weights) for fit in fits]).T
+    captured, errors = np.array([describe_span(fit.weights) for fit in fits]).T
     return SparsityPath(
         noise_variances=np.array(values),
         weights=np.array([fit.weights for fit in fits]),

@@ -98,10 +98,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
             f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom and scaled_by"
         )
-    if isinstance(model, KernelPCA):
-        axis_atoms, span, factor = fitted.atoms, fitted.independent_rows, fitted.factor
-    else:
-        axis_atoms, span, factor = fitted.active_atoms, fitted.span_atoms, fitted.span_factor
+    axis_atoms, span, factor = fitted.active_atoms, fitted.span_atoms, fitted.span_factor
     if not len(span):
         raise ValueError(
             f"{where}: expected a model that keeps at least one row but this one keeps none: k(x, x) was 0 for all "

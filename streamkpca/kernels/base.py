@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.html import page, rows_of
+from streamkpca._core.html import page
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
@@ -586,7 +586,7 @@ class Kernel(ABC):
         facts = [("properties", ", ".join(name for holds, name in kinds if holds))]
         parts = [(path, repr(value)) for path, value in self.parameters().items() if not isinstance(value, Kernel)]
         state = "settled" if self.is_settled else "takes its scale from the first rows"
-        return page(repr(self), state, rows_of(facts + parts))
+        return page(repr(self), state, facts + parts)
 
     def _counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
         """Return the rows of positive weight, checked, and their weights unless all are the same."""

@@ -1,19 +1,19 @@
-"""What all estimators share: queries, fitted attributes, parameters, and scikit-learn's protocol."""
+"""The base of all estimators: queries, fitted attributes, parameters, and scikit-learn's protocol."""
 
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.html import page
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
-from streamkpca.components.snapshot import in_chunks, rows_counted_from
+from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
 from streamkpca.errors import LocalKernelWarning, not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.models._html import estimator_page
 from streamkpca.models._params import (
     KINDS,
     argument_reader,
@@ -29,71 +29,27 @@ from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weigh
 Array = npt.NDArray[np.float64]
 
 
-# What needs all numbers of a row.
-_WHOLE_ONLY = ("score",)
-
-
-class FittedModel(Protocol):
-    """A fitted model that answers queries; implementations are immutable."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel, its scale settled."""
-
-    @property
-    def atoms(self) -> Array:
-        """Rows that the model keeps, (m, d)."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of a row that is asked about."""
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether rows that are asked about may have gaps."""
-
-    @property
-    def eigenvalues(self) -> Array:
-        """Variances along the axes, (q,)."""
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """Shares of the total variance, (q,)."""
-
-    @property
-    def total_weight(self) -> float:
-        """Weight of the rows that the axes were fitted to."""
-
-    def transform(self, rows: Rows) -> Array:
-        """Project rows (n, d) onto the axes, (n, q)."""
-
-    def inverse_transform(self, projections: Rows) -> Array:
-        """Find rows (n, d) with given projections (n, q)."""
-
-    def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure the distances of rows to what the model can represent, (n,)."""
-
-    def novelty(self, rows: Rows) -> Array:
-        """Score how novel rows are, (n,)."""
-
-    def shares(self, rows: Rows, n_components: int | None = None) -> Array:
-        """Return the share of each feature in the novelty of rows, or in reconstruction errors, (n, d)."""
-
-    def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
-        """Return kept rows (m, d), and the coefficients (n, m) of projections over them."""
-
-
 class Estimator(ABC):
     """Base of all estimators; a subclass has `fit` and the hooks below, and stores its arguments by their names.
 
-    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. As kernels are
-    values, setting one replaces the kernel.
+    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum.
+
+    Examples
+    --------
+    >>> from streamkpca import KernelPCA
+    >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+    >>> model.kernel_, model.n_features_in_, model.n_atoms_, model.atoms_.shape, model.total_weight_
+    (Linear(), 2, 4, (4, 2), 4.0)
+    >>> model.eigenvalues_.round(3), model.explained_variance_ratio_.round(3)
+    (array([2.667, 0.667]), array([0.8, 0.2]))
+    >>> model.snapshot_.eigenvalues is model.eigenvalues_
+    True
     """
 
     n_components: int | float
 
     @abstractmethod
-    def _snapshot(self) -> FittedModel | None:
+    def _snapshot(self) -> Snapshot | None:
         """Return the published model; None before the first row."""
 
     @abstractmethod
@@ -113,20 +69,12 @@ class Estimator(ABC):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `fit`.
 
         Returns
         -------
         ndarray of shape (n, q)
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `fit`.
 
         Examples
         --------
@@ -143,15 +91,8 @@ class Estimator(ABC):
     # Queries
 
     @property
-    def snapshot_(self) -> FittedModel:
-        """The fitted model without its past, as an immutable value.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0]]).snapshot_.total_weight
-        2.0
-        """
+    def snapshot_(self) -> Snapshot:
+        """The fitted axes, of a young stream those of all rows so far, as an immutable value."""
         return self._fitted("snapshot_")
 
     def transform(self, X: Any) -> Array:
@@ -164,15 +105,13 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n, q)
-            Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero. The
-            projection of a row does not depend on the other rows of the call, up to rounding.
+            Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero. Up
+            to rounding, the projection of a row does not depend on the other rows of the call.
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            X is not a finite real array of the right width.
+        NotFittedError, TypeError, ValueError
+            The model has seen no rows, or X is not a finite real array of the right width.
 
         Examples
         --------
@@ -195,18 +134,12 @@ class Estimator(ABC):
         Parameters
         ----------
         transform : {"default", "pandas", "polars"} or None
-            "default" means arrays. None changes nothing; a model without a choice of its own follows scikit-learn's
-            configuration, if scikit-learn is loaded.
+            "default" means arrays. None changes nothing. Without a choice, scikit-learn's configuration holds, if it is
+            loaded.
 
         Returns
         -------
         Estimator
-            This model.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The container is none of these.
 
         Examples
         --------
@@ -239,17 +172,13 @@ class Estimator(ABC):
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            X is not a finite real array with one column for each axis.
+        NotFittedError, TypeError, ValueError
+            The model has seen no rows, or X is not a finite real array with one column for each axis.
 
         Notes
         -----
-        A regression from projections to rows, learned from the atoms and a sample of the rows, gives a first answer
-        [2]_. For kernels of Euclidean distances (RBF, Matern, RationalQuadratic, and their sums, products and
-        selections of columns) a fixed-point iteration then improves it to a local optimum of the distance in feature
-        space [1]_.
+        A regression from projections to rows guesses the row [2]_. For kernels of Euclidean distances a fixed-point
+        iteration moves it to a local optimum of the distance in feature space [1]_, where that is nearer.
 
         References
         ----------
@@ -258,14 +187,10 @@ class Estimator(ABC):
 
         Examples
         --------
-        Projecting onto a few axes and back removes the noise across a circle:
-
-        >>> import numpy as np
-        >>> from streamkpca import KernelPCA
-        >>> from streamkpca.kernels import RBF
+        >>> from streamkpca import KernelPCA, kernels
         >>> angle = np.linspace(0.0, 2.0 * np.pi, 60, endpoint=False)
-        >>> model = KernelPCA(4, kernel=RBF(0.5)).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
-        >>> model.inverse_transform(model.transform([[1.2, 0.0]])).round(2) + 0.0
+        >>> model = KernelPCA(4, kernel=kernels.RBF(0.5)).fit(np.column_stack([np.cos(angle), np.sin(angle)]))
+        >>> model.inverse_transform(model.transform([[1.2, 0.0]])).round(2) + 0.0  # a row beside a circle
         array([[1., 0.]])
         """
         answers = self._fitted("inverse_transform")
@@ -284,23 +209,18 @@ class Estimator(ABC):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `fit`.
 
         Returns
         -------
         float
-            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 minus the squared error as a share
-            of the squared distances to the mean. 1 is perfect; the mean alone scores 0.
+            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 is perfect; the mean alone scores
+            0.
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
+        NotFittedError, TypeError, ValueError
             As `transform`; or all rows are equal.
 
         Examples
@@ -337,17 +257,17 @@ class Estimator(ABC):
         return 1.0 - lost / spread
 
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
-        """Measure how far rows are, in feature space, from what the model can represent.
+        """Measure how far rows are, in feature space, from the subspace that the model represents.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         n_components : int, optional
-            None: squared distance to the span of the rows that the model keeps (all atoms of a stream; the active
-            rows of SparseKernelPCA). A number: squared distance to the centre plus the span of the first
-            `n_components` axes, which lie in the span of the active rows.
+            None: squared distance to the span of the rows that the model keeps (all atoms of a stream; the active rows
+            of SparseKernelPCA). A number: squared distance to the centre plus the span of the first `n_components`
+            axes.
         active_only : bool
-            Measure the distance to the span of the active rows alone [1]_, if the model keeps others too.
+            Measure the distance to the span of the active rows alone, eq. (18) of [1]_.
 
         Returns
         -------
@@ -356,14 +276,12 @@ class Estimator(ABC):
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            X is not a finite real array of the right width, or the model has fewer axes.
+        NotFittedError, TypeError, ValueError
+            As `transform`; or the model has fewer axes.
 
         References
         ----------
-        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001, eq. (18).
+        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
 
         Examples
         --------
@@ -391,30 +309,16 @@ class Estimator(ABC):
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            X is not a finite real array of the right width; or values of a kernel without bounds overflow.
+        NotFittedError, TypeError, ValueError
+            As `transform`; or values of a kernel without bounds overflow.
 
         Notes
         -----
-        With a kernel of the difference of two rows, such as RBF, Laplacian and Matern, k(x, x) is the same number e for
-        all rows, and the reconstruction error r, eq. (18) of [1]_, never exceeds it: all rows that are far from the
-        atoms have errors of nearly e. The score is
-
-            -e log(1 - r/e),
-
-        minus the logarithm of the share of the row's energy that the model explains. It rises with the error, so both
-        rank rows alike as long as errors differ. Where r is small, the score equals r up to r^2 / e. Far away, it grows
-        with the distance to the nearest atoms: with RBF as ``2 gamma |x - z|^2 e``. It is computed from logarithms of
-        kernel values where these would underflow, and stops at the largest float.
-
-        With any other kernel, the score is the reconstruction error itself. Errors of Linear and Polynomial kernels
-        grow with the row; those of Cosine say how much of the row's direction is unknown, and 1 is all of it. A sum of
-        kernels of different columns saturates as long as one of its parts finds the row familiar.
-
-        The cost is that of a reconstruction error, O(m (d + m)) a row with m atoms; rows that are so far away that
-        kernel values underflow need a second evaluation.
+        With a kernel of the difference of two rows, k(x, x) is the same number e for all rows, and the reconstruction
+        error r [1]_ never exceeds it. The score is -e log(1 - r/e), minus the logarithm of the share of the row's
+        energy that the model explains. It ranks rows as r does, and far away it grows with the distance to the nearest
+        atoms: with RBF as ``2 gamma |x - z|^2 e``. With any other kernel, the score is r itself. O(m (d + m)) a row
+        with m atoms.
 
         References
         ----------
@@ -422,13 +326,10 @@ class Estimator(ABC):
 
         Examples
         --------
-        >>> from streamkpca import KernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
-        >>> model.novelty([[0.0], [1.5], [9.0], [90.0]]).round(3)
-        array([0.0000000e+00, 4.3900000e-01, 1.2785500e+02, 1.5841855e+04])
-        >>> model.reconstruction_error([[0.0], [1.5], [9.0], [90.0]]).round(3)
-        array([0.   , 0.356, 1.   , 1.   ])
+        >>> from streamkpca import KernelPCA, kernels
+        >>> model, rows = KernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [1.0]]), [[0.0], [1.5], [9.0], [90.0]]
+        >>> model.novelty(rows).round(1), model.reconstruction_error(rows).round(1)
+        (array([0.00000e+00, 4.00000e-01, 1.27900e+02, 1.58419e+04]), array([0. , 0.4, 1. , 1. ]))
         """
         answers = self._fitted("novelty")
         return answers.novelty(self._query(X, "novelty", answers))
@@ -440,14 +341,12 @@ class Estimator(ABC):
         ----------
         X : array-like of shape (n, d)
         n_components : int, optional
-            None: contributions to the novelty. A number: to ``reconstruction_error(X, n_components)``, the squared
-            distance from the centre plus the span of that many axes, known as SPE.
+            None: contributions to the novelty. A number: to ``reconstruction_error(X, n_components)``, known as SPE.
 
         Returns
         -------
         ndarray of shape (n, d)
-            Never negative; a row of them adds up to ``novelty(X)``, or with a number of axes to
-            ``reconstruction_error(X, n_components)``.            0 for features that the kernel does not see.
+            Never negative; the contributions of a row add up to its novelty, or error.
 
         Raises
         ------
@@ -457,37 +356,20 @@ class Estimator(ABC):
         Notes
         -----
         The projection of a row is sum_i c_i phi(z_i) over the kept rows z_i. For kernels of distances, feature j adds
-        in proportion to the square of ``sum_i |c_i| |x_j - z_ij|``: its mean distance from the rows that the projection
-        is made of (for L1 distances, to the mean itself). For kernels of inner products it adds in proportion to the
-        square of the error's derivative by x_j. With the linear kernel this is (x_j - y_j)^2 with the projection y, the
-        classical contribution to SPE, the squared prediction error [1]_.
-
-        Features are compared in the units of the kernel: with features of different scales, choose
-        ``kernel.in_units("std")``. A feature that depends on others may share in what these cause. Where the units are
-        a matrix W, as with "whitened", feature j adds by the size of e_j (W^T W e)_j, a term of the squared length of
-        the difference e: it counts by how well the others explain it.
-
-        On the labels of 51 events of server metrics, in the row of the highest novelty, the feature that adds most was
-        right in 77% to 88%, depending on the width, and that of the largest z-score in 71% to 73%. Each row takes
-        O(m (m + d)) for m rows kept.
+        in proportion to the square of ``sum_i |c_i| |x_j - z_ij|`` (for L1 distances, to the sum itself); for kernels
+        of inner products, to the square of the error's derivative by x_j, which with the linear kernel is the classical
+        contribution to SPE [1]_. Features are compared in the units of the kernel; see `Kernel.in_units`. O(m (m + d))
+        a row.
 
         References
         ----------
         .. [1] P. Miller, R. E. Swanson, C. E. Heckler, "Contribution plots: a missing link in multivariate quality
-           control", Applied Mathematics and Computer Science 8, 1998. There for linear kernels.
+           control", Applied Mathematics and Computer Science 8, 1998.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from streamkpca import StreamingKernelPCA
-        >>> rows = np.random.default_rng(0).normal(size=(1000, 3))
-        >>> model = StreamingKernelPCA().partial_fit(rows)
-        >>> model.contributions([[0.0, 9.0, 0.5]]).argmax()
-        np.int64(1)
-
-        With a linear kernel, they are the squares of what the projection leaves over:
-
-        >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> from streamkpca import KernelPCA
+        >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
         >>> model.contributions([[3.0, 5.0]], n_components=1).round(6)  # the first axis holds the 3
         array([[ 0., 25.]])
         """
@@ -525,12 +407,8 @@ class Estimator(ABC):
         Warns
         -----
         LocalKernelWarning
-            The kernel depends on differences alone. It falls to 0 with the distance, so all rows far from the atoms
-            have the same T^2, which may be small: watch `reconstruction_error`.
-
-        See Also
-        --------
-        control_limits : Limits of T^2, and of the squared distance from the axes.
+            The kernel falls to 0 with the distance, so all rows far from the atoms have the same T^2, which may be
+            small.
 
         Examples
         --------
@@ -575,18 +453,14 @@ class Estimator(ABC):
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            The quantile is not strictly between 0 and 1, or the model has fewer axes, or as many axes as rows.
+        NotFittedError, TypeError, ValueError
+            The model has seen no rows, or no more rows than axes; or an argument is out of its range.
 
         Notes
         -----
-        The limit of T^2 is q (N^2 - 1) / (N (N - q)) F with the quantile F of the F distribution with q and N - q
-        degrees of freedom, for N rows [1]_. The limit of SPE follows from the variances beside the axes [2]_; variance
-        that the model has not recorded is added to it. Both suppose that projections are normal and rows independent,
-        as the classical limits do. Under other kernels than the linear one, and in streams in time order, this may be
-        far from true: `StreamingKernelPCA.novelty_threshold` supposes no distribution. O(m^3) for m atoms.
+        With N rows, T^2 has the limit q (N^2 - 1) / (N (N - q)) F, F the quantile of the F distribution with q and N -
+        q degrees of freedom [1]_. The limit of SPE follows from the variances beside the axes [2]_. Both suppose normal
+        projections and independent rows; `StreamingKernelPCA.novelty_threshold` supposes no distribution. O(m^3).
 
         References
         ----------
@@ -597,15 +471,11 @@ class Estimator(ABC):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from streamkpca import StreamingKernelPCA
+        >>> from streamkpca import KernelPCA
         >>> random = np.random.default_rng(0)
-        >>> model = StreamingKernelPCA(2, kernel="linear").partial_fit(random.normal(size=(2000, 5)))
-        >>> limits, fresh = model.control_limits(0.99), random.normal(size=(2000, 5))
-        >>> bool((model.hotelling_t2(fresh) > limits.t2).mean() < 0.02)
-        True
-        >>> bool((model.reconstruction_error(fresh, 2) > limits.spe).mean() < 0.02)
-        True
+        >>> model, fresh = KernelPCA(2, kernel="linear").fit(random.normal(size=(500, 5))), random.normal(size=(500, 5))
+        >>> round(float((model.hotelling_t2(fresh) < model.control_limits(0.99).t2).mean()), 2)
+        0.99
         """
         answers = self._fitted("control_limits")
         where = f"{type(self).__name__}.control_limits"
@@ -621,7 +491,7 @@ class Estimator(ABC):
         return ControlLimits(t2_limit(q, residual.n_effective, quantile), residual.spe_limit(quantile))
 
     def score_samples(self, X: Any) -> Array:
-        """Score how familiar rows are: the higher the score, the better the model represents the row.
+        """Score how familiar rows are: minus their novelty.
 
         Parameters
         ----------
@@ -630,7 +500,7 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n,)
-            Minus `novelty(X)`: at most 0, in units of k(x, x). Low scores mark novel rows.
+            At most 0, in units of k(x, x). Low scores mark novel rows.
 
         Raises
         ------
@@ -639,11 +509,9 @@ class Estimator(ABC):
 
         Examples
         --------
-        >>> from streamkpca import KernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0]])
-        >>> model.score_samples([[0.0], [1.5], [9.0]]).round(3) + 0.0
-        array([   0.   ,   -0.439, -127.855])
+        >>> from streamkpca import KernelPCA, kernels
+        >>> KernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [1.0]]).score_samples([[1.5], [9.0]]).round(3)
+        array([  -0.439, -127.855])
         """
         answers = self._fitted("score_samples")
         novelty = answers.novelty(self._query(X, "score_samples", answers))
@@ -664,7 +532,7 @@ class Estimator(ABC):
         Raises
         ------
         NotFittedError
-            The model has seen no rows yet.
+            The model has seen no rows.
 
         Examples
         --------
@@ -680,92 +548,37 @@ class Estimator(ABC):
 
     @property
     def eigenvalues_(self) -> Array:
-        """Variances along the axes, largest first, in units of k(x, x); shape (q,).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.eigenvalues_.round(3)  # of 3 degrees of freedom
-        array([2.667, 0.667])
-        """
+        """Variances along the axes, largest first, in units of k(x, x); shape (q,)."""
         return self._fitted("eigenvalues_").eigenvalues
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """Share of the variance in feature space that each axis explains; shape (q,).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.explained_variance_ratio_.round(3)
-        array([0.8, 0.2])
-        """
+        """Share of the variance in feature space that each axis explains; shape (q,)."""
         return self._fitted("explained_variance_ratio_").explained_variance_ratio
 
     @property
     def atoms_(self) -> Array:
-        """Rows that the model keeps; shape (m, d).
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atoms_
-        array([[0.],
-               [5.]])
-        """
+        """Rows that the model keeps; shape (m, d)."""
         return self._fitted("atoms_").atoms
 
     @property
     def n_atoms_(self) -> int:
-        """Number of rows that the model keeps.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).n_atoms_
-        2
-        """
+        """Number of rows that the model keeps."""
         return len(self._fitted("n_atoms_").atoms)
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel, its scale settled.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> KernelPCA(1, kernel=RBF("scale")).fit([[1.0], [3.0]]).kernel_  # one over the variance
-        RBF(gamma=1.0)
-        """
+        """The kernel, its scale settled."""
         return self._fitted("kernel_").kernel
 
     @property
     def total_weight_(self) -> float:
-        """Weight of the rows that the axes were fitted to.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[1.0], [3.0]], sample_weight=[1.0, 0.5]).total_weight_
-        1.5
-        """
+        """Weight of the rows that the axes were fitted to."""
         return self._fitted("total_weight_").total_weight
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit([[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]]).n_features_in_
-        3
-        """
+        """Number of features."""
         return self._known_width("n_features_in_")[0]
 
     @property
@@ -796,17 +609,11 @@ class Estimator(ABC):
         deep : bool
             Include the parameters of kernels, as ``kernel__gamma``.
 
-        Returns
-        -------
-        dict
-
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> params = StreamingKernelPCA(kernel=RBF(0.5)).get_params()
-        >>> params["kernel"], params["kernel__gamma"]
-        (RBF(gamma=0.5), 0.5)
+        >>> from streamkpca import KernelPCA, kernels
+        >>> KernelPCA(kernel=kernels.RBF(0.5)).get_params()
+        {'n_components': 10, 'kernel': RBF(gamma=0.5), 'center': True, 'kernel__gamma': 0.5}
         """
         kind = type(self)
         params = dict(zip(constructor_parameters(kind), argument_reader(kind)(self), strict=True))
@@ -822,13 +629,11 @@ class Estimator(ABC):
         Parameters
         ----------
         **params
-            Names and values. A kernel's parameter, such as ``kernel__gamma``, replaces the kernel by a changed copy,
-            even if the kernel was given by name.
+            Names and values. A kernel's parameter, such as ``kernel__gamma``, replaces the kernel by a changed copy.
 
         Returns
         -------
         Estimator
-            This model.
 
         Raises
         ------
@@ -837,10 +642,9 @@ class Estimator(ABC):
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(kernel=RBF(0.5)).set_params(n_components=3, kernel__gamma=2.0)
-        StreamingKernelPCA(n_components=3, kernel=RBF(gamma=2.0))
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
+        KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
         """
         for name, value in resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
             setattr(self, name, value)
@@ -856,7 +660,26 @@ class Estimator(ABC):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        return estimator_page(self)
+        width, title, facts = self._width(), type(self).__name__, [("parameters", repr(self))]
+        if width is None:
+            return page(title, "not fitted", facts)
+        # Showing a model must never fail, whatever its kernel does.
+        try:
+            learned = self._learned_facts(width)
+        except Exception as error:
+            learned = [("cannot answer", str(error))]
+        return page(title, "fitted", facts + learned)
+
+    def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
+        """List facts about a fitted model, as names and values."""
+        (n_features, names), shares = width, self.explained_variance_ratio_
+        return [
+            ("features", f"{n_features:,}" + ("" if names is None else f": {', '.join(names)}")),
+            ("weight of the rows", f"{self.total_weight_:,.6g}"),
+            ("kernel", repr(self.kernel_)),
+            ("atoms", f"{self.n_atoms_:,}"),
+            ("variance explained", f"{np.sum(shares):.1%} by {len(shares)} axes"),
+        ]
 
     # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
 
@@ -875,10 +698,6 @@ class Estimator(ABC):
     def get_metadata_routing(self) -> Any:
         """Return the metadata that this estimator requests from scikit-learn's routing.
 
-        Returns
-        -------
-        sklearn.utils.metadata_routing.MetadataRequest
-
         Raises
         ------
         ImportError
@@ -887,9 +706,10 @@ class Estimator(ABC):
         Examples
         --------
         >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_fit_request(sample_weight=True).get_metadata_routing().fit.requests
-        {'sample_weight': True}
+        >>> from streamkpca import StreamingKernelPCA
+        >>> model = StreamingKernelPCA().set_fit_request(sample_weight="w").set_partial_fit_request(sample_weight=True)
+        >>> model.set_score_request(sample_weight=False).get_metadata_routing().fit.requests
+        {'sample_weight': 'w'}
         """
         if "_metadata_request" not in vars(self):
             self._metadata_request = metadata_request(self)
@@ -901,93 +721,47 @@ class Estimator(ABC):
         Parameters
         ----------
         sample_weight : bool, str or None
-            True passes them, False does not, None raises an error if they are given. A name passes what has that name.
+            True passes them, False does not, None refuses them. A name passes the argument of that name.
 
         Returns
         -------
         Estimator
-            This model.
-
-        Raises
-        ------
-        ImportError
-            As `get_metadata_routing`.
-
-        Examples
-        --------
-        >>> import sklearn
-        >>> from sklearn.pipeline import make_pipeline
-        >>> from streamkpca import KernelPCA
-        >>> with sklearn.config_context(enable_metadata_routing=True):
-        ...     model = make_pipeline(KernelPCA(1, kernel="linear").set_fit_request(sample_weight=True))
-        ...     model = model.fit([[1.0], [3.0]], sample_weight=[1.0, 0.5])
-        >>> model[-1].total_weight_
-        1.5
         """
-        return self._request("fit", sample_weight)
+        return self._with_request("fit", sample_weight)
 
     def set_partial_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Tell scikit-learn whether to route sample weights to `partial_fit`.
+        """Tell scikit-learn whether to route sample weights to `partial_fit`, as `set_fit_request` does.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            As in `set_fit_request`.
 
         Returns
         -------
         Estimator
-            This model.
-
-        Raises
-        ------
-        ImportError
-            As `get_metadata_routing`.
-
-        Examples
-        --------
-        >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA().set_partial_fit_request(sample_weight="trust")
-        >>> model.get_metadata_routing().partial_fit.requests
-        {'sample_weight': 'trust'}
         """
-        return self._request("partial_fit", sample_weight)
+        return self._with_request("partial_fit", sample_weight)
 
     def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Tell scikit-learn whether to route sample weights to `score`.
+        """Tell scikit-learn whether to route sample weights to `score`, as `set_fit_request` does.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            As in `set_fit_request`.
 
         Returns
         -------
         Estimator
-            This model.
-
-        Raises
-        ------
-        ImportError
-            As `get_metadata_routing`.
-
-        Examples
-        --------
-        >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_score_request(sample_weight=False).get_metadata_routing().score.requests
-        {'sample_weight': False}
         """
-        return self._request("score", sample_weight)
+        return self._with_request("score", sample_weight)
 
-    def _request(self, method: str, alias: bool | str | None) -> Self:
+    def _with_request(self, method: str, alias: bool | str | None) -> Self:
         getattr(self.get_metadata_routing(), method).add_request(param="sample_weight", alias=alias)
         return self
 
     # Checks
 
-    def _fitted(self, request: str) -> FittedModel:
+    def _fitted(self, request: str) -> Snapshot:
         snapshot = self._snapshot()
         if snapshot is None:
             raise not_fitted(type(self).__name__, request)
@@ -999,7 +773,7 @@ class Estimator(ABC):
             raise not_fitted(type(self).__name__, request)
         return width
 
-    def _checked_axes(self, n_components: Any, method: str, answers: FittedModel) -> int | None:
+    def _checked_axes(self, n_components: Any, method: str, answers: Snapshot) -> int | None:
         """Check a number of leading axes, or None."""
         if n_components is None:
             return None
@@ -1012,12 +786,12 @@ class Estimator(ABC):
             )
         return count
 
-    def _query(self, X: Any, method: str, answers: FittedModel) -> Rows:
+    def _query(self, X: Any, method: str, answers: Snapshot) -> Rows:
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
         if is_plain(X, width):
             plain: Array = X
             return plain
         _, names = self._known_width(method)
-        gaps = method == "impute" or (answers.has_gaps and method not in _WHOLE_ONLY)
+        gaps = method == "impute" or (answers.has_gaps and method != "score")
         return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)

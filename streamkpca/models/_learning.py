@@ -1,6 +1,6 @@
 """From rows of any kind to the next state, and the cell that holds it."""
 
-from typing import Any, Self
+from typing import Any
 
 from streamkpca._core.concurrency import WriteLock
 from streamkpca.rows.validation import (
@@ -21,19 +21,13 @@ from streamkpca.stream.transitions import advance
 class StateCell:
     """The current state of a model (None before the first row), and the lock that its writers hold.
 
-    Notes
-    -----
-    A writer holds the lock, makes the next state from the current one, and replaces it by one assignment. So readers
-    see one of the two, and a call that fails changes nothing. A reader must read `state` only once per query.
+    A writer holds the lock, makes the next state, and replaces the current one by one assignment: readers see one of
+    the two, and a call that fails changes nothing. A reader must read `state` only once per query.
     """
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state
         self.write_lock = WriteLock()
-
-    def as_it_is(self) -> Self:
-        """Return a cell that keeps the present state, whatever writers do with this one."""
-        return type(self)(self.state)
 
 
 def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str) -> State:

@@ -69,7 +69,7 @@ def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -
 
 
 def explaining_unknown_arguments(init: Init) -> Init:
-    """Decorate a constructor, so that its error for an unknown argument says what to write instead."""
+    """Decorate a constructor, so that its error for an unknown argument names the remedy."""
 
     @wraps(init)
     def explained(self: Any, *args: Any, **arguments: Any) -> None:
@@ -83,7 +83,7 @@ def explaining_unknown_arguments(init: Init) -> Init:
 
 
 def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> str:
-    """Say that a name is not a parameter, and what may be meant: a kernel's parameter, or a similar name."""
+    """Say that a name is not a parameter, and suggest a kernel's parameter or a similar name."""
     given = KERNELS.get(kernel) if isinstance(kernel, str) else type(kernel)
     for kind in (given, KERNELS["rbf"], *KERNELS.values()):
         if kind is not None and kind in KERNELS.values() and name in (field.name for field in fields(kind)):  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""What the estimators share that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
+"""Estimators that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ from streamkpca.rows.validation import Names
 
 Array = npt.NDArray[np.float64]
 
-# The default size of a stream's reservoir.
-_SAMPLE = 512
+# Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
+SAMPLE = 512
 
 
 class FittedSnapshot(NamedTuple):
@@ -31,7 +31,17 @@ class FittedSnapshot(NamedTuple):
 
 
 class SnapshotEstimator(Estimator):
-    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks."""
+    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks.
+
+    Examples
+    --------
+    >>> from streamkpca import SparseKernelPCA
+    >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
+    >>> model.weights_.round(3), model.active_, model.n_active_  # the second row's energy, 0.125, is below the noise
+    (array([0.375, 0.   ]), array([ True, False]), 1)
+    >>> model.noise_variance_, model.unexplained_energy_ratio_
+    (0.5, 0.0)
+    """
 
     center: bool
     _published: FittedSnapshot | None = None
@@ -40,7 +50,7 @@ class SnapshotEstimator(Estimator):
         return None if self._published is None else self._published.snapshot
 
     def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        """Return what a refit starts from; None before the first row."""
+        """Return the candidates and moments that a refit starts from; None before the first row."""
         return None if self._published is None else self._published[1:3]
 
     def _width(self) -> tuple[int, Names | None] | None:
@@ -52,21 +62,19 @@ class SnapshotEstimator(Estimator):
         Parameters
         ----------
         noise_variances : array-like of shape (n,), optional
-            In units of k(x, x), in the order in which they are fitted; descending is best. By default 20 values,
-            from just below the largest eigenvalue down to a thousandth of it.
+            In units of k(x, x), in the order in which they are fitted; descending is best. By default 20 values, from
+            just below the largest eigenvalue down to a thousandth of it.
 
         Returns
         -------
         SparsityPath
             For each noise variance the weights, the number of active rows, the mean log-likelihood, the variance
-            captured in the span of the active rows, and the mean reconstruction error, eq. (18).
+            captured in the span of the active rows, and the mean reconstruction error, eq. (18) of [1]_.
 
         Raises
         ------
-        NotFittedError
-            The model has seen no rows yet.
-        TypeError, ValueError
-            A noise variance is not a positive number.
+        NotFittedError, TypeError, ValueError
+            The model has seen no rows, or a noise variance is not a positive number.
 
         Notes
         -----
@@ -78,13 +86,10 @@ class SnapshotEstimator(Estimator):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from streamkpca import SparseKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> model = SparseKernelPCA(2, kernel=RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
-        >>> path = model.sparsity_path([0.1, 0.01, 0.001])
-        >>> path.n_active, path.mean_reconstruction_errors.round(3)
-        (array([ 4,  8, 10]), array([0.034, 0.   , 0.   ]))
+        >>> from streamkpca import SparseKernelPCA, kernels
+        >>> model = SparseKernelPCA(2, kernel=kernels.RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
+        >>> model.sparsity_path([0.1, 0.01, 0.001]).n_active
+        array([ 4,  8, 10])
         """
         given = self._refit_input()
         if given is None:
@@ -93,141 +98,75 @@ class SnapshotEstimator(Estimator):
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
-        """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,).
-
-        Atoms that have moved are no rows, and neither are those that an `Aggregate` took over from its template.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [0.0], [5.0], [0.0]]).atom_rows_
-        array([0, 2])
-        """
-        positions = self._fitted_snapshot("atom_rows_").atom_rows
+        """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,)."""
+        positions = self._fitted("atom_rows_").atom_rows
         rows = np.where(are_outside(positions), -1, np.maximum(positions, -1))
         rows.flags.writeable = False
         return rows
 
     @property
     def atom_origins_(self) -> npt.NDArray[np.int64]:
-        """Positions of the rows that the atoms are, or were before they moved, counted from 0; shape (m,).
-
-        -1 for atoms that were no rows of this stream.
+        """Positions of the rows that the atoms began as, counted from 0; -1 for no row of this stream; shape (m,).
 
         Examples
         --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> model = StreamingKernelPCA(1, kernel=RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
+        >>> from streamkpca import StreamingKernelPCA, kernels
+        >>> model = StreamingKernelPCA(1, kernel=kernels.RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
         (array([2]), array([-1]), array([[0.5]]))
         """
-        positions = self._fitted_snapshot("atom_origins_").atom_rows
+        positions = self._fitted("atom_origins_").atom_rows
         rows = np.where(are_outside(positions), -1, origins_of(positions))
         rows.flags.writeable = False
         return rows
 
     @property
     def weights_(self) -> Array:
-        """Weight of each atom in the axes; shape (m,).
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.weights_.round(3)  # the second row's energy, 0.125, is below the noise
-        array([0.375, 0.   ])
-        """
-        return self._fitted_snapshot("weights_").weights
+        """Weight of each atom in the axes; shape (m,)."""
+        return self._fitted("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
-        """Atoms that projections use; shape (m,).
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.active_
-        array([ True, False])
-        """
-        return self._fitted_snapshot("active_").weights > 0.0
+        """Atoms that projections use; shape (m,)."""
+        return self._fitted("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
-        """Number of atoms that projections use.
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.n_active_
-        1
-        """
-        return int(np.count_nonzero(self._fitted_snapshot("n_active_").weights))
+        """Number of atoms that projections use."""
+        return int(np.count_nonzero(self._fitted("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
-        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None without a likelihood.
-
-        Examples
-        --------
-        By default the search for the fewest atoms begins at the eigenvalue after those of the axes. Here one atom is
-        active there, as many as axes, and holds all variance along the first:
-
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> round(model.noise_variance_, 3)
-        0.5
-        """
-        return self._fitted_snapshot("noise_variance_").noise_variance
+        """Noise variance sigma^2 of the likelihood, in units of k(x, x); None without a likelihood."""
+        return self._fitted("noise_variance_").noise_variance
 
     @property
     def eigenvalue_bounds_(self) -> Array:
         """Lower and upper bounds of the eigenvalues that kernel PCA of all rows would have; shape (q, 2).
 
-        If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up
-        to rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other, which the account
-        tracks. They are tight as long as no atom is swapped out; every swap widens them.
+        If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up to
+        rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other. Every swap of atoms widens
+        them.
 
         Examples
         --------
         >>> from streamkpca import StreamingKernelPCA
         >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> StreamingKernelPCA(1, kernel="linear", noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
-        array([[2.667, 2.667]])
         >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
         array([[2.667, 3.333]])
         """
-        return self._fitted_snapshot("eigenvalue_bounds_").eigenvalue_bounds
+        return self._fitted("eigenvalue_bounds_").eigenvalue_bounds
 
     @property
     def unexplained_energy_ratio_(self) -> float:
-        """Share of the stream's energy that is not recorded in the basis.
-
-        Examples
-        --------
-        >>> from streamkpca import ApproximateKernelPCA
-        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> round(ApproximateKernelPCA(1, max_atoms=1, kernel="linear").fit(X).unexplained_energy_ratio_, 6)  # 2 of 10
-        0.2
-        """
-        return self._fitted_snapshot("unexplained_energy_ratio_").unexplained_energy_ratio
-
-    def _fitted_snapshot(self, request: str) -> Snapshot:
-        return cast(Snapshot, self._fitted(request))
+        """Share of the stream's energy that is not recorded in the basis."""
+        return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
 
     def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
-        snapshot, learned = self._fitted_snapshot("control_limits"), self._refit_input()
+        snapshot, learned = self._fitted("control_limits"), self._refit_input()
         assert learned is not None
         return residual_spectrum(snapshot, *learned, n_components, center=self.center)
 
     def _checked_optimiser(self) -> Optimiser:
         """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""
         return "coordinate"
-
-
-def some_of(rows: Array) -> Array:
-    """Copy the rows that pre-images are learned from: all, or 512 evenly spaced ones."""
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.intp)]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.components.snapshot import spread_out
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
@@ -16,7 +17,7 @@ from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
+from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -39,42 +40,22 @@ class ApproximateKernelPCA(SnapshotEstimator):
     max_atoms : int, default=100
         Maximum number of rows to choose.
     atoms : {"moved", "rows"}, default="moved"
-        "moved": the chosen rows move to where they leave less unexplained, as in [2]_, by descent along the gradient;
-        that leaves a fifth to a quarter less. "rows": they stay rows of X. Kernels with functions of the caller have no
-        derivatives, and kernels that are not positive definite no least value: their atoms stay rows.
+        "moved": the chosen rows move along the gradient to where they leave less unexplained [2]_. "rows": they stay
+        rows of X, as they do with functions of the caller and kernels that are not positive definite.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one. Linear gives
-        APCA.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. Linear gives APCA.
     criterion : {"residual", "original"}, default="residual"
-        The next row has the largest sum of squared residual inner products with all rows, divided by the squared
-        length of its own residual (the energy that it truly captures), or by that of the row itself, as in [1]_.
+        The next row has the largest sum of squared residual inner products with all rows, divided by the squared length
+        of its own residual (the energy that it truly captures), or by that of the row itself, as in [1]_.
     n_candidates : int or None, default=1024
-        Rows considered for each choice, drawn anew every ten atoms in proportion to their residuals. None: all rows,
-        as in [1]_, in O(n^2) time per atom and 8 n^2 bytes.
+        Rows considered for each choice, drawn anew every ten atoms in proportion to their residuals. None: all rows, as
+        in [1]_, in O(n^2) time per atom.
     tolerance : float, default=0.0
         Stop when this share of the energy, or less, is left unexplained.
     center : bool, default=True
         Subtract the mean in feature space.
     random_state : int, default=0
         Seed of the draws.
-
-    Attributes
-    ----------
-    atoms_ : ndarray of shape (m, d)
-        The chosen rows, in the order of their choice, or where they moved.
-    atom_rows_ : ndarray of shape (m,)
-        Their positions in X; -1 for an atom that has moved and is no row any more.
-    atom_origins_ : ndarray of shape (m,)
-        Positions of the rows that the atoms are, or were before they moved.
-    singular_values_ : ndarray of shape (m,)
-        Square root of the energy along the direction that each row added.
-    n_atoms_ : int
-    eigenvalues_, explained_variance_ratio_ : ndarray of shape (q,)
-    unexplained_energy_ratio_ : float
-        Share of the energy outside the span of the chosen rows.
-    kernel_ : Kernel
-    total_weight_ : float
-    n_features_in_ : int
 
     See Also
     --------
@@ -83,21 +64,19 @@ class ApproximateKernelPCA(SnapshotEstimator):
     Notes
     -----
     With s candidates, time is O(n s (d + m / 10) m), linear in rows and quadratic in atoms, and memory O(n (s + m)).
-    The kernel matrix of all rows is never stored.
 
     References
     ----------
-    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006. There the criterion divides by the norm of
-       the row itself (``criterion="original"``), and the directions are used directly; here the principal axes are
-       found in their span.
+    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006. There the directions are used directly; here
+       the principal axes are found in their span.
     .. [2] E. Snelson, Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 18, 2006.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import ApproximateKernelPCA, kernels
+    >>> from streamkpca import ApproximateKernelPCA
     >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [10.0, 1.0, 0.1]
-    >>> model = ApproximateKernelPCA(2, max_atoms=3, kernel=kernels.Linear()).fit(X)
+    >>> model = ApproximateKernelPCA(2, max_atoms=3, kernel="linear").fit(X)
     >>> model.n_atoms_, bool(model.unexplained_energy_ratio_ < 1e-9)
     (3, True)
     """
@@ -149,23 +128,19 @@ class ApproximateKernelPCA(SnapshotEstimator):
         Returns
         -------
         ApproximateKernelPCA
-            This model.
 
         Raises
         ------
         TypeError, ValueError
-            X is not a finite real array, the weights are not, or a parameter makes no sense. The model is as before
-            the call.
+            X or the weights are not finite real arrays, or a parameter is invalid. The model is as before the call.
 
         Examples
         --------
-        >>> from streamkpca import ApproximateKernelPCA
-        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
         >>> steps = []
         >>> model = ApproximateKernelPCA(1, max_atoms=2, kernel="linear")
-        >>> model = model.fit(X, progress=lambda *step: steps.append(step))
-        >>> steps, model.eigenvalues_.round(3)
-        ([(1, 2), (2, 2)], array([2.667]))
+        >>> model = model.fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]], progress=lambda *step: steps.append(step))
+        >>> steps
+        [(1, 2), (2, 2)]
         """
         del y
         where = "ApproximateKernelPCA.fit"
@@ -221,7 +196,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, some_of(rows)),
+            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
             candidates,
             moments,
             feature_names(X),
@@ -234,7 +209,6 @@ class ApproximateKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        >>> from streamkpca import ApproximateKernelPCA
         >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
         >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
         array([2.828, 1.414])

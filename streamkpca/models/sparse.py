@@ -7,13 +7,14 @@ import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
+from streamkpca.components.snapshot import spread_out
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import FittedSnapshot, SnapshotEstimator, some_of
+from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -30,39 +31,19 @@ class SparseKernelPCA(SnapshotEstimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, the name of one with its default parameters, or the JSON of one.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters.
     noise_variance : float, "auto" or None, default="auto"
-        Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" searches for the
-        one that keeps the fewest rows that hold at least 99% of the variance on the q axes of all rows, and no fewer
-        rows than axes. Of the rows of X at least 99.67% is held, as a margin for other rows. That may take most rows
-        where no few of them are like the others; for sparser projections give a number, or `n_active`. None: all rows
-        are active.
+        Noise variance sigma^2, in units of k(x, x): the larger, the fewer rows stay active. "auto" keeps the fewest
+        rows that hold at least 99% of the variance on the q axes of all rows (99.67% of the rows of X, as a margin for
+        others). None: all rows are active.
     n_active : int or None, default=None
         Search for the noise variance that leaves this many rows active, instead.
     axes : {"ritz", "likelihood"}, default="ritz"
-        "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model, with
-        the same weights.
+        "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model.
     center : bool, default=True
         Subtract the mean in feature space.
     optimiser : {"coordinate", "fixed_point", "em"}, default="coordinate"
-        How the weights are found, in every fit that `fit` and `sparsity_path` make; see Notes.
-
-    Attributes
-    ----------
-    atoms_ : ndarray of shape (n, d)
-        All rows.
-    weights_ : ndarray of shape (n,)
-        Maximum-likelihood weights, many of them zero.
-    active_ : ndarray of shape (n,) of bool
-    n_atoms_, n_active_ : int
-    eigenvalues_ : ndarray of shape (q,)
-        Variances along the axes, in units of k(x, x); with ``axes="likelihood"`` those of the likelihood's model.
-    explained_variance_ratio_ : ndarray of shape (q,)
-        Shares of the rows' variance.
-    noise_variance_ : float or None
-    kernel_ : Kernel
-    total_weight_ : float
-    n_features_in_ : int
+        The method of every fit that `fit` and `sparsity_path` make; see Notes.
 
     See Also
     --------
@@ -76,19 +57,16 @@ class SparseKernelPCA(SnapshotEstimator):
     The optimisers climb the same likelihood and never step down, but may end at different maxima of it:
 
     * "coordinate", ours: changes one weight at a time, always the one that gains most, to its exact maximiser, then all
-      k weights that are not zero by Newton's method. O(n^3) for the first products, then O(n k^2 + k^3) for each of
-      some ten to twenty rounds. The fastest and usually the most likely; use it unless you reproduce the paper.
+      weights that are not zero by Newton's method. O(n^3) once and O(n k^2 + k^3) for each of ten to twenty rounds. The
+      fastest, and usually the most likely.
     * "fixed_point", eq. (14) of [1]_: multiplies all weights at once and drops those that vanish, with a step of "em"
-      where it would lose. O(n^3) for each of hundreds to thousands of rounds; leaves a few more rows active, at nearly
-      the same likelihood. Use it to compare with the paper's fast rule.
-    * "em", eq. (13) of [1]_: the paper's reference. Its steps get smaller and smaller, so it takes thousands of rounds
-      of O(n^3) and ends a little below the others with still more rows active. Weights whose best value is zero are
-      dropped once they explain less than a hundredth of the noise along their row. Use it for some dozens of rows.
+      where it would lose. O(n^3) for each of hundreds to thousands of rounds; leaves a few more rows active.
+    * "em", eq. (13) of [1]_: thousands of rounds of O(n^3), which end a little below the others with still more rows
+      active. Use it for some dozens of rows.
 
     "fixed_point" and "em" stop when a round raises the mean log-likelihood by less than 1e-8 of it, "coordinate" when
     no single weight could gain 1e-10. An optimiser that uses up its rounds (10,000; "coordinate" 1,000) keeps the
-    weights found so far and issues a `SparsityWarning`. `n_active` and `sparsity_path` make tens of fits, and "auto"
-    up to ten or so: with the paper's rules the time adds up.
+    weights found so far and issues a `SparsityWarning`.
 
     References
     ----------
@@ -102,12 +80,6 @@ class SparseKernelPCA(SnapshotEstimator):
     >>> model = SparseKernelPCA(n_components=2, kernel=kernels.RBF(gamma=0.1)).fit(X)
     >>> model.n_atoms_, model.n_active_ < 20
     (100, True)
-
-    The paper's fast rule leaves a few more rows active, with nearly the same variances along the axes:
-
-    >>> paper = SparseKernelPCA(n_components=2, kernel=kernels.RBF(gamma=0.1), optimiser="fixed_point").fit(X)
-    >>> paper.n_active_ < 30, bool(np.allclose(paper.eigenvalues_, model.eigenvalues_, rtol=0.01))
-    (True, True)
     """
 
     @explaining_unknown_arguments
@@ -137,26 +109,22 @@ class SparseKernelPCA(SnapshotEstimator):
         ----------
         X : array-like of shape (n, d)
         y : object
-            Accepted for scikit-learn and ignored.
+            Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            How much each row counts; 1 by default.
+            Weight of each row; 1 by default.
 
         Returns
         -------
         SparseKernelPCA
-            This model.
 
         Raises
         ------
-        SparsityError
-            The noise variance leaves no row active, or `n_active` exceeds the number of rows.
-        TypeError, ValueError
-            X or the weights are not finite real arrays, or a parameter is not valid. The model stays as before the
-            call.
+        SparsityError, TypeError, ValueError
+            The noise variance leaves no row active, `n_active` exceeds the number of rows, X or the weights are not
+            finite real arrays, or a parameter is invalid. The model is as before the call.
 
         Examples
         --------
-        >>> from streamkpca import SparseKernelPCA
         >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
         >>> model.atoms_[model.active_]
         array([[2., 0.]])
@@ -187,7 +155,7 @@ class SparseKernelPCA(SnapshotEstimator):
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
         self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, some_of(rows)),
+            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
             candidates,
             moments,
             feature_names(X),

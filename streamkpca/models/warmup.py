@@ -52,10 +52,8 @@ class Warmth(NamedTuple):
     ----------
     ready : int
         Compiled specialisations (a loop for certain types) that this process holds.
-    compiled : int
-        How many of them this process had to compile; the others came from the cache.
-    unsaved : int
-        How many of the compiled ones could not be saved to the cache, because the disk is full or read-only.
+    compiled, unsaved : int
+        Number of them that this process had to compile, and of those that could not be saved to the cache.
     folder : Path or None
         The cache folder; None if no folder is writable, so that every process compiles for itself.
     """
@@ -67,24 +65,21 @@ class Warmth(NamedTuple):
 
 
 def warmup() -> Warmth:
-    """Compile every loop that ordinary use needs, for the types that it uses.
-
-    For container images and installers: call it once after installing the package, and later processes compile nothing.
+    """Compile every loop that ordinary use needs, for container images and installers: later processes compile nothing.
 
     Returns
     -------
     Warmth
-        The number of specialisations that are ready, how many of them had to be compiled, and the cache folder.
 
     Notes
     -----
-    It fits tiny streams and batches with the public estimators, so that no list of signatures has to be maintained,
-    and discards them. This takes half a minute with an empty cache, a few seconds with a full one.
+    It fits tiny streams and batches with the public estimators, and discards them: half a minute with an empty cache, a
+    few seconds with a full one.
 
     Later processes find the machine code if they run the same versions of Python, numba and this package from the same
-    folder, on the same kind of processor, and may write to the cache folder, as numba reads no other. That is
-    ``__pycache__`` beside the modules, or else in the user's cache; ``NUMBA_CACHE_DIR`` names another. Set
-    ``NUMBA_CPU_NAME=generic`` in an image that is built on one processor and runs on others.
+    folder, on the same kind of processor, and may write to the cache folder: ``__pycache__`` beside the modules, or
+    else in the user's cache; ``NUMBA_CACHE_DIR`` names another. Set ``NUMBA_CPU_NAME=generic`` in an image that runs on
+    other processors than it is built on.
 
     Examples
     --------
@@ -170,7 +165,7 @@ def cache_folder() -> Path | None:
 
 
 def warmth() -> Warmth:
-    """Count what this process has compiled or loaded so far."""
+    """Count the loops that this process has compiled or loaded so far."""
     loops = _loops()
     return Warmth(
         ready=sum(len(loop.overloads) for loop in loops),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import FileName
-from streamkpca._core.html import folded, page, rows_of
+from streamkpca._core.html import page
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import RBF, Kernel
@@ -226,7 +226,7 @@ class Monitor:
     def __getstate__(self) -> dict[str, Any]:
         # The rows that the model has learned and the thresholds belong together, so no update may come between.
         with self.model.write_lock:
-            return vars(self) | {"model": self.model.as_it_is()}
+            return vars(self) | {"model": copy.copy(self.model)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
@@ -241,9 +241,9 @@ class Monitor:
         return copy.deepcopy(self)
 
     def _repr_html_(self) -> str:
-        state, inner = self._state, folded("model", self.model._repr_html_())
+        state, model = self._state, ("model", repr(self.model))
         if state is None:
-            return page("Monitor", "no rows yet", inner)
+            return page("Monitor", "no rows yet", [model])
         change = state.change
         facts = [
             ("rows learned", f"{state.n_learned:,}"),
@@ -251,7 +251,7 @@ class Monitor:
             ("events", f"{self.n_events_:,}" + (", the last is open" if state.log.current is not None else "")),
             ("lasting change", "none" if change is None else f"since row {change.start:,}"),
         ]
-        return page("Monitor", f"{state.n_rows:,} rows", rows_of(facts), inner)
+        return page("Monitor", f"{state.n_rows:,} rows", [model, *facts])
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, 32 at a time.

@@ -124,7 +124,7 @@ def test_chunks_change_no_answer(monkeypatch, n):
 def test_a_snapshot_without_atoms_answers_zeros(n_components):
     snapshot = published(np.zeros((4, 12)), np.zeros((0, 12)), kernel=Linear(), q=n_components)
     rows = np.arange(60.0).reshape(5, 12)
-    assert snapshot.transform(rows).shape == (5, snapshot.n_components)
+    assert snapshot.transform(rows).shape == (5, len(snapshot.eigenvalues))
     assert not snapshot.transform(rows).any()
     np.testing.assert_allclose(snapshot.reconstruction_error(rows), np.sum(rows**2, axis=1))
     assert snapshot.unexplained_energy_ratio == 0.0

@@ -45,28 +45,24 @@ def test_an_estimator_tells_whether_it_is_fitted(estimator: Any) -> None:
     model = estimator(2, kernel=RBF(0.5) * Linear())
     before = Page(model)
     assert "not fitted" in before.text
-    assert "parameters (2 changed)" in before.text
-    assert "<b>n_components</b>" in model._repr_html_()
-    assert "<td>center</td><td>True</td>" in model._repr_html_()
+    assert f"parameters {model!r}" in before.text
     after = Page(model.fit(pd.DataFrame(ROWS, columns=["load", "heat", "flow"])))
     assert "not fitted" not in after.text
     assert "3: load, heat, flow" in after.text
     assert f"{model.explained_variance_ratio_.sum():.1%} by 2 axes" in after.text
-    # A bar for each axis.
-    assert after.tags.count("rect") == 2
 
 
 def test_a_stream_tells_its_rows_and_its_drift() -> None:
     model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=8, block_size=32, on_bad_rows="skip")
     rows = np.concatenate([ROWS, np.full((1, 3), np.nan), ROWS])
-    assert "fitted to 121 rows" in (page := Page(model.partial_fit(rows)).text)
-    assert "rows rejected 1" in page
-    assert "none (trend " in page
+    page = Page(model.partial_fit(rows)).text
+    assert "rows 121, of which 1 rejected" in page
+    assert "drift none" in page
     for _ in range(20):
         model.partial_fit(ROWS)
     text = Page(model.partial_fit(np.tile(ROWS + 5.0, (6, 1)))).text
     assert f"signalled at row {model.last_drift_row_:,}" in text
-    assert "fitted to 1 rows" in Page(StreamingKernelPCA().partial_fit(ROWS[:1])).text
+    assert "weight of the rows 1" in Page(StreamingKernelPCA().partial_fit(ROWS[:1])).text
 
 
 def test_kernels_tell_their_parameters_and_properties() -> None:
