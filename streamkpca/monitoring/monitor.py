@@ -335,7 +335,7 @@ class Monitor:
         rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
         out, before = np.empty((n, self.lags, d)), np.repeat(rows[:1], self.lags - 1, axis=0)
-        for place, part in parts_of(rows):
+        for place, part in parts_of(rows, 2 * d * self.lags):
             series = np.concatenate([before, part])
             for lag in range(self.lags):
                 out[place, lag] = series[self.lags - 1 - lag :][: len(part)]
