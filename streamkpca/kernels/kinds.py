@@ -357,6 +357,11 @@ class Custom(Kernel):
     diagonal : callable, optional
         ``diagonal(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
 
+    Raises
+    ------
+    TypeError
+        An argument cannot be called.
+
     Examples
     --------
     >>> import numpy as np
