@@ -76,14 +76,14 @@ PARAMETERS = (
     _fixed("kernel", "rbf", _check_kernel, unit="KERNEL", help="A name such as rbf, or a kernel as JSON."),
     Parameter(
         "max_atoms", 256, partial(check_integer, "max_atoms", least=1), unit="N", words=(None,),
-        help="Most rows kept as atoms; none: as many as the tolerance needs.",
+        help="Most atoms; none: as many as the tolerance needs.",
     ),
     _choice(
         "atoms", ("moved", "rows"), help="Whether atoms move from their rows to where they explain more, or stay rows."
     ),
     Parameter(
         "tolerance", 1e-3, partial(_share, "tolerance"), unit="SHARE", numbers=(float,),
-        help="Share of the energy that may stay unexplained.",
+        help="Share of the variance that may stay unexplained.",
     ),
     _axes_only(
         "noise_variance", "auto", check_noise_variance, unit="NUMBER", numbers=(float,), words=("auto", None),
