@@ -15,7 +15,7 @@ from streamkpca.rows.validation import (
 )
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, check_continued
-from streamkpca.stream.transitions import advance
+from streamkpca.stream.transitions import with_rows
 
 
 class StateCell:
@@ -47,7 +47,7 @@ def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSet
     weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
     if settings.skips_bad_rows or settings.admits_nan:
         rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
-    return advance(state, rows, weights, settings, n_rejected=n_rejected)
+    return with_rows(state, rows, weights, settings, n_rejected)
 
 
 def learned_in_batches(

@@ -807,7 +807,13 @@ class StreamingKernelPCA(SnapshotEstimator):
 
     @state_.setter
     def state_(self, state: State | None) -> None:
-        self._cell.state = state
+        if not isinstance(state, State | None):
+            raise TypeError(
+                f"{type(self).__name__}: expected state_ to be a State or None but got {type(state).__name__}; "
+                "pass other_model.state_"
+            )
+        with self._cell.write_lock.held:
+            self._cell.state = state
 
     @property
     def write_lock(self) -> threading.RLock:

@@ -209,7 +209,7 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
     values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X"))
     _check_shape(values.shape, where, n_features)
     if finite:
-        _check_finite(values, where, gaps=gaps)
+        check_finite(values, where, gaps=gaps)
     return values
 
 
@@ -242,7 +242,7 @@ def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> 
         )
 
 
-def _check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
+def check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
     """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many."""
     first, n_bad = "", 0
     for place, part in parts_of(rows):
@@ -341,7 +341,7 @@ def checked_parts(
         return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
     _check_shape(parts.shape, where, n_features)
     if finite:
-        _check_finite(parts, where, gaps=gaps)
+        check_finite(parts, where, gaps=gaps)
     else:
         for _ in parts_of(parts):
             # Anything else that is no number is refused before any row is used.

@@ -18,7 +18,7 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
-from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, parts_of
+from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
 from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.step import advanced, shrunk, totals_after
@@ -40,8 +40,9 @@ class Provisional(NamedTuple):
 class State:
     """Everything that a model has learned from a stream: arrays and scalars that never change.
 
-    Functions make the next state: `advance`, `forget`, `merge` and `fit` of this package. Rows of weight zero, among
-    them those that were rejected, keep their positions in the stream.
+    Functions make the next state: `advance`, `forget`, `merge` and `fit` of this package. States share arrays with each
+    other and with models: copy what you want to write to. Rows of weight zero, among them those that were rejected,
+    keep their positions in the stream.
 
     Parameters
     ----------
@@ -389,8 +390,8 @@ def check_mergeable(
         )
 
 
-def check_shape(state: State, rows: Rows, where: str) -> None:
-    """Refuse anything but an array of rows (n, d)."""
+def check_rows(state: State, rows: Rows, where: str) -> None:
+    """Refuse anything but an array of finite rows (n, d); NaN is a gap where the state has them."""
     is_block = isinstance(rows, RowParts) or (isinstance(rows, np.ndarray) and rows.dtype == np.float64)
     if not is_block or rows.shape[1:] != (state.n_features,):
         given = f"shape {rows.shape}" if is_block else type(rows).__name__
@@ -398,6 +399,9 @@ def check_shape(state: State, rows: Rows, where: str) -> None:
             f"{where} expected rows as a float64 array of shape (n, {state.n_features}) but got {given}; "
             "the estimators take rows of other types"
         )
+    # Parts are checked where they are made.
+    if isinstance(rows, np.ndarray):
+        check_finite(rows, where, gaps=state.has_gaps)
 
 
 def check_range(state: State, rows: Rows, weights: Array | float) -> None:

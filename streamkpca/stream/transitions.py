@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import blas_threads, one_blas_thread
+from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import arrival_times
 from streamkpca.kernels import Kernel
-from streamkpca.rows.validation import Rows
+from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import (
@@ -25,7 +26,7 @@ from streamkpca.stream.state import (
     check_kernel_range,
     check_mergeable,
     check_range,
-    check_shape,
+    check_rows,
     completed,
     published_now,
     settled_on,
@@ -71,8 +72,9 @@ def advance(
 
     Raises
     ------
-    ValueError
-        Rows are outside the range of the kernel.
+    TypeError, ValueError
+        Rows or weights are not such arrays or numbers, rows are outside the range of the kernel, or the stream began
+        with other settings.
 
     Examples
     --------
@@ -84,7 +86,13 @@ def advance(
     >>> state.pending.weights
     array([0.5, 0.5])
     """
-    check_shape(state, rows, "advance")
+    check_rows(state, rows, "advance")
+    check_continued(state, settings, "advance")
+    return with_rows(state, rows, _checked(weights, len(rows), "advance"), settings, n_rejected)
+
+
+def with_rows(state: State, rows: Rows, weights: Array | float, settings: StreamSettings, n_rejected: int) -> State:
+    """Learn as `advance` does from what is checked: checking a single row twice took a seventh of its time."""
     check_range(state, rows, weights)
     if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
         return replaced(state, pending=state.pending.joined(rows[:], weights, state.block_size))
@@ -112,8 +120,8 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
 
     Raises
     ------
-    ValueError
-        As `advance`.
+    TypeError, ValueError
+        As `advance`, or the state has seen rows.
 
     Examples
     --------
@@ -124,8 +132,11 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
     >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
     array([7.])
     """
-    check_shape(state, rows, "fit")
-    weights = _one_for_each(weights, len(rows))
+    check_rows(state, rows, "fit")
+    check_continued(state, settings, "fit")
+    if state.n_rows:
+        raise ValueError(f"fit expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
+    weights = _one_for_each(_checked(weights, len(rows), "fit"), len(rows))
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
@@ -187,6 +198,11 @@ def forget(state: State, factor: float) -> State:
     -------
     State
 
+    Raises
+    ------
+    TypeError, ValueError
+        The factor is not such a number.
+
     Examples
     --------
     >>> import numpy as np
@@ -197,6 +213,7 @@ def forget(state: State, factor: float) -> State:
     >>> forget(state, 0.25).pending.weights
     array([0.25, 0.25])
     """
+    factor = check_real("factor", factor, least=0.0, most=1.0, where="forget")
     total_weight = (state.summary.total_weight if state.summary else 0.0) + float(state.pending.weights.sum())
     factor = clamp_decay(factor, total_weight, LEAST_TOTAL_WEIGHT)
     return replaced(
@@ -429,6 +446,13 @@ def _refit_is_due(state: State, settings: StreamSettings) -> bool:
 
 def _nothing(state: State) -> RowBuffer:
     return RowBuffer.empty(state.n_features, state.dtype)
+
+
+def _checked(weights: Array | float, count: int, where: str) -> Array | float:
+    """Return a weight for each row, or one for all if that is above 0."""
+    if isinstance(weights, float) and 1.0 / LARGEST_WEIGHT <= weights <= LARGEST_WEIGHT:
+        return float(weights)
+    return as_sample_weight(weights, count, where=where, all_zero=True)
 
 
 def _one_for_each(weights: Array | float, count: int) -> Array:

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pytest
 
 from streamkpca import StreamingKernelPCA, kernels
 
@@ -73,3 +74,24 @@ def test_readers_before_the_first_block_never_fail_while_rows_come():
 
     together(learn, read, read)
     assert model.total_weight_ == 200.0
+
+
+def test_a_state_is_assigned_once_the_writer_is_done():
+    model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+    before = model.state_
+    other = threading.Thread(target=setattr, args=(model, "state_", before))
+    with model.write_lock:
+        other.start()
+        other.join(0.1)
+        model.partial_fit([[3.0]])
+    other.join()
+    assert model.state_ is before
+
+
+@pytest.mark.parametrize("state", [{}, StreamingKernelPCA(), StreamingKernelPCA().settings()])
+def test_nothing_but_a_state_is_assigned(state):
+    model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]])
+    before = model.state_
+    with pytest.raises(TypeError, match="expected state_ to be a State or None"):
+        model.state_ = state
+    assert model.state_ is before

@@ -9,7 +9,7 @@ from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, completed, refit_input, totals_and_sample
-from streamkpca.stream.transitions import advance, refit
+from streamkpca.stream.transitions import advance, fit, forget, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
@@ -150,3 +150,34 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
     published = stream.published
     np.testing.assert_allclose(published.transform(ROWS[:1]), published.transform(ROWS[:9])[:1])
     np.testing.assert_allclose(published.reconstruction_error(ROWS[:1]), published.reconstruction_error(ROWS[:9])[:1])
+
+
+@pytest.mark.parametrize("learn", [advance, fit])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": np.full((3, 2), np.nan)}, "X contains NaN .first at row 0, column 0; 3 of 3"),
+        ({"rows": np.array([[1.0, -np.inf]]), "on_missing": "marginal"}, "X contains infinity"),
+        ({"weights": -1.0}, r"sample_weight\[0\] is -1.0"),
+        ({"weights": np.full(120, np.nan)}, r"sample_weight\[0\] is nan"),
+        ({"weights": np.ones(3)}, r"sample_weight has shape \(3,\) but X has 120 rows"),
+        ({"block_size": 16}, "block_size, reservoir_size and dtype cannot change within a stream"),
+    ],
+)
+def test_rows_weights_and_settings_that_would_spoil_a_state_are_refused(learn, changes, message):
+    began = settings_of(on_missing=changes.get("on_missing", "raise"))
+    changes = {"rows": ROWS, "weights": 1.0, **changes}
+    rows, weights, stream = changes.pop("rows"), changes.pop("weights"), State.begin(began, 2)
+    with pytest.raises(ValueError, match=f"{learn.__name__}: .*{message}"):
+        learn(stream, rows, weights, settings_of(**changes))
+
+
+def test_only_a_state_of_no_rows_is_fitted():
+    with pytest.raises(ValueError, match="no rows but got one of 13; advance adds rows"):
+        fit(stream_of(13), ROWS, 1.0, settings_of())
+
+
+@pytest.mark.parametrize("factor", [-0.5, 2.0, np.nan])
+def test_factors_that_are_no_share_are_refused(factor):
+    with pytest.raises(ValueError, match=r"forget: factor must be a finite number in \[0, 1\]"):
+        forget(stream_of(13), factor)
