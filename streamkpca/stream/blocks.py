@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,10 @@ class RowBuffer(NamedTuple):
         """Multiply all weights by `factor`; those above 0 stay at least `least`."""
         weights = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
         return type(self)(self.n_rows, self.row_buffer, weights, [])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What lies behind the rows is not initialised: equal models would have unequal pickles, with parts of the heap.
+        return type(self).of, (self.kept_rows.copy(), self.weights.copy())
 
     def _takes_end(self) -> bool:
         try:

@@ -392,7 +392,7 @@ def check_mergeable(
 
 def check_rows(state: State, rows: Rows, where: str) -> None:
     """Refuse anything but an array of finite rows (n, d); NaN is a gap where the state has them."""
-    is_block = isinstance(rows, RowParts) or (isinstance(rows, np.ndarray) and rows.dtype == np.float64)
+    is_block = isinstance(rows, RowParts) or (type(rows) is np.ndarray and rows.dtype == np.float64)
     if not is_block or rows.shape[1:] != (state.n_features,):
         given = f"shape {rows.shape}" if is_block else type(rows).__name__
         raise ValueError(

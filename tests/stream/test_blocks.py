@@ -1,5 +1,6 @@
 """Pending rows, blocks against their definition, and blocks prepared ahead in threads."""
 
+import pickle
 import threading
 import time
 from dataclasses import replace
@@ -78,6 +79,16 @@ def test_of_two_threads_one_appends_in_place():
     mine = begun.joined(ROWS[3:5], WEIGHTS[3:5], 16)
     np.testing.assert_array_equal(mine.rows, ROWS[:5])
     np.testing.assert_array_equal(others[0].rows, ROWS[[0, 1, 2, 7, 8]])
+
+
+def test_equal_buffers_have_equal_pickles():
+    """Whatever lies behind their rows."""
+    left, right = (RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16) for _ in range(2))
+    left.joined(ROWS[3:9], 2.0, 16)
+    assert pickle.dumps(left) == pickle.dumps(right)
+    again = pickle.loads(pickle.dumps(left)).joined(ROWS[9:11], 3.0, 16)
+    np.testing.assert_array_equal(again.rows, np.concatenate([ROWS[:3], ROWS[9:11]]))
+    np.testing.assert_array_equal(again.weights, [*WEIGHTS[:3], 3.0, 3.0])
 
 
 # Blocks

@@ -172,6 +172,12 @@ def test_rows_weights_and_settings_that_would_spoil_a_state_are_refused(learn, c
         learn(stream, rows, weights, settings_of(**changes))
 
 
+@pytest.mark.parametrize("rows", [np.ma.masked_less(ROWS, 0.0), np.asarray(ROWS, dtype=np.float32), ROWS.tolist()])
+def test_rows_are_plain_arrays(rows):
+    with pytest.raises(ValueError, match=f"advance expected rows as a float64 array .* but got {type(rows).__name__};"):
+        advance(State.begin(settings_of(), 2), rows, 1.0, settings_of())
+
+
 def test_only_a_state_of_no_rows_is_fitted():
     with pytest.raises(ValueError, match="no rows but got one of 13; advance adds rows"):
         fit(stream_of(13), ROWS, 1.0, settings_of())
