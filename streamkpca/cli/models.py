@@ -121,8 +121,8 @@ def _only_writer(folder: Path) -> Iterator[None]:
 class Autosave:
     """A model's file while the model learns: when to save it, and the notes beside it. A `file` of None saves nothing.
 
-    `before` is the model that goes on. A monitor that was saved with it is not kept, as its thresholds belong to another
-    state of the model.
+    `before` is the model that goes on. A monitor that was saved with it is not kept, as its thresholds belong to
+    another state of the model.
     """
 
     def __init__(self, file: ModelFile | None, seconds: float, before: Saved | None) -> None:
