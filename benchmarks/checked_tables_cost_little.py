@@ -42,7 +42,7 @@ Reader = Callable[[Path], Iterator[Array]]
 
 def ours(path: Path) -> Iterator[Array]:
     """Read chunks as the command does."""
-    return (chunk.rows for chunk in open_table(str(path)).chunks(CHUNK))
+    return (batch.numbers for batch in open_table(str(path)).batches(CHUNK))
 
 
 def side_by_side(batches: Iterator) -> Iterator[Array]:

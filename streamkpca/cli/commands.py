@@ -11,15 +11,14 @@ from streamkpca.cli.options import (
     COUNT,
     FILE,
     SHARE,
-    LearningCommand,
     answer_options,
     files_argument,
     follow_option,
     json_option,
     model_option,
     monitor_options,
-    read_interval,
-    result_options,
+    parameter_options,
+    results_option,
     table_options,
     units_option,
 )
@@ -50,22 +49,22 @@ def demo(**options: Any) -> None:
     run_demo(**options)
 
 
-@click.command(cls=LearningCommand)
+@click.command()
 @files_argument
 @click.option("--model", type=FILE, help="Save the model here.")
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
 @click.option(
     "--save-every",
-    callback=read_interval,
-    metavar="ROWS|TIME",
-    help="Also save the model while it learns, by rows (5000) or by time (30s, 5m, 1h).  "
-    "[default: only at the end; 1m with --follow]",
+    type=click.FloatRange(0.0),
+    metavar="SECONDS",
+    help="Also save the model while it learns.  [default: only at the end; 60 with --follow]",
 )
 @click.option("--from-start", is_flag=True, help="With --resume: learn files anew that were learned before.")
 @follow_option
 @table_options
 @units_option
 @json_option
+@parameter_options
 def fit(**options: Any) -> None:
     """Learn rows of files or of a pipe.
 
@@ -85,7 +84,7 @@ def fit(**options: Any) -> None:
     learn.fit(**options)
 
 
-@click.command(cls=LearningCommand)
+@click.command()
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--train", type=FILE, help="Rows to learn first, all as normal.")
 @click.option("--model", type=FILE, help="A saved model instead.")
@@ -95,13 +94,13 @@ def fit(**options: Any) -> None:
     type=FILE,
     help="Save the model here at the end, with its thresholds and events: score --model FILE goes on with them.",
 )
-@click.option("--top", default=10, type=click.IntRange(0), help="Events and novel rows to show.")
 @follow_option
 @table_options
 @units_option
 @monitor_options
-@result_options
+@results_option
 @json_option
+@parameter_options
 def score(**options: Any) -> None:
     """Measure how novel rows are.
 
@@ -116,8 +115,8 @@ def score(**options: Any) -> None:
     alarms; alarms with less than ten rows between them are one event, which is shown with the columns that add most to
     its peak. When alarms last, the change is told.
 
-    With --follow, alarms and events are printed as they come, and the model is read again whenever its file is
-    replaced, as by fit --follow. With --labels, the area under the ROC curve and the average precision are reported.
+    With --follow, alarms and events are printed as they come. With --labels, the area under the ROC curve and the
+    average precision are reported.
     """  # noqa: D301
     from streamkpca.cli.score import score
 
@@ -156,24 +155,7 @@ def impute(**options: Any) -> None:
 @click.argument("file", required=False, metavar="[FILE]", type=FILE)
 @model_option
 @click.option("--save", required=True, type=FILE, help="Ends in .png, .svg or .pdf.")
-@click.option(
-    "--size",
-    nargs=2,
-    default=(7.0, 4.5),
-    type=click.FloatRange(1.0, 100.0),
-    metavar="WIDTH HEIGHT",
-    help="Size in inches.",
-)
 @click.option("--labels", metavar="COLUMN", help="Column with a class for each row.")
-@click.option(
-    "--axes",
-    "components",
-    nargs=2,
-    default=(0, 1),
-    type=click.IntRange(0),
-    metavar="I J",
-    help="Projections: the two components to draw.",
-)
 @table_options
 @monitor_options
 @json_option
@@ -182,7 +164,7 @@ def plot(**options: Any) -> None:
 
     \b
     novelty      scores of rows, alarms, events, and lasting changes, as score finds them
-    projections  rows in the plane of two components
+    projections  rows in the plane of the first two components
     spectrum     the variance along each axis, and guaranteed bounds
 
     \b

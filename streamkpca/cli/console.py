@@ -3,7 +3,7 @@
 import json
 import math
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -29,6 +29,14 @@ def print_warning(message: str) -> None:
 def print_json(found: dict[str, Any]) -> None:
     """Print an object on one line of standard output."""
     click.echo(json.dumps(known(found), allow_nan=False, default=str))
+
+
+def print_result(found: dict[str, Any], *lines: str, as_json: bool) -> None:
+    """Print what a command has made: as JSON, or as lines."""
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(lines))
 
 
 def known(value: Any) -> Any:
@@ -77,27 +85,17 @@ class Signals:
     def __init__(self) -> None:
         self.number = 0
         self._is_working = False
-        self._act: Callable[[], object] = lambda: None
 
     @contextmanager
-    def handled(self, seconds: float = math.inf, act: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Handle the signals inside; those that are ignored, as in background jobs, stay so.
-
-        While the loop waits, which may be for hours, `act` is called every so many `seconds`.
-        """
+    def handled(self) -> Iterator[None]:
+        """Handle the signals inside; those that are ignored, as in background jobs, stay so."""
         before = {number: signal.getsignal(number) for number in _STOPS}
         for number, handler in before.items():
             if handler in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, self._receive)
-        has_timer = math.isfinite(seconds) and hasattr(signal, "setitimer")
-        if has_timer:
-            self._act, before[signal.SIGALRM] = act, signal.signal(signal.SIGALRM, self._receive_time)
-            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
         try:
             yield
         finally:
-            if has_timer:
-                signal.setitimer(signal.ITIMER_REAL, 0.0)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -129,12 +127,3 @@ class Signals:
         is_second, self.number = self.number > 0, number
         if is_second or not self._is_working:
             raise KeyboardInterrupt
-
-    def _receive_time(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if not self._is_working:
-            self._is_working = True
-            self._act()
-            self._is_working = False
-            if self.number:
-                raise KeyboardInterrupt

@@ -152,9 +152,6 @@ def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     """
     Path(out).mkdir(parents=True, exist_ok=True)
     table, picture = str(Path(out, "projections.parquet")), str(Path(out, "picture.png"))
-    if not as_json:
-        facts = {"sensors": N_SENSORS, "rows": f"{rows:,} (one every ten minutes)", "seed": seed}
-        print_facts("A simulated plant, not real data", facts)
     model, signals, parts = StreamingKernelPCA(), Signals(), list[Found]()
     start = time.perf_counter()
     with signals.handled(), Writer(table) as writer, progress_bar(rows, "learning") as bar:
@@ -183,7 +180,8 @@ def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     else:
         show_model(model_facts(model))
         speed = {"time": f"{seconds:.2f} s, {rows / seconds:,.0f} rows/s"}
-        print_facts("How well novelty found the faults (each row scored before it was learned)", speed | measures)
+        title = "How well novelty found the faults of this simulated plant (each row scored before it was learned)"
+        print_facts(title, speed | measures)
         click.echo(f"Projections and scores: {table}\nPicture: {picture}")
 
 

@@ -1,5 +1,6 @@
 """The work of fit, transform and impute."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli.console import Signals, print_json, print_warning
+from streamkpca.cli.console import Signals, print_json, print_result, print_warning
 from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
-from streamkpca.cli.options import SaveInterval, model_parameters, refuse_given
+from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
 from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.tables import Batch, Table, Writer
@@ -19,7 +20,7 @@ from streamkpca.cli.tables import Batch, Table, Writer
 Array = npt.NDArray[np.float64]
 
 # A follower is likely to be killed rather than stopped in the end.
-_FOLLOW_INTERVAL = SaveInterval(seconds=60.0)
+_FOLLOW_SECONDS = 60.0
 _SHOWN_NAMES = 8
 
 
@@ -27,13 +28,13 @@ def fit(
     files: tuple[str, ...],
     model: str | None,
     resume: bool,
-    save_every: SaveInterval | None,
+    save_every: float | None,
     from_start: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Learn the rows of files, in order, and save the model."""
-    if model is None and (resume or save_every):
+    if model is None and (resume or save_every is not None):
         raise click.UsageError("--resume and --save-every concern a saved model; name it with --model FILE")
     if from_start and not resume:
         raise click.UsageError("--from-start needs a model to continue; give --resume too")
@@ -42,10 +43,11 @@ def fit(
     file = ModelFile(model) if model else None
     saved = read_saved(model, fitted=False) if model and resume and Path(model).exists() else None
     if saved:
-        refuse_given({"units", *model_parameters()}, f"the model in {model} keeps the parameters that it began with")
+        refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
-    interval = save_every or (_FOLLOW_INTERVAL if options["follow"] else SaveInterval())
-    autosave = Autosave(model, interval, saved, file)
+    if save_every is None:
+        save_every = _FOLLOW_SECONDS if options["follow"] else math.inf
+    autosave = Autosave(file, save_every, saved)
     signals, constant, n_before = Signals(), Constant(), n_learned(learner)
     tables = open_tables(
         files,
@@ -54,7 +56,7 @@ def fit(
         on_missing=learner.on_missing,
         places={} if from_start else autosave.places,
     )
-    with signals.handled(interval.seconds, lambda: autosave.save_if_due(learner)):
+    with signals.handled():
         for table, batch in each_batch(tables, options["chunk_rows"], signals, "learning"):
             with at(table, batch):
                 learner.partial_fit(batch.numbers)
@@ -67,8 +69,7 @@ def fit(
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
     if n_new:
-        for hint in constant.hints(files[0], tables[0].names):
-            print_warning(hint)
+        constant.tell(files[0], tables[0].names)
     if as_json:
         facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
         print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
@@ -81,60 +82,48 @@ def fit(
 
 def transform(**options: Any) -> None:
     """Project rows with a saved model: write row, novelty and projections of each."""
-
-    def projected(model: StreamingKernelPCA, rows: Array, names: Sequence[str]) -> dict[str, Array]:
-        del names
-        return {"novelty": model.novelty(rows)} | projections_of(model, rows)
-
-    _apply(projected, **options)
+    _apply(lambda model, rows, _: {"novelty": model.novelty(rows)} | projections_of(model, rows), **options)
 
 
 def impute(**options: Any) -> None:
     """Complete rows with gaps: write row and its columns, with a number in each gap."""
-
-    def completed(model: StreamingKernelPCA, rows: Array, names: Sequence[str]) -> dict[str, Array]:
-        return dict(zip(names, model.impute(rows).T, strict=True))
-
     # A model that learned complete rows completes others too.
-    _apply(completed, on_missing="marginal", **options)
+    _apply(lambda model, rows, names: dict(zip(names, model.impute(rows).T, strict=True)), "marginal", **options)
 
 
 def _apply(
     answer: Callable[[StreamingKernelPCA, Array, Sequence[str]], dict[str, Array]],
+    on_missing: str | None = None,
+    *,
     files: tuple[str, ...],
     model: str,
     save: str | None,
-    form: str | None,
     as_json: bool,
     chunk_rows: int,
-    on_missing: str | None = None,
     **options: Any,
 ) -> None:
     """Write what a saved model answers to each row."""
     saved, signals = read_saved(model), Signals()
     learner = saved.model
     tables = open_tables(files, options, learned=saved.learned, on_missing=on_missing or learner.on_missing)
-    writer = make_writer(save or "-", [*files, model], form=form, live=options["follow"], as_json=as_json)
+    writer = make_writer(save or "-", [*files, model], live=options["follow"], as_json=as_json)
     with signals.handled(), writer:
         for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
             with at(table, batch):
                 answers = answer(learner, batch.numbers, table.names)
             writer.write(row_columns(table, batch, with_file=len(files) > 1) | answers)
     tell_bad(tables)
-    if as_json and not writer.is_output:
-        print_json({"rows": writer.n_rows, "saved": writer.path} | bad_facts(tables))
-    elif not writer.is_output:
-        click.echo(f"Results of {writer.n_rows:,} rows: {writer.path}")
+    if not writer.is_output:
+        facts = {"rows": writer.n_rows, "saved": writer.path} | bad_facts(tables)
+        print_result(facts, f"Results of {writer.n_rows:,} rows: {writer.path}", as_json=as_json)
     signals.leave_if_stopped(f"after {writer.n_rows:,} rows")
 
 
-def make_writer(path: str, inputs: Sequence[str], *, form: str | None, live: bool, as_json: bool) -> Writer:
-    """Make the writer of results, not over an input; with --json, standard output takes JSON lines by default."""
-    if path == "-" and as_json:
-        form = form or "jsonl"
+def make_writer(path: str, inputs: Sequence[str], *, live: bool, as_json: bool) -> Writer:
+    """Make the writer of results, not over an input; with --json, standard output takes JSON lines."""
     if path != "-" and is_among(path, inputs):
         raise click.UsageError(f"{path}: is read as input; give --save another name")
-    return Writer(path, format=form, live=live)
+    return Writer(path, format="jsonl" if path == "-" and as_json else None, live=live)
 
 
 def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[str, npt.ArrayLike]:
@@ -165,14 +154,13 @@ class Constant:
         self._low = np.fmin(self._low, np.fmin.reduce(rows))
         self._high = np.fmax(self._high, np.fmax.reduce(rows))
 
-    def hints(self, source: str, names: Sequence[str]) -> list[str]:
-        """Name the columns that never vary, if others do."""
+    def tell(self, source: str, names: Sequence[str]) -> None:
+        """Warn of the columns that never vary, if others do."""
         varies = np.broadcast_to(self._low < self._high, len(names))
         constant = [name for name, does_vary in zip(names, varies, strict=True) if not does_vary]
-        if not 0 < len(constant) < len(names):
-            return []
-        shown = ",".join(constant[:_SHOWN_NAMES]) + (",..." if len(constant) > _SHOWN_NAMES else "")
-        return [
-            f"{source}: {len(constant)} of {len(names)} columns never vary, so any change in them will be novel; "
-            f"leave out those that do not matter (--drop {shown})"
-        ]
+        if 0 < len(constant) < len(names):
+            shown = ",".join(constant[:_SHOWN_NAMES]) + (",..." if len(constant) > _SHOWN_NAMES else "")
+            print_warning(
+                f"{source}: {len(constant)} of {len(names)} columns never vary, so any change in them will be novel; "
+                f"leave out those that do not matter (--drop {shown})"
+            )

@@ -1,15 +1,14 @@
 """The work of the commands that manage models and the installation: info, merge, export, warmup."""
 
 import os
-from itertools import combinations
 from pathlib import Path
 
 import click
 
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, write_durably
-from streamkpca.cli.console import print_facts, print_json
-from streamkpca.cli.models import check_target, read_saved, with_notes
+from streamkpca.cli.console import print_facts, print_json, print_result
+from streamkpca.cli.models import check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import model_facts, saved_facts, show_model
 from streamkpca.models.warmup import cache_folder, warmup
@@ -29,9 +28,8 @@ def info(model: str, as_json: bool) -> None:
 def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
     """Merge saved models that have learned different rows with one kernel, scale included."""
     check_target(out)
-    for one, other in combinations(models, 2):
-        if os.path.realpath(one) == os.path.realpath(other):
-            raise click.UsageError(f"{other}: this model is given twice, so its rows would count twice")
+    if twice := [path for i, path in enumerate(models) if is_among(path, models[:i])]:
+        raise click.UsageError(f"{twice[0]}: this model is given twice, so its rows would count twice")
     saved = [read_saved(path) for path in models]
     columns, places = saved[0].columns, dict(saved[0].places)
     for path, part in zip(models[1:], saved[1:], strict=True):
@@ -74,10 +72,7 @@ def export(model: str, out: str, double: bool, name: str, quantile: float | None
     else:
         raise click.UsageError(f"{out}: expected a name that ends in .onnx or .c")
     write_durably(out, lambda file: file.write(contents), mode=SHARED)
-    if as_json:
-        print_json({"written": out, "bytes": len(contents)})
-    else:
-        click.echo(f"Written: {out}")
+    print_result({"written": out, "bytes": len(contents)}, f"Written: {out}", as_json=as_json)
 
 
 def warm_up(as_json: bool) -> None:
@@ -92,7 +87,6 @@ def warm_up(as_json: bool) -> None:
     if found.unsaved:
         raise ValueError(f"{folder}: {found.unsaved} of {found.compiled} compiled loops could not be saved; make room")
     cached = found.ready - found.compiled
-    if as_json:
-        print_json({"compiled": found.compiled, "from_the_cache": cached, "cache": str(folder)})
-    else:
-        click.echo(f"Compiled loops: {found.compiled}, from the cache: {cached}\nCache: {folder}")
+    facts = {"compiled": found.compiled, "from_the_cache": cached, "cache": str(folder)}
+    lines = f"Compiled loops: {found.compiled}, from the cache: {cached}", f"Cache: {folder}"
+    print_result(facts, *lines, as_json=as_json)

@@ -12,8 +12,6 @@ import click
 
 from streamkpca import CheckpointError, StreamingKernelPCA, load
 from streamkpca._core.files import try_lock
-from streamkpca.cli.console import print_warning
-from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.monitoring import Monitor
 
@@ -73,27 +71,12 @@ def read_saved(path: str, *, fitted: bool = True) -> Saved:
 class ModelFile:
     """The file of a model, which is not replaced if another process has saved a model there meanwhile.
 
-    The file is known as it was when the object was made, or last written or found newer.
+    The file is known as it was when the object was made, or last written.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._known = self._state()
-
-    def newer(self, known: Saved) -> StreamingKernelPCA | None:
-        """Return the model if another process has replaced the file since; warn and return None if it is of no use."""
-        if (found := self._state()) is None or found == self._known:
-            return None
-        self._known = found
-        try:
-            saved = read_saved(self.path)
-        except (OSError, ValueError) as error:
-            print_warning(f"{error}; keeping the model as it was")
-            return None
-        if (saved.learned, saved.model.on_missing) != (known.learned, known.model.on_missing):
-            print_warning(f"{self.path}: has other columns or takes other gaps; keeping the model as it was")
-            return None
-        return saved.model
 
     def replace(self, write: Callable[[str], object]) -> None:
         """Let `write` replace the file, unless another process has; then write a new one beside it, and say so."""
@@ -136,22 +119,21 @@ def _only_writer(folder: Path) -> Iterator[None]:
 
 
 class Autosave:
-    """A model's file while the model learns: when to save it, and the notes beside it. A `path` of None saves nothing.
+    """A model's file while the model learns: when to save it, and the notes beside it. A `file` of None saves nothing.
 
-    `before` is the model that goes on, and `file` the one that it was read from. A monitor that was saved with it is
-    not kept, as its thresholds belong to another state of the model.
+    `before` is the model that goes on. A monitor that was saved with it is not kept, as its thresholds belong to
+    another state of the model.
     """
 
-    def __init__(self, path: str | None, interval: SaveInterval, before: Saved | None, file: ModelFile | None) -> None:
-        self._interval = interval
-        self._file = file or (ModelFile(path) if path else None)
+    def __init__(self, file: ModelFile | None, seconds: float, before: Saved | None) -> None:
+        self._file, self._seconds = file, seconds
         self.columns = before.columns if before else ()
         self.places = dict(before.places) if before else {}
         self._extra = before.extra if before and before.extra is not None else {}
-        if path and not isinstance(self._extra, dict):
+        if file and not isinstance(self._extra, dict):
             raise ValueError(
-                f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes can "
-                f"be added, but got {self._extra!r}; save the model again from Python with a dictionary"
+                f"{file.path}: expected the object saved beside the model (extra) to be a dictionary, to which notes "
+                f"can be added, but got {self._extra!r}; save the model again from Python with a dictionary"
             )
         self._saved_rows, self._saved_at = n_learned(before.model) if before else 0, time.monotonic()
 
@@ -173,9 +155,8 @@ class Autosave:
         self._saved_rows, self._saved_at = n_learned(model), time.monotonic()
 
     def save_if_due(self, model: StreamingKernelPCA) -> None:
-        """Save the model if enough rows have come since the last time, or any rows and enough seconds."""
-        n_new, seconds = n_learned(model) - self._saved_rows, time.monotonic() - self._saved_at
-        if n_new and (n_new >= self._interval.rows or seconds >= self._interval.seconds):
+        """Save the model if it has learned rows since the last time, and enough seconds have passed."""
+        if n_learned(model) > self._saved_rows and time.monotonic() - self._saved_at >= self._seconds:
             self.save(model)
 
 

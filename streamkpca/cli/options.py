@@ -1,44 +1,24 @@
 """Options that several commands share. Those of the model come from the table in `stream.parameters`."""
 
-import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import cache, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-if TYPE_CHECKING:
-    from streamkpca.stream.parameters import Parameter
+from streamkpca.stream.parameters import PARAMETERS, Parameter
 
 Decorator = Callable[[Any], Any]
 
 FILE = click.Path(allow_dash=True)
 SHARE = click.FloatRange(0.0, 1.0, min_open=True, max_open=True)
 COUNT = click.IntRange(1, 2**31 - 1)
-RESULT_FORMATS = ("csv", "jsonl", "parquet", "arrow", "arrows")
 
+# Rows that cannot be read are left out before the model sees them.
+MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
 MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
-
-
-class SaveInterval(NamedTuple):
-    """How often a model is saved while it learns, in rows or in seconds."""
-
-    rows: float = float("inf")
-    seconds: float = float("inf")
-
-
-def read_interval(context: click.Context, option: click.Parameter, value: str | None) -> SaveInterval | None:
-    """Read a number of rows (5000) or a time (30s, 5m, 1h)."""
-    del context, option
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smh]?)", value)
-    number = float(found[1]) if found else 0.0
-    if found is None or number <= 0.0 or (not found[2] and number % 1.0):
-        raise click.BadParameter(f"{value!r} is neither a number of rows (5000) nor a time (30s, 5m, 1h).")
-    return SaveInterval(seconds=number * {"s": 1, "m": 60, "h": 3600}[found[2]]) if found[2] else SaveInterval(number)
 
 
 def _read_names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -46,7 +26,7 @@ def _read_names(context: click.Context, option: click.Parameter, value: str | No
     return None if value is None else tuple(filter(None, map(str.strip, value.split(","))))
 
 
-def _reader(parameter: "Parameter") -> Callable[[click.Context, click.Parameter, str], Any]:
+def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
     """Make the function that reads a model's parameter: a number in its range, or a word; ``none`` is None."""
 
     def read(context: click.Context, option: click.Parameter, value: str) -> Any:
@@ -87,38 +67,17 @@ def _grouped(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-@cache
-def model_parameters() -> dict[str, "Parameter"]:
-    """Return the parameters that are options; rows that cannot be read are left out before the model sees them."""
-    from streamkpca.stream.parameters import PARAMETERS
-
-    return {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
-
-
-class LearningCommand(click.Command):
-    """A command with an option for each parameter of a model.
-
-    Their table is read when the command is used: loading it takes the compiled loops.
-    """
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return all parameters."""
-        known = {parameter.name for parameter in self.params}
-        self.params += [_option_of(one) for name, one in model_parameters().items() if name not in known]
-        return super().get_params(ctx)
-
-
-def _option_of(parameter: "Parameter") -> click.Option:
+def _option_of(parameter: Parameter) -> Decorator:
     """Make the option of a model's parameter from its line in the table."""
     name = "components" if parameter.name == "n_components" else parameter.name.replace("_", "-")
     names, default = [f"--{name}", parameter.name], parameter.default
     if isinstance(default, bool):
-        return click.Option([f"--{name}/--no-{name}", parameter.name], default=default, help=parameter.help)
+        return click.option(f"--{name}/--no-{name}", parameter.name, default=default, help=parameter.help)
     if parameter.choices:
-        return click.Option(names, default=default, type=click.Choice(parameter.choices), help=parameter.help)
+        return click.option(*names, default=default, type=click.Choice(parameter.choices), help=parameter.help)
     words = ["none" if word is None else word for word in parameter.words]
-    return click.Option(
-        names,
+    return click.option(
+        *names,
         default="none" if default is None else str(default),
         metavar="|".join([parameter.unit, *words]),
         callback=None if parameter.name == "kernel" else _reader(parameter),
@@ -126,6 +85,7 @@ def _option_of(parameter: "Parameter") -> click.Option:
     )
 
 
+parameter_options = _grouped(*map(_option_of, MODEL_PARAMETERS.values()))
 units_option = click.option(
     "--units",
     type=click.Choice(("auto", "none", "range", "std", "whitened")),
@@ -175,7 +135,6 @@ table_options = _grouped(
         default="raise",
         help="Rows that are no numbers: stop there, or leave them out and count them.",
     ),
-    click.option("--array", metavar="NAME", help="Array of an npz file; needed if it holds several tables."),
     click.option("--header/--no-header", default=None, help="CSV: whether the first line holds names."),
     click.option("--delimiter", metavar="CHAR", help="CSV: character between fields.  [default: detected]"),
     click.option("--decimal", type=click.Choice((".", ",")), default=".", help="CSV: mark before decimals."),
@@ -185,20 +144,12 @@ follow_option = click.option(
     "--follow", is_flag=True, help="Wait for more rows at the end of FILE, as tail -F does, until Ctrl-C; text only."
 )
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
-result_options = _grouped(
-    click.option(
-        "--save",
-        type=FILE,
-        help="Write a line of results for each row to this file; its ending sets the format: "
-        ".csv, .jsonl, .parquet, .arrow (file) or .arrows (stream). - is standard output.",
-    ),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(RESULT_FORMATS),
-        help="Format of the results.  [default: by the ending; csv on standard output]",
-    ),
+results_option = click.option(
+    "--save",
+    type=FILE,
+    help="Write a line of results for each row to this file; its ending sets the format: .csv, .jsonl, .parquet, "
+    ".arrow (file) or .arrows (stream). - is standard output, as CSV, or JSON lines with --json.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-answer_options = _grouped(files_argument, model_option, follow_option, table_options, result_options, json_option)
+answer_options = _grouped(files_argument, model_option, follow_option, table_options, results_option, json_option)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca._core.files import SHARED, write_durably
-from streamkpca.cli.console import Signals, print_json, printable
+from streamkpca.cli.console import Signals, print_result, printable
 from streamkpca.cli.models import check_target, read_saved
 from streamkpca.cli.reading import at, each_batch, open_tables, tell_bad
 from streamkpca.cli.score import monitor_of
@@ -32,8 +32,6 @@ def plot(
     file: str | None,
     model: str,
     save: str,
-    size: tuple[float, float],
-    components: tuple[int, int],
     as_json: bool,
     chunk_rows: int,
     **options: Any,
@@ -47,7 +45,7 @@ def plot(
         )
     check_target(save, [model, *([file] if file else [])])
     saved = read_saved(model)
-    figure = plots.make_figure(width=size[0], height=size[1])
+    figure = plots.make_figure()
     axes = figure.add_subplot()
     learner = saved.model
     if file is None:
@@ -62,14 +60,11 @@ def plot(
             if monitor:
                 _draw_novelty(monitor, table, batches, axes)
             else:
-                _draw_projections(learner, table, batches, components, axes)
+                _draw_projections(learner, table, batches, axes)
         tell_bad([table])
         signals.leave_if_stopped("before all rows were drawn")
     write_picture(figure, save, dots_per_inch=150)
-    if as_json:
-        print_json({"picture": save, "kind": kind})
-    else:
-        click.echo(f"Picture: {save}")
+    print_result({"picture": save, "kind": kind}, f"Picture: {save}", as_json=as_json)
 
 
 def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> None:
@@ -99,20 +94,13 @@ def _draw_novelty(monitor: Monitor, table: Table, batches: Iterator[Batch], axes
         axes.tick_params(axis="x", rotation=30)
 
 
-def _draw_projections(
-    model: StreamingKernelPCA, table: Table, batches: Iterator[Batch], components: tuple[int, int], axes: "Axes"
-) -> None:
-    """Draw rows in the plane of two components, coloured by their class, their time or their order."""
-    n = len(model.eigenvalues_)
-    if max(components) >= n:
-        raise click.UsageError(f"--axes: expected components from 0 to {n - 1} but got {components}")
-    points, times, labels = _collected(lambda rows: model.transform(rows)[:, list(components)], table, batches)
+def _draw_projections(model: StreamingKernelPCA, table: Table, batches: Iterator[Batch], axes: "Axes") -> None:
+    """Draw rows in the plane of the first two components, coloured by their class, their time or their order."""
+    points, times, labels = _collected(lambda rows: model.transform(rows)[:, :2], table, batches)
     if labels is not None and (labels == labels.astype(int)).all():
         labels = labels.astype(int)
     name = "row" if times is None else "time"
     plots.draw_projections(np.concatenate(points), groups=labels, color=times, color_name=name, ax=axes)
-    # Only two were kept, which draw_projections calls 0 and 1.
-    axes.set(xlabel=f"component {components[0]}", ylabel=f"component {components[1]}")
 
 
 def _collected(

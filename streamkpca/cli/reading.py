@@ -11,11 +11,11 @@ import click
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
-from streamkpca.cli.options import given_options, model_parameters
+from streamkpca.cli.options import MODEL_PARAMETERS, given_options
 from streamkpca.cli.tables import Batch, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
-_READING = ("array", "header", "delimiter", "decimal", "columns", "drop", "time", "labels", "on_bad_rows", "follow")
+_READING = ("header", "delimiter", "decimal", "columns", "drop", "time", "labels", "on_bad_rows", "follow")
 
 
 def open_tables(
@@ -61,7 +61,7 @@ def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     # Scales in numbers belong to the units in which rows are given.
     if units != "none" and not kernel.has_units and (is_asked or not kernel.is_settled):
         kernel = kernel.in_units(units)
-    return StreamingKernelPCA(**{name: options[name] for name in model_parameters()} | {"kernel": kernel})
+    return StreamingKernelPCA(**{name: options[name] for name in MODEL_PARAMETERS} | {"kernel": kernel})
 
 
 def each_batch(

@@ -75,13 +75,10 @@ def show_model(facts: Mapping[str, Any], **more: Any) -> None:
 
 
 def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Return the area under the ROC curve: how often an anomalous row scores above a healthy one.
+    """Return the area under the ROC curve: how often an anomalous row (label not 0) scores above a healthy one.
 
-    Labels (n,), anomalous where not 0; scores (n,). 1 is perfect, 0.5 is chance, and ties count half; NaN unless both
-    kinds occur.
+    Ties count half; NaN unless both kinds occur.
 
-    Examples
-    --------
     >>> auroc([0, 0, 1, 1], [1.0, 2.0, 2.0, 3.0])
     0.875
     """
@@ -92,13 +89,10 @@ def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Return the mean precision over all anomalous rows, each at the threshold that just finds it.
+    """Return the mean precision over all anomalous rows (label not 0), each at the threshold that just finds it.
 
-    Labels (n,), anomalous where not 0; scores (n,). 1 is perfect, the share of anomalous rows is chance; NaN without
-    any. Rows of equal score are found together.
+    Rows of equal score are found together; NaN without any.
 
-    Examples
-    --------
     >>> average_precision([1, 0, 1], [3.0, 2.0, 1.0])
     0.8333333333333333
     """

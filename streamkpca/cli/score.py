@@ -20,7 +20,7 @@ from streamkpca.cli.models import (
     read_saved,
     with_notes,
 )
-from streamkpca.cli.options import MONITOR_PARAMETERS, model_parameters, refuse_given
+from streamkpca.cli.options import MODEL_PARAMETERS, MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
 from streamkpca.cli.tables import Batch, Table
@@ -33,6 +33,8 @@ Facts = dict[str, Any]
 _MOST_KEPT = 1000
 _MOST_PLACES = 100_000
 _SHOWN_FEATURES = 3
+# Events and novel rows that are shown.
+_TOP = 10
 # Fewer learned rows leave the level that one row in a hundred exceeds to chance.
 _ENOUGH_ROWS = 300
 _MANY_ALARMS = 0.1
@@ -43,9 +45,7 @@ def score(
     train: str | None,
     model: str | None,
     save_model: str | None,
-    top: int,
     save: str | None,
-    form: str | None,
     as_json: bool,
     chunk_rows: int,
     **options: Any,
@@ -60,9 +60,7 @@ def score(
         check_target(save_model, inputs)
     target = ModelFile(save_model) if save_model else None
     if model:
-        refuse_given({"units", *model_parameters()}, f"the model in {model} has its parameters already")
-        # Looked up before it is read: a file that replaces it meanwhile is newer.
-        watched = ModelFile(model)
+        refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} has its parameters already")
         saved = read_saved(model)
         monitor = monitor_of(saved, model, options)
     else:
@@ -73,41 +71,37 @@ def score(
     learned = saved.learned or len(source.names)
     (table,) = open_tables([file], options, learned=learned, on_missing=saved.model.on_missing)
     written = [*inputs, *filter(None, [model, save_model])]
-    writer = make_writer(save, written, form=form, live=options["follow"], as_json=as_json) if save else None
+    writer = make_writer(save, written, live=options["follow"], as_json=as_json) if save else None
     is_quiet = writer is not None and writer.is_output
     tells, columns = options["follow"] and not is_quiet, saved.columns or noted_columns(table)
-    signals, hints = Signals(), list[str]()
+    signals = Signals()
     with signals.handled(), writer or nullcontext():
         if train:
-            hints = _learn_all(monitor, source, chunk_rows, signals)
+            _learn_all(monitor, source, chunk_rows, signals)
             monitor.learn = options["learn"]
-        n_before, watch = n_learned(monitor.model), Watch(monitor, table.names, top)
+        n_before, watch = n_learned(monitor.model), Watch(monitor, table.names)
         # Pieces in which at most one lasting change can be found.
         n_rows = min(chunk_rows, monitor.accept_after)
         for _, batch in each_batch([table], n_rows, signals, "scoring", quiet=tells or is_quiet):
-            if model and tells and not save and (newer := watched.newer(saved)):
-                _tell(watch.replace(Monitor(newer, **_monitor_options(options))), as_json=as_json)
             with at(table, batch):
                 record, stacked = watch.take(batch)
             if writer:
                 writer.write(row_columns(table, batch) | _columns_of(watch, record, stacked))
             if tells:
                 _tell(watch.news, as_json=as_json)
-        monitor = watch.monitor
         if target and watch.n_rows:
             extra = with_notes(saved.extra, columns, saved.places)
             target.replace(lambda path: monitor.save(path, extra))
     tell_bad([table])
     facts = watch.facts() | bad_facts([table])
     if watch.n_rows:
-        hints += score_hints(facts, n_learned=n_before, monitor=monitor, told=tells)
-    for hint in hints:
-        print_warning(hint)
+        for hint in score_hints(facts, n_learned=n_before, monitor=monitor, told=tells):
+            print_warning(hint)
     model_found = model_facts(monitor.model, columns, lags=monitor.lags) if n_learned(monitor.model) else None
     if as_json and not is_quiet:
         print_json({"scores": facts, "model": model_found, "saved_model": save_model})
     elif not is_quiet:
-        show_scores(facts, file, top)
+        show_scores(facts, file)
         if model_found:
             show_model(model_found, new_rows=n_learned(monitor.model) - n_before)
         for what, path in (("Results", save), ("Model", save_model)):
@@ -134,8 +128,8 @@ def _source(train: str, options: Facts) -> Table:
     return source
 
 
-def _learn_all(monitor: Monitor, source: Table, chunk_rows: int, signals: Signals) -> list[str]:
-    """Learn all rows of a table as normal; return what looks wrong with its columns."""
+def _learn_all(monitor: Monitor, source: Table, chunk_rows: int, signals: Signals) -> None:
+    """Learn all rows of a table as normal."""
     constant = Constant()
     for _, batch in each_batch([source], chunk_rows, signals, "learning"):
         constant.add(batch.numbers)
@@ -145,7 +139,7 @@ def _learn_all(monitor: Monitor, source: Table, chunk_rows: int, signals: Signal
     signals.leave_if_stopped("before the rows were scored")
     monitor.model.refit()
     monitor.forget_alarms()
-    return constant.hints(source.path, source.names)
+    constant.tell(source.path, source.names)
 
 
 def _monitor_options(options: Facts) -> dict[str, Any]:
@@ -162,16 +156,16 @@ def _columns_of(watch: "Watch", record: MonitorRecord, stacked: Array) -> dict[s
 class Watch:
     """A monitor that goes through the rows of a file, and what it finds there, by the file's rows, times and columns.
 
-    `news` are the alarms, events and changes of the last batch. The latest 1,000 events and changes are kept, the `top`
+    `news` are the alarms, events and changes of the last batch. The latest 1,000 events and changes are kept, the ten
     most novel rows, and where rows have labels all scores.
     """
 
-    def __init__(self, monitor: Monitor, names: Sequence[str], top: int) -> None:
+    def __init__(self, monitor: Monitor, names: Sequence[str]) -> None:
         self.n_rows = self.n_alarms = self.n_events = 0
         self.threshold: float | None = None
         self.changes: deque[Facts] = deque(maxlen=_MOST_KEPT)
         self.news: list[Facts] = []
-        self._names, self._top = list(names), top
+        self._names = list(names)
         # By position among the rows scored: events by their starts, and rows of the file by those of alarms.
         self._events: dict[int, Facts] = {}
         self._places: dict[int, Facts] = {}
@@ -179,23 +173,12 @@ class Watch:
         self._highest: list[Facts] = []
         self._scores: list[Array] = []
         self._labels: list[Array] = []
-        self._begin(monitor)
-
-    def _begin(self, monitor: Monitor) -> None:
         self.monitor = monitor
-        self._before = np.empty((0, len(self._names)))
+        self._before = np.empty((0, len(names)))
         # From positions in the monitor's stream to positions among the rows scored.
-        self._shift = self.n_rows - getattr(monitor, "n_rows_", 0)
+        self._shift = -getattr(monitor, "n_rows_", 0)
         self._change = getattr(monitor, "change_detected_", None)
         self._n_known = getattr(monitor, "n_events_", 0)
-
-    def replace(self, monitor: Monitor) -> list[Facts]:
-        """Go on with another monitor; return the open event, which that closes, as news."""
-        ended = [event for event in self._events.values() if event["is_open"]]
-        for event in ended:
-            event["is_open"] = False
-        self._begin(monitor)
-        return [{"event": event} for event in ended]
 
     def take(self, batch: Batch) -> tuple[MonitorRecord, Array]:
         """Score the next rows, and learn those that are to be learned; also return the rows as the model sees them."""
@@ -226,9 +209,9 @@ class Watch:
 
     def _rank(self, batch: Batch, record: MonitorRecord, stacked: Array) -> None:
         """Keep the most novel rows, and the columns that make them so."""
-        best = np.argsort(-record.novelty, kind="stable")[: self._top].tolist()
-        if len(self._highest) >= self._top:
-            best = [i for i in best if record.novelty[i] > self._highest[-1]["novelty"]] if self._top else []
+        best = np.argsort(-record.novelty, kind="stable")[:_TOP].tolist()
+        if len(self._highest) == _TOP:
+            best = [i for i in best if record.novelty[i] > self._highest[-1]["novelty"]]
         # Rows that were learned are not novel to the model any more.
         is_explained = best and self.monitor.learn != "all" and n_learned(self.monitor.model)
         features: list[Facts] = [{} for _ in best]
@@ -239,7 +222,7 @@ class Watch:
             _place(batch, i) | {"novelty": float(record.novelty[i]), "features": names}
             for i, names in zip(best, features, strict=True)
         ]
-        self._highest = sorted(self._highest, key=lambda one: -one["novelty"])[: self._top]
+        self._highest = sorted(self._highest, key=lambda one: -one["novelty"])[:_TOP]
 
     def _follow_events(self) -> None:
         """Take over the events that the monitor has found since the last batch, and the one that was open."""
@@ -355,9 +338,9 @@ def score_hints(found: Facts, *, n_learned: int, monitor: Monitor, told: bool) -
     return hints
 
 
-def show_scores(found: Facts, source: str, most: int) -> None:
+def show_scores(found: Facts, source: str) -> None:
     """Print what was found in the rows of `source`: events, the most novel rows, and a summary."""
-    largest = sorted(found["events"], key=lambda event: -event["alarms"] * event["peak"])[:most]
+    largest = sorted(found["events"], key=lambda event: -event["alarms"] * event["peak"])[:_TOP]
     largest.sort(key=lambda event: event["first_row"])
     print_table(f"The largest {len(largest)} of {found['number_of_events']:,} events", largest)
     print_table("Most novel rows", found["most_novel"])

@@ -61,7 +61,7 @@ def test_the_demo_learns_says_it_is_simulated_and_writes_its_files(tmp_path):
     result = run("demo", "--rows", "3000", "--seed", "5", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     assert result.stderr.startswith("Simulating 3,000 rows of a plant with 24 sensors; the first run also compiles")
-    assert "simulated plant, not real data" in result.stdout
+    assert "found the faults of this simulated plant" in result.stdout
     assert fact(result.stdout, "area under ROC curve") > "0.8"
     table = parquet.read_table(tmp_path / "out" / "projections.parquet")
     assert table.num_rows == 3000

@@ -1,6 +1,7 @@
 """`fit` learns what the library learns, each row of a file once, and never loses a model."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from pyarrow import parquet
 
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.models import Autosave, ModelFile, Saved
-from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.tables import open_table
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
@@ -168,7 +168,7 @@ def test_every_file_has_its_own_place(folder, X, lines):
 
 def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, monkeypatch):
     monkeypatch.setattr("streamkpca.cli.models._MOST_PLACES", 10)
-    saver = Autosave("m.npz", SaveInterval(), None, None)
+    saver = Autosave(ModelFile("m.npz"), math.inf, None)
     for day in range(30):
         Path(f"{day}.csv").write_text("a,b\n1,2\n")
         table = open_table(f"{day}.csv")
@@ -187,20 +187,14 @@ def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
         autosave.save_if_due(model)
         return Path("k.npz").exists()
 
-    by_rows = Autosave("k.npz", SaveInterval(rows=50), saved, None)
-    by_time = Autosave("k.npz", SaveInterval(seconds=30.0), saved, None)
-    never = Autosave("k.npz", SaveInterval(), saved, None)
-    assert not is_saved(by_rows)
+    autosave = Autosave(ModelFile("k.npz"), 30.0, saved)
     model.partial_fit(X[100:150])
-    assert is_saved(by_rows)
-    assert not is_saved(by_rows)
-    assert not is_saved(by_time)
+    assert not is_saved(autosave)
     now = 30.0
-    assert is_saved(by_time)
+    assert is_saved(autosave)
     now = 90.0
     # Nothing is new.
-    assert not is_saved(by_time)
-    assert not is_saved(never)
+    assert not is_saved(autosave)
 
 
 def test_two_processes_on_one_model_lose_neither(folder, X):
@@ -248,7 +242,7 @@ def test_columns_that_never_vary_are_named(folder):
     [
         (["fit", "absent.csv"], "absent.csv: no such file", 1),
         (["fit", "x.npy", "--resume"], "name it with --model FILE", 2),
-        (["fit", "x.npy", "--save-every", "5m"], "name it with --model FILE", 2),
+        (["fit", "x.npy", "--save-every", "0"], "name it with --model FILE", 2),
         (["fit", "x.npy", "--model", "m.npz", "--from-start"], "give --resume too", 2),
         (["fit", "x.npy", "--model", "x.npy"], "is read as input", 2),
         (["fit", "x.npy", "--model", "link.npy"], "is read as input", 2),

@@ -62,7 +62,7 @@ def test_killed_at_random_moments_each_row_is_learned_once(folder: Path) -> None
     rng, outcomes = np.random.default_rng(1), Counter[str]()
     log, model, n_written = folder / "log.csv", folder / "m.npz", 0
     log.write_text(HEADER)
-    fit = ["fit", "log.csv", "--model", "m.npz", "--resume", "--save-every", "40", "--chunk-rows", "20"]
+    fit = ["fit", "log.csv", "--model", "m.npz", "--resume", "--save-every", "0", "--chunk-rows", "40"]
 
     def state() -> tuple[int, int] | None:
         return (model.stat().st_ino, model.stat().st_mtime_ns) if model.exists() else None
@@ -103,7 +103,7 @@ def test_signals_at_random_moments_leave_a_whole_model_and_a_plain_line(folder: 
         (folder / "m.npz").unlink(missing_ok=True)
         args = ["fit", "log.csv", "--model", "m.npz", "--chunk-rows", "40", *SMALL]
         if number % 2:
-            args += ["--follow", "--save-every", "0.1s"]
+            args += ["--follow", "--save-every", "0.1"]
         process = Command(folder, *args)
         time.sleep(rng.uniform(0.0, 0.4))
         if not process.ended():
@@ -131,7 +131,7 @@ def test_processes_that_save_at_once_replace_no_model_that_they_have_not_seen(fo
         processes = []
         for number in range(n):
             (folder / f"{number}.csv").write_text(HEADER + "".join(LINES[500 * number : 500 * number + 64 + number]))
-            args = ["fit", f"{number}.csv", "--model", "m.npz", "--save-every", "8", "--chunk-rows", "4", *SMALL]
+            args = ["fit", f"{number}.csv", "--model", "m.npz", "--save-every", "0", "--chunk-rows", "8", *SMALL]
             processes.append(Command(folder, *args, name=f"process{number}"))
         codes = [process.wait() for process in processes]
         outcomes.update(f"code {code}" for code in codes)

@@ -34,7 +34,6 @@ _BEGINNINGS = {
 def open_table(
     path: str,
     *,
-    array: str | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     decimal: str = ".",
@@ -48,56 +47,24 @@ def open_table(
     follow: bool = False,
     start: Mapping[str, Any] | None = None,
 ) -> Table:
-    r"""Open a file, or standard input, for reading in batches.
+    r"""Open a file, or standard input ("-"), for reading in batches; its first bytes tell the format.
 
-    Parameters
-    ----------
-    path : str
-        The file, whose first bytes tell the format; "-" is standard input. It may be compressed, as the suffix says:
-        .gz, .bz2, .xz, .zst or .lz4.
-    array : str, optional
-        The array of an npz file; not needed if only one has two dimensions.
-    header : bool, optional
-        Whether the first line of CSV holds names; by default its contents tell.
-    delimiter, decimal : str
-        What separates the fields of CSV, by default that of comma, semicolon, tab and bar that cuts the first line into
-        most fields; and the mark before the decimals of its numbers, a point or a comma.
-    columns, drop : sequence of str
-        Names of columns to read, in this order, and to leave out. Columns without names are "0", "1", ...
-    time, labels : str, optional
-        Columns that are handed out beside the rows, and never features: times, as numbers or dates, and numbers.
-    learned : sequence of str or int
-        Names of the columns to read, in this order, where the file has names and `columns` is empty; otherwise, and
-        with an int, only the number of columns is checked.
-    on_bad_rows : "raise" or "skip"
-        Whether a row is refused, or left out and counted, that has another number of fields, text, or infinity.
-    on_missing : "raise", "skip" or "marginal"
-        Whether a row with gaps (empty cells, NaN, null) is a bad row, is left out and counted, or keeps NaN; rows
-        without any number are left out and counted then too.
-    follow : bool
-        Whether to wait for more at the end of CSV or JSON lines, which need not exist yet. A file that was replaced or
-        emptied is read from its beginning.
-    start : mapping, optional
-        `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an error, or
-        with `follow` a note, and reading from the beginning.
+    header : whether the first line of CSV holds names; None: its contents tell.
+    delimiter, decimal : of CSV; None: the comma, semicolon, tab or bar that cuts the first line into most fields.
+    columns, drop : names of columns to read, in this order, and to leave out; without names they are "0", "1", ...
+    time, labels : columns handed out beside the rows, and never features: numbers or dates, and numbers.
+    learned : names of the columns to read where the file has names and `columns` is empty; else, and with an int,
+        only the number of columns is checked.
+    on_bad_rows : "raise" refuses a row with another number of fields, text, or infinity; "skip" leaves it out.
+    on_missing : a row with gaps (empty cells, NaN, null) is a bad row ("raise"), is left out ("skip"), or keeps NaN
+        ("marginal"); rows without any number are left out and counted then too.
+    follow : whether to wait for more at the end of text; a file that was replaced or emptied is read anew.
+    start : `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an
+        error, or with `follow` a note, and reading from the beginning.
 
-    Returns
-    -------
-    Table
+    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file; an npz file is read
+    whole. Parquet, npz, npy and Arrow's file that are piped or compressed are copied to a temporary file first.
 
-    Raises
-    ------
-    TableError
-        The file is absent, unreadable, empty, or without a column that is asked for.
-
-    Notes
-    -----
-    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file. Arrays of npz files
-    are read whole, up to 2 GiB. What is read from its end (Parquet, npz, npy, Arrow's file) and is piped or compressed
-    is copied to a temporary file first.
-
-    Examples
-    --------
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
     >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,4.5\n12,5,oops\n13,6,7\n")
@@ -111,13 +78,11 @@ def open_table(
     with reading_errors(source.name):
         head = source.peek(lambda head: len(head.removeprefix(BOM).lstrip()) >= 8 or b"\n" in head.lstrip())
         kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
-        if array is not None and kind != "npz":
-            raise TableError(f"{path}: --array names an array of an npz file, but this is not one; leave --array out")
         if follow and source.rereadable and kind not in ("csv", "jsonl"):
             raise TableError(f"{path}: only text (CSV, JSON lines) grows row by row; leave --follow out")
         reader: Reader
         if kind in ("npy", "npz"):
-            reader = ArrayReader(source, is_zip=kind == "npz", array=array)
+            reader = ArrayReader(source, is_zip=kind == "npz")
         elif kind in ("parquet", "arrow"):
             reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
         elif kind == "jsonl":

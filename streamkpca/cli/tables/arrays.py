@@ -16,7 +16,6 @@ from streamkpca.cli.tables.text import Times
 # Numbers of a block, and bytes of an array in an npz file, which is read whole.
 _MOST_NUMBERS = 2**22
 _LARGEST_WHOLE = 2**31
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class _RowReader:
@@ -49,12 +48,12 @@ def _block(first: int, numbers: npt.NDArray[Any], times: Any) -> Block:
 
 
 class ArrayReader(_RowReader):
-    """Rows of an array in two dimensions: an npy file, which is mapped, or an array of an npz file."""
+    """Rows of an array in two dimensions: an npy file, which is mapped, or the only one of an npz file."""
 
-    def __init__(self, source: Source, *, is_zip: bool, array: str | None) -> None:
+    def __init__(self, source: Source, *, is_zip: bool) -> None:
         path = source.on_disk()
         if is_zip:
-            name = _array_named(source.name, path, array)
+            name = _only_array(source.name, path)
             with np.load(path, allow_pickle=False) as archive:
                 self._rows = archive[name]
         else:
@@ -76,23 +75,16 @@ class ArrayReader(_RowReader):
             yield _block(first, rows[:, wanted], None if time is None else rows[:, time].astype(np.float64))
 
 
-def _array_named(name: str, path: str, array: str | None) -> str:
-    """Choose the array of an archive; refuse one that is too large to be read whole."""
+def _only_array(name: str, path: str) -> str:
+    """Find the array of an archive; refuse several, and one that is too large to be read whole."""
     with zipfile.ZipFile(path) as archive:
         sizes = {info.filename[:-4]: info.file_size for info in archive.infolist() if info.filename.endswith(".npy")}
-        if not sizes:
-            raise TableError(f"{name}: is a ZIP archive without arrays of numpy; save a spreadsheet as CSV")
-        found = [array] if array in sizes else []
-        if array is None:
-            for one in sizes:
-                with archive.open(f"{one}.npy") as file:
-                    found += [one] if len(_HEADERS[np.lib.format.read_magic(file)](file)[0]) == 2 else []
-    if len(found) != 1:
-        what = f"expected one array of rows but got {len(found)}" if array is None else f"no array {array!r} in it"
-        raise TableError(f"{name}: {what}; choose one with --array: {list_names(list(sizes))}")
-    if sizes[found[0]] > _LARGEST_WHOLE:
-        raise TableError(f"{name}: array {found[0]!r} is too large to be read whole; save it by numpy.save")
-    return found[0]
+    if not sizes:
+        raise TableError(f"{name}: is a ZIP archive without arrays of numpy; save a spreadsheet as CSV")
+    if len(sizes) > 1 or max(sizes.values()) > _LARGEST_WHOLE:
+        what = f"expected one array of at most 2 GiB but it holds {list_names(list(sizes))}"
+        raise TableError(f"{name}: {what}; save the array of rows by numpy.save")
+    return next(iter(sizes))
 
 
 class ArrowReader(_RowReader):

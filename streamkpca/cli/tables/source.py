@@ -31,18 +31,8 @@ _COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
 class Source:
     """A file, or standard input ("-"), whose beginning can be looked at before it is read.
 
-    Attributes
-    ----------
-    name : str
-        What errors call it.
-    is_plain : bool
-        Whether it is a regular file that is not compressed.
-    rereadable : bool
-        Whether `pieces` can be called again.
-    follows : bool
-        Whether reading waits for more at the end.
-    notes : list of str
-        What the user should know of a file that was replaced.
+    name: what errors call it. is_plain: a regular file, not compressed. rereadable: whether `pieces` can be called
+    again. follows: whether reading waits for more at the end. notes: what the user should know of a replaced file.
     """
 
     def __init__(self, path: str, *, follow: bool = False) -> None:

@@ -63,22 +63,10 @@ def list_names(names: Sequence[str]) -> str:
 class Batch(NamedTuple):
     """Consecutive rows that were kept.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n,), int64
-        Their numbers in the file: lines of text counted from 1, the header included; rows of other formats counted from
-        0. `Table.unit` tells which.
-    numbers : ndarray of shape (n, d)
-        C-contiguous float64, finite but for NaN in gaps.
-    times : ndarray of shape (n,), or None
-        The time column as datetime64[ns] (UTC where the file names a zone) or float64, if one was asked for.
-    labels : ndarray of shape (n,), or None
-        The label column, if one was asked for.
-    position : dict or None
-        Where to go on after the last of these rows: what `open_table` takes as `start`, and JSON can hold. None for
-        streams.
-    done : int
-        How much was read so far, in the unit of `Table.total`.
+    rows (n,): their numbers in the file, lines of text from 1 with the header, other rows from 0. numbers (n, d):
+    C-contiguous float64, NaN in gaps. times, labels (n,): the columns asked for; dates are datetime64[ns], in UTC where
+    the file names a zone. position: where `open_table` goes on after these rows, as JSON; None for streams. done: how
+    much was read so far, in the unit of `Table.total`.
     """
 
     rows: Counts
@@ -141,30 +129,10 @@ class Chosen(NamedTuple):
 class Table:
     """A file or a stream whose rows are read in batches; `open_table` makes it.
 
-    Attributes
-    ----------
-    path : str
-        The file as it was named, "standard input" for "-".
-    names : tuple of str
-        The columns of `Batch.numbers`: "0", "1", ... if not `named`.
-    named : bool
-        Whether the names come from the file.
-    left_out : tuple of str
-        Columns without numbers that nobody asked for.
-    time_name : str or None
-        The time column.
-    unit : "line" or "row"
-        What `Batch.rows` counts.
-    total : int or None
-        Size in the unit of `Batch.done`; None if it is unknown before the end.
-    rereadable : bool
-        Whether `batches` can be called again.
-    notes : list of str
-        Warnings for the user; a followed file adds to them.
-    n_bad : int
-        How many rows the last call of `batches` has left out so far.
-    bad_examples : list of str
-        The first of them: file, place and fault.
+    names: the columns of `Batch.numbers`, "0", "1", ... if not `named` by the file. left_out: columns without numbers
+    that nobody asked for. unit: what `Batch.rows` counts, "line" or "row". total: size in the unit of `Batch.done`,
+    None if unknown. rereadable: whether `batches` can be called again. notes: warnings for the user, to which a
+    followed file adds. n_bad, bad_examples: how many rows `batches` has left out so far, and the first of them.
     """
 
     def __init__(
@@ -180,13 +148,7 @@ class Table:
         self._skips, self._on_missing, self._start = skips, on_missing, start
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
-        """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive.
-
-        Raises
-        ------
-        TableError
-            A bad row, unless such are skipped; a damaged file; no row of numbers at all.
-        """
+        """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive."""
         self.n_bad, self.bad_examples, is_empty, d = 0, [], self._start is None, len(self.names)
         with reading_errors(self.path):
             for block in self._reader.blocks(self._wanted, self._chosen.time, n_rows, self._start):
@@ -238,8 +200,6 @@ class Table:
 def distinct(names: Sequence[str]) -> list[str]:
     """Append the position to a name that came before.
 
-    Examples
-    --------
     >>> distinct(["x", "y", "x"])
     ['x', 'y', 'x.2']
     """

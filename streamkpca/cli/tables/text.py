@@ -50,8 +50,6 @@ Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 class Times:
     """Converts a column of a table, if it has one of times: to numbers, or to dates, as the first ones are.
 
-    Examples
-    --------
     >>> Times(["t", "x"], 0).read(["2024-05-31 10:00", "2024-06-01"])
     array(['2024-05-31T10:00:00.000000000', '2024-06-01T00:00:00.000000000'],
           dtype='datetime64[ns]')
@@ -72,17 +70,6 @@ class Times:
                 return times
         what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
         raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
-
-    def read_each(self, cells: list[str]) -> tuple[npt.NDArray[Any], dict[int, str]]:
-        """Convert what can be converted; of the rest, return what is wrong with it by its position."""
-        try:
-            return self.read(cells), {}
-        except ValueError as error:
-            if len(cells) == 1:
-                return np.empty(0), {0: str(error)}
-        half = len(cells) // 2
-        (a, wrong), (b, more) = self.read_each(cells[:half]), self.read_each(cells[half:])
-        return np.concatenate([one for one in (a, b) if len(one)] or [a]), wrong | {half + i: more[i] for i in more}
 
 
 class TextReader:
@@ -143,21 +130,19 @@ class TextReader:
 
     def _parse_slowly(self, text: str, wanted: list[int], times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        numbers, cells, lines, bad = [], [], [], []
+        numbers, whens, lines, bad = [], [np.empty(0)][:0], [], []
         for record in self._lines.records(text):
             try:
                 row, cell = self._lines.values(record, wanted, times)
+                whens += [] if times.column is None else [times.read([cell])]
             except ValueError as error:
                 bad.append((record.line, str(error)))
             else:
                 numbers.append(row)
-                cells.append(cell)
                 lines.append(record[:2])
-        when, faults = (None, {}) if times.column is None else times.read_each(cells)
-        bad += [(lines[i][0], fault) for i, fault in faults.items()]
-        kept = np.delete(np.arange(len(lines)), list(faults))
+        when = None if times.column is None else np.concatenate(whens or [np.empty(0)])
         shape = len(lines), len(wanted)
-        return np.array(numbers, float).reshape(shape)[kept], when, np.array(lines, int).reshape(-1, 2)[kept], bad
+        return np.array(numbers, float).reshape(shape), when, np.array(lines, int).reshape(-1, 2), bad
 
 
 def decode(text: bytes, name: str, line: int = 1) -> str:

@@ -13,6 +13,7 @@ import pyarrow
 from pyarrow import compute, csv, ipc, parquet
 
 from streamkpca._core.files import SHARED, replacing
+from streamkpca.cli.console import known
 from streamkpca.cli.tables.table import TableError
 
 WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
@@ -23,29 +24,9 @@ _LIVE = ("csv", "jsonl", "arrows")
 class Writer:
     """Write rows of results: to a file that is whole or as it was, or so that rows can be read as they come.
 
-    Parameters
-    ----------
-    path : str
-        The file; "-" is standard output.
-    format : str, optional
-        One of `WRITTEN` ("arrows" is Arrow's stream); by default the path's ending, and CSV on standard output.
-    live : bool
-        Whether to write into the file itself and to flush every call, as on standard output.
+    A path "-" is standard output. The format is one of `WRITTEN` ("arrows" is Arrow's stream), by default the path's
+    ending, and CSV on standard output. A `live` writer writes into the file itself, and flushes every call.
 
-    Attributes
-    ----------
-    is_output : bool
-        Whether it writes to standard output.
-    n_rows : int
-        How many rows were written.
-
-    Raises
-    ------
-    TableError
-        Another ending, or a live format that can be read only when it is complete.
-
-    Examples
-    --------
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.csv")
     >>> with Writer(str(path)) as writer:
@@ -64,7 +45,7 @@ class Writer:
         if self.format not in known:
             what = "results that are read as they come" if self._is_live else "results"
             expected = f"expected {what} as {', '.join(known)} but got {self.format!r}"
-            raise TableError(f"{path}: {expected}; end the name in one of these, or give --format")
+            raise TableError(f"{path}: {expected}; end the name in one of these")
         self._sink: Any = None
         self._stack = ExitStack()
 
@@ -122,6 +103,4 @@ def _sink(form: str, file: IO[bytes], schema: Any) -> Any:
 
 
 def _json_line(row: dict[str, Any]) -> bytes:
-    # JSON lacks NaN and infinity.
-    known = {name: None if isinstance(one, float) and not np.isfinite(one) else one for name, one in row.items()}
-    return json.dumps(known).encode() + b"\n"
+    return json.dumps(known(row)).encode() + b"\n"
