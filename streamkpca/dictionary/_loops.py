@@ -78,9 +78,8 @@ def cautious_gains(
 
     Notes
     -----
-    The other rows represent the stream; the candidate counts with its share, so an outlier gains no more than that. With
-    x_i = R_i^2 / pivot, the others count with their weighted mean of x less its standard error, sqrt(var(x) sum a_i^2) /
-    sum a_i.
+    The candidate counts with its share of the stream, so an outlier gains no more than that. With x_i = R_i^2 / pivot,
+    the others count with their weighted mean of x less its standard error, sqrt(var(x) sum a_i^2) / sum a_i.
     """
     weight = squared_weight = 0.0
     for i in range(len(weights)):

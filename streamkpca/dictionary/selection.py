@@ -192,7 +192,7 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     V are the coefficients of the sampled rows' projections over the m atoms, R their residual inner products with the s
     candidates, in multiples of `unit`.
 
-    With D = L^-1, sampled rows X and candidates P, V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit.
+    With D = L^-1, sampled rows X, candidates P: V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit.
     So sums over kernel values are enough, and no sampled row is projected, unless that would lose too many digits.
     """
     m, size = basis.size, basis.size + len(candidates.rows)
@@ -405,7 +405,7 @@ def choose_to_shrink(
 
     Notes
     -----
-    The dual vector w_j of atom j, in the span with (phi_i, w_j) = delta_ij, points along what only atom j spans. Without
+    The dual vector w_j of atom j, in the span with (phi_i, w_j) = delta_ij, points along what only j spans. Without
     the atom, rows lose the energy Q_jj / P_jj along it, with P the inner products of dual vectors and
     Q_jj = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom removed.
     """

@@ -62,8 +62,6 @@ def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibrat
 
     Notes
     -----
-    All scores are made with the snapshot's kernel: scores of another kernel would have another unit.
-
     Rows that came after the last refit, and sampled rows that had no part in the choice of the atoms, are unseen. While
     there are too few of them, an eighth of the rows that the snapshot has seen, a run of neighbours, is scored without
     the atoms that began as rows of this run. Without a budget, sampled rows are left out one by one.
