@@ -15,13 +15,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @jit
 def all_finite(rows: Any) -> Any:
-    """Return whether every number of (n, d) rows is finite.
-
-    Notes
-    -----
-    By comparison alone: arithmetic such as x - x may be folded to 0 where sums are reordered. The loop over a row
-    never exits early, so that it can use vector instructions.
-    """
+    """Return whether every number of (n, d) rows is finite: by comparisons, as x - x may be folded to 0."""
     n, d = rows.shape
     for i in range(n):
         count = 0
@@ -34,12 +28,7 @@ def all_finite(rows: Any) -> Any:
 
 @jit
 def factor_in_place(matrix: Array, g: int) -> float:
-    """Replace the leading (g, g) part by its lower Cholesky factor; return the logarithm of its determinant.
-
-    Notes
-    -----
-    NaN if a pivot is not positive.
-    """
+    """Replace the leading (g, g) part by its lower Cholesky factor; return its log determinant, or NaN."""
     log = 0.0
     for j in range(g):
         pivot = matrix[j, j]
@@ -127,12 +116,7 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
 
 @jit
 def nearest_atoms(rows: Array, atoms: Array, scale: Array, nearest: Positions) -> None:
-    """Find the position (n,) of the atom (m, d) nearest to each row (n, d) over its present columns, in scales (d,).
-
-    Notes
-    -----
-    Constant columns, of scale 0, count in their own unit. O(m d) for each row.
-    """
+    """Find the position (n,) of the atom (m, d) nearest to each row (n, d) over its present columns, in scales (d,)."""
     d = rows.shape[1]
     present, inverse = np.empty(d), np.empty(d)
     for i in range(rows.shape[0]):

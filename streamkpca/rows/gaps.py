@@ -1,8 +1,4 @@
-"""Rows with gaps: running sums over what columns hold, and the normal distribution that stands in for what is missing.
-
-A gap is NaN. Wherever rows may have gaps, a `RowDistribution` says what the missing numbers could be: those of a normal
-distribution, given the numbers that the row has.
-"""
+"""Rows with gaps, which are NaN: sums over columns, and the normal distribution that missing numbers are taken from."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -71,7 +67,7 @@ class ColumnSums(NamedTuple):
     Parameters
     ----------
     origin : ndarray of shape (d,)
-        What numbers are measured from, so that sums of squares keep their digits.
+        Subtracted from numbers, so that sums of squares keep their digits.
     weight, first, second : ndarray of shape (d, d) or (d,)
         For columns j and k the weight of the rows that have both, and the sums of x_j and of x_j x_k over these; the
         diagonals alone where there are more than `WIDEST_TOGETHER` columns.

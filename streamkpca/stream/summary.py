@@ -173,7 +173,7 @@ class SearchSchedule:
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
     def is_due(self, block: Block, n_rows: int, pace: Pace) -> bool:
-        """Tell whether to search a block after `n_rows` rows: after the usual pause, sooner the worse it is explained."""
+        """Tell whether to search a block after `n_rows` rows: after the usual pause, or if it is explained worse."""
         if self.countdown == 0:
             return True
         n_paused = (n_rows - self.n_rows_searched) // len(block.rows)

@@ -263,15 +263,6 @@ def merge(
         return None if union is None else published_now(union, settings)
 
 
-def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> Kernel:
-    """Return the kernel with the scale that a stream of rows (n, d), weights (n,), settles."""
-    state = State.begin(settings, rows.shape[1])
-    if state.kernel.is_settled:
-        return state.kernel
-    kernel = _settled(state, BlockCutter(state.pending, rows, weights, state.block_size))[1]
-    return kernel if kernel.is_settled else settled_on(state, rows, weights)
-
-
 def _merged(own: State, other: State, settings: StreamSettings, other_settings: StreamSettings) -> State:
     """Add another stream, including its pending rows."""
     own = replaced(own, n_rejected=own.n_rejected + other.n_rejected)
