@@ -18,15 +18,8 @@ def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: npt.NDA
         L = factor (s, s), output: row a holds the coordinates of the a-th independent row; zeros above the diagonal.
         accepted (s,), output: positions of the independent rows, in order.
 
-    Notes
-    -----
-    L[j, l] = (G[j, l] - sum_{t<l} L[j, t] L[l, t]) / L[l, l] and
-    L[j, j]^2 = G[j, j] - sum_{t<j} L[j, t]^2: classical Gram-Schmidt on inner products, which is the Cholesky
-    factorisation row by row. O(s^3 / 3).
-
-    References
-    ----------
-    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006: the inner-product Gram-Schmidt process.
+    The inner-product Gram-Schmidt process (S. Martin, "An approximate version of kernel PCA", ICMLA 2006), which is the
+    Cholesky factorisation row by row; O(s^3 / 3).
     """
     count = 0
     for j in range(gram.shape[0]):
@@ -260,10 +253,8 @@ def remove_direction(atom: int, share: Array, precision: Array, recorded: Array)
         P = precision (m, m): K^-1, the inner products of the dual vectors, overwritten.
         Q = recorded (m, m): the recorded second moment between dual vectors, overwritten.
 
-    Notes
-    -----
-    The dual vectors of the other atoms become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of
-    P and Q end as zeros. O(m^2).
+    The other dual vectors become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of P and Q end as
+    zeros. O(m^2).
     """
     m = precision.shape[0]
     pivot = precision[atom, atom]

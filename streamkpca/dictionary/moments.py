@@ -16,20 +16,18 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ProjectionLoss:
-    """Energy outside the span, split by what it implies for the eigenvalues.
+    """Energy outside the span, split by its effect on the eigenvalues.
 
     Parameters
     ----------
     orthogonal_arrival, orthogonal_removal : float
-        Energy that rows had outside the span on arrival, and that was lost with removed atoms, since the span last
-        grew. All of it is orthogonal to the present span.
+        Energy of rows outside the span on arrival, and energy lost with removed atoms, since the span last grew.
     other_arrival, other_removal : float
-        The same from before the span last grew: later directions need not be orthogonal to it. Nor need the variance
-        of what is missing in rows with gaps.
+        The same from before, and the variance of gaps: not necessarily orthogonal to the present span.
     other_length : float
-        Bound on the Frobenius norm of what was lost with removed atoms before the span last grew.
+        Bound on the Frobenius norm of the losses with removed atoms before the span last grew.
     rounding : float
-        Bound on what rounding may have moved from one direction to another in addition.
+        Bound on the energy that rounding may have moved from one direction to another in addition.
 
     Notes
     -----

@@ -638,7 +638,7 @@ class _Pair(Kernel):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.left._lower(builder, view)
         self.right._lower(builder, view)
-        builder.combine(self._code)
+        builder.apply(self._code)
 
 
 @dataclass(frozen=True, repr=False)
@@ -737,7 +737,7 @@ class ScaledByRows(Kernel):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
         builder.load(Base.CUSTOM, view, self._of_pairs, self._of_rows)
-        builder.combine(loops.MULTIPLY)
+        builder.apply(loops.MULTIPLY)
 
     def _of_pairs(self, X: Array, Y: Array) -> Array:
         return np.outer(self._factors(X), self._factors(Y))

@@ -113,13 +113,7 @@ class BlockCutter:
 
 
 class Block:
-    """Rows compared with the atoms that the basis has when the block is made.
-
-    Parameters
-    ----------
-    basis : Basis
-    rows, weights : ndarray of shape (B, d) and (B,)
-        With forgetting, decayed weights.
+    """Rows (B, d) of decayed weights (B,), compared with the atoms of a basis.
 
     Attributes
     ----------
@@ -127,7 +121,7 @@ class Block:
     sums : RowSums
         Of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
     unexplained : float
-        Energy of the block outside the span, without the variance of what is missing; rounding may make it negative.
+        Energy of the block outside the span, without the variance of gaps; rounding may make it negative.
 
     Notes
     -----

@@ -238,19 +238,13 @@ class Summary:
     ----------
     seed : int
         Seed of the samples.
-    basis : Basis
-    record : Record
-        The moments of all rows recorded.
-    atom_stats : AtomStats
-    selection_sample : Reservoir
-        The sample that gains and losses of atoms are measured on. Certificates need a separate one: measured on the
-        rows of the selection, the atoms would look too good.
-    reservoir : Reservoir
-        The sample that certificates read.
+    basis, record, atom_stats
+        The atoms, the moments of all rows recorded, and facts about each atom.
+    selection_sample, reservoir : Reservoir
+        The sample that atoms are judged by, and that of certificates: on the first, the atoms would look too good.
     n_rows : int
         Number of rows recorded, and of those before the first that counts.
-    schedule : SearchSchedule
-    trend : PageCusum
+    schedule, trend
     last_drift : int or None
         Number of rows recorded when a drift was last signalled.
     column_sums : ColumnSums or None
