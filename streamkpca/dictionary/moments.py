@@ -253,8 +253,8 @@ class Moments(RowSums):
 
     def recorded_anew(self, sums: RowSums, rounding_amplification: float = 0.0) -> "Moments":
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
-        # The totals stay as they are: added up in another order they would differ in the last digits. What is expected
-        # of rows with gaps may have changed since.
+        # Totals added up in another order would differ in the last digits. Expected values of rows with gaps may have
+        # changed since.
         energies = sums if sums.spread else self
         largest = max(self.largest_energy, energies.largest_energy)
         totals = self.total_weight, self.total_squared_weight, energies.energy, largest

@@ -69,7 +69,7 @@ class _Part(NamedTuple):
 
 
 class Unexplained:
-    """What atoms leave unexplained of weighted rows, as a function of the atoms.
+    """The energy of weighted rows that atoms leave unexplained, as a function of the atoms.
 
     Parameters
     ----------

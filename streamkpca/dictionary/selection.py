@@ -63,13 +63,13 @@ class SwapSearch:
         The m atoms.
     stats : AtomStats
     moments : Moments
-        Of the stream before the present block.
+        Those before the present block.
     sample : Reservoir
-        Of the stream, the present block included.
+        It includes rows of the present block.
     candidates : Draws
         s rows of the sample.
     total_weight : float
-        Of the stream, the present block included.
+        Weight of the stream, the present block included.
     usual_weight : float
         Weight that a row must exceed to say anything about later rows by itself.
 

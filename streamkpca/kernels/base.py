@@ -29,7 +29,7 @@ from streamkpca.rows.validation import as_rows, as_sample_weight
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
-# JSON of a kernel has at most so many parts: every pair of rows is evaluated in every part.
+# Most parts of a kernel in JSON: every pair of rows is evaluated in every part.
 MOST_PARTS = 1000
 
 # How tightly an expression binds when it is printed.

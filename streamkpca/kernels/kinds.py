@@ -326,7 +326,7 @@ class Equal(Kernel):
                 "Equal: expected features as they are but in_units multiplies them by a matrix, which mixes "
                 "categories; put it on the kernels of numbers alone: RBF().in_units(matrix).on([0, 1]) * Equal().on(2)"
             )
-        # What is equal is equal in any unit.
+        # Units do not change which features are equal.
         builder.load(Base.EQUAL, FeatureView(view.columns))
 
 

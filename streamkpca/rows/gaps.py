@@ -72,7 +72,7 @@ class ColumnSums(NamedTuple):
         For columns j and k the weight of the rows that have both, and the sums of x_j and of x_j x_k over these; the
         diagonals alone where there are more than `WIDEST_TOGETHER` columns.
     total_weight, total_squared_weight : float
-        Of all rows.
+        Sums over all rows.
     n_rows : int
         Rows counted when the distribution was last made.
     """

@@ -165,7 +165,7 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
 
 
 def _unmasked(X: Any) -> Any:
-    """Return a masked array with NaN where it is masked, anything else as it is."""
+    """Return a masked array with NaN where it is masked, anything else itself."""
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "fiub":
         return np.ma.filled(X.astype(np.float64), np.nan)
     return X

@@ -82,7 +82,7 @@ class RowBuffer(NamedTuple):
         return True
 
     def _moved(self, least: int, most: int) -> Self:
-        """Move to larger buffers, with room for at least so many rows."""
+        """Move to larger buffers, with room for at least `least` rows."""
         capacity = min(max(2 * least, _LEAST_CAPACITY), most)
         rows, weights = np.empty((capacity, self.row_buffer.shape[1]), self.row_buffer.dtype), np.empty(capacity)
         rows[: self.n_rows], weights[: self.n_rows] = self.kept_rows, self.weights
@@ -119,7 +119,7 @@ class Block:
     ----------
     rows, weights : ndarray
     sums : RowSums
-        Of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
+        Sums of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
     unexplained : float
         Energy of the block outside the span, without the variance of gaps; rounding may make it negative.
 

@@ -157,7 +157,7 @@ class State:
 
     @property
     def settled_kernel(self) -> Kernel:
-        """The kernel with its scale as it is now; before the first full block, settled on the pending rows.
+        """The kernel with its present scale; before the first full block, settled on the pending rows.
 
         Examples
         --------

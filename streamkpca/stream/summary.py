@@ -44,7 +44,7 @@ class PageCusum:
     n_blocks : int
         Since the level began.
     level, variance : float
-        Of the blocks' unexplained shares.
+        Mean and variance of the blocks' unexplained shares.
     cusum_up, cusum_down : float
         Cumulative sums of the standardised deviations.
     signalled : bool
