@@ -230,7 +230,7 @@ class ProgramBuilder:
         self._steps.append((loops.POWER, exponent, 0.0, 0.0))
 
     def apply(self, code: int) -> None:
-        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, or ``SWAP``, ``ADD``, ``MULTIPLY`` to the top two."""
+        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, ``SWAP``, ``ADD``, ``MULTIPLY`` to the top two."""
         self._steps.append((code, 0, 0.0, 0.0))
         self._height -= code in (loops.ADD, loops.MULTIPLY)
 
