@@ -70,8 +70,6 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
         mean, scale (d,): of columns; a scale of 0 is that of a constant column.
         P = precision (d, d): the inverse of the correlations of columns, or (0, 0) if they are independent.
 
-    Notes
-    -----
     In scales, the gaps given the numbers x_o have the mean -P_mm^-1 P_mo x_o. Where that overflows, or rounding has
     spoiled P, the mean of the column is taken. O(g^2 (g + 1) + g d) for g gaps of a row; each row by itself.
     """
@@ -155,8 +153,6 @@ def tilt_together(
         exponents (n, m), output: added to -(x - z)^T G (x - z) of the expected row.
         own (n,), output: logarithm of the expected value for two independent draws of the gaps.
 
-    Notes
-    -----
     The gaps u are normal with covariance P_mm^-1. With H = P_mm + 2 S_mm and g the difference of the pulls, the
     integral is (|P_mm| / |H|)^1/2 exp(2 g^T H^-1 g). O(g^2 (g + m)) for each row.
     """

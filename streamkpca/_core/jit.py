@@ -69,8 +69,6 @@ class _ForgivingCache:
 def jit(function: Function) -> Function:
     """Compile a loop on its first call, without the interpreter lock, and cache the machine code where possible.
 
-    Notes
-    -----
     ``error_model="numpy"``: a division by zero gives infinity, as in numpy, instead of an exception.
     Signatures are left open: eager ones refuse read-only arrays and make the import pay for compiling.
     """

@@ -61,8 +61,6 @@ def _thread_counts() -> list[_ThreadCount]:
 def one_blas_thread() -> Iterator[None]:
     """Hold OpenBLAS to one thread.
 
-    Notes
-    -----
     OpenBLAS lets threads spin while they wait for each other. For blocks of 512 rows and 256 atoms that gains nothing,
     and costs a factor of 27 when other processes want the cores too. One thread gives the same bits everywhere.
 

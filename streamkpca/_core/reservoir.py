@@ -120,8 +120,6 @@ class Reservoir:
     unsorted_draws : tuple of Draws
         Rows of later blocks that may be among these, sorted in together later.
 
-    Notes
-    -----
     All rows run a race: the time of row n is exponential with rate a_n, and the first `size` rows to arrive are kept.
     So row n arrives first with probability a_n / sum a, and likewise second among the others, and so on [1]_.
     Forgetting slows all rows down alike, so the sample favours the present exactly as the weights do. The union of two

@@ -69,8 +69,6 @@ def cautious_gains(
         a = weights (n,): row weights.
         gains (s,), output.
 
-    Notes
-    -----
     The candidate counts with its share of the stream, so an outlier gains no more than that. With x_i = R_i^2 / pivot,
     the others count with their weighted mean of x less its standard error, sqrt(var(x) sum a_i^2) / sum a_i.
     """
@@ -121,8 +119,6 @@ def choose_greedily(
         atom_energy (m + most,): k(z, z) of the atoms; continued with the factor.
         chosen (most,), output: the candidates' numbers, in the order of their choice.
 
-    Notes
-    -----
     A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals [1]_. Where several gain the same,
     the farthest from the span is chosen: a row close to the span would make a factor that loses digits. O(s n) to begin
     with and for each choice, and O((m + most)^2) for its test.
@@ -326,8 +322,6 @@ def best_swap(
         rounding: gains and losses below this count as none.
         found (2,), output: candidate and atom.
 
-    Notes
-    -----
     The energy that the sample loses without j, once c is in, is (V_j^2 - 2 v t V_j + v^2 t^2) / (P_jj + v^2 / R_cc),
     averaged over rows, with t = R_ic / R_cc. O(s m).
     """

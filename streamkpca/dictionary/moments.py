@@ -29,8 +29,6 @@ class ProjectionLoss:
     rounding : float
         Bound on the energy that rounding may have moved from one direction to another in addition.
 
-    Notes
-    -----
     With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, the
     orthogonal losses, are orthogonal to the span; those of S, the other losses, need not be. |F|^2 is `orthogonal`, and
     |S| <= `other_distance`. Squares of other arrivals add up, as they belong to different rows; of other removals, only
@@ -208,8 +206,6 @@ class RowSums:
 class Moments(RowSums):
     """Sums over all rows seen, in the coordinates c(x) of the basis, and the energy that projections lost.
 
-    Notes
-    -----
     Energy is conserved: trace(second) + losses.total = energy. Every operation keeps this account, up to rounding.
     """
 

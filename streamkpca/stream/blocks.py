@@ -21,8 +21,6 @@ _LEAST_CAPACITY = 32
 class RowBuffer(NamedTuple):
     """Pending rows and their weights, the first `n_rows` of two buffers, (capacity, d) and (capacity,).
 
-    Notes
-    -----
     A value: its rows never change. `joined` appends in place behind the first `n_rows`, where no earlier value reads.
     Only the value that takes the number of rows out of `end`, which all values of a buffer share, may do that, by one
     call in C; another one moves to buffers of its own. Buffers double until a block fits.
@@ -123,8 +121,6 @@ class Block:
     unexplained : float
         Energy of the block outside the span, without the variance of gaps; rounding may make it negative.
 
-    Notes
-    -----
     As c(x) = L^-1 k_Z(x), sums over kernel values are enough: the product with L^-1 is computed once for many blocks,
     which saves a third of the work. The block leaves sum a k(x,x) - <K^-1, sum a k_Z k_Z^T> unexplained. If rounding
     would matter, coordinates are summed at once. O(B m (d + m)).
@@ -187,10 +183,8 @@ class _Task:
 
 
 class BlockPrefetcher:
-    """Prepares the next blocks in `n_threads` threads, including the present one, which alone prepares none ahead.
+    """Prepares the next blocks in `n_threads` threads, the present one included.
 
-    Notes
-    -----
     Each block is made by one thread, and blocks are recorded in the stream's order: no bit depends on the number of
     threads. A block is dropped if the atoms change after it was prepared. While another thread prepares the block
     that is due, this one prepares a later block: an extra worker would make more threads than cores.

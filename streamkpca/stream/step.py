@@ -46,8 +46,7 @@ def advanced(
 ) -> Summary:
     """Search for atoms if that is due, then record a block (B, d).
 
-    `block` is what `Summary.prepared` made of the same rows, possibly before the atoms changed.
-
+    `block` is made of the same rows by `Summary.prepared`, possibly before the atoms changed.
     O(B m (d + m)), and O(n m (d + m)) more for a search with n sampled rows; O(B^2 (d + m)) while the budget lasts.
     """
     summary, block = _met(shrunk(summary, settings.max_atoms), rows, weights, settings.half_life, block)

@@ -39,24 +39,12 @@ _LEAST_DEVIATION = 1e-9
 class PageCusum:
     """Page's cumulative sum test on the share of each block's energy that the atoms leave unexplained.
 
-    Parameters
-    ----------
-    n_blocks : int
-        Since the level began.
-    level, variance : float
-        Mean and variance of the blocks' unexplained shares.
-    cusum_up, cusum_down : float
-        Cumulative sums of the standardised deviations.
-    signalled : bool
-        Whether the last level ended with a rise.
+    `level` and `variance` are the mean and the variance of the shares of `n_blocks` since the level began,
+    the cumulative sums are of standardised deviations, and `signalled` tells whether the last level ended with a rise.
 
-    Notes
-    -----
     With z the block's deviation from the level in standard deviations, between blocks or as the spread within a block
     predicts, cusum_up <- max(0, cusum_up + z - 1/2) [1]_; it signals at 10. A fall ends the level without a signal.
 
-    References
-    ----------
     .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; with the level estimated from the stream as
        in D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
     """
