@@ -15,13 +15,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @jit
 def all_finite(rows: Any) -> Any:
-    """Return whether every number of (n, d) rows is finite.
-
-    Notes
-    -----
-    By comparison alone: arithmetic such as x - x may be folded to 0 where sums are reordered. The loop over a row
-    never exits early, so that it can use vector instructions.
-    """
+    """Return whether every number of (n, d) rows is finite: by comparisons, as x - x may be folded to 0."""
     n, d = rows.shape
     for i in range(n):
         count = 0
@@ -34,12 +28,7 @@ def all_finite(rows: Any) -> Any:
 
 @jit
 def factor_in_place(matrix: Array, g: int) -> float:
-    """Replace the leading (g, g) part by its lower Cholesky factor; return the logarithm of its determinant.
-
-    Notes
-    -----
-    NaN if a pivot is not positive.
-    """
+    """Replace the leading (g, g) part by its lower Cholesky factor; return its log determinant, or NaN."""
     log = 0.0
     for j in range(g):
         pivot = matrix[j, j]
@@ -81,8 +70,6 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
         mean, scale (d,): of columns; a scale of 0 is that of a constant column.
         P = precision (d, d): the inverse of the correlations of columns, or (0, 0) if they are independent.
 
-    Notes
-    -----
     In scales, the gaps given the numbers x_o have the mean -P_mm^-1 P_mo x_o. Where that overflows, or rounding has
     spoiled P, the mean of the column is taken. O(g^2 (g + 1) + g d) for g gaps of a row; each row by itself.
     """
@@ -127,12 +114,7 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
 
 @jit
 def nearest_atoms(rows: Array, atoms: Array, scale: Array, nearest: Positions) -> None:
-    """Find the position (n,) of the atom (m, d) nearest to each row (n, d) over its present columns, in scales (d,).
-
-    Notes
-    -----
-    Constant columns, of scale 0, count in their own unit. O(m d) for each row.
-    """
+    """Find the position (n,) of the atom (m, d) nearest to each row (n, d) over its present columns, in scales (d,)."""
     d = rows.shape[1]
     present, inverse = np.empty(d), np.empty(d)
     for i in range(rows.shape[0]):
@@ -171,8 +153,6 @@ def tilt_together(
         exponents (n, m), output: added to -(x - z)^T G (x - z) of the expected row.
         own (n,), output: logarithm of the expected value for two independent draws of the gaps.
 
-    Notes
-    -----
     The gaps u are normal with covariance P_mm^-1. With H = P_mm + 2 S_mm and g the difference of the pulls, the
     integral is (|P_mm| / |H|)^1/2 exp(2 g^T H^-1 g). O(g^2 (g + m)) for each row.
     """

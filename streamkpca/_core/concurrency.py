@@ -12,16 +12,8 @@ _LOCKS: weakref.WeakSet["WriteLock"] = weakref.WeakSet()
 class WriteLock:
     """Let one thread write at a time; copies and pickles get locks of their own.
 
-    Attributes
-    ----------
-    held : threading.RLock
-        ``with lock.held:`` acquires and releases it. It is Python's own lock, without a context manager around it: an
-        interrupt could fall between the methods of the two, and the lock would be held for ever.
-
-    Notes
-    -----
-    When a process forks, a thread that holds a lock stays behind in the parent, and the lock would be held for ever in
-    the child. So a child starts with free locks. Models lose nothing by that, since writers work on a copy.
+    ``with lock.held:`` acquires and releases Python's own lock; an interrupt could fall between the methods of another
+    context manager. A forked child starts with free locks, as no thread is left there to release them.
     """
 
     def __init__(self) -> None:
@@ -48,11 +40,8 @@ Value = TypeVar("Value")
 class cached_property(Generic[Value]):
     """Compute a property on first access and keep it; for objects whose attributes do not change.
 
-    Notes
-    -----
     Equals `functools.cached_property` of Python 3.12 and later. The one of Python 3.11 holds one lock for all objects
-    of a class while it computes: readers wait for each other, and a child forked in the meantime waits for ever. Here
-    two threads may compute the same value twice; one of the results is kept.
+    of a class while it computes, for which a child forked in the meantime waits for ever.
     """
 
     def __init__(self, function: Callable[[Any], Value]) -> None:

@@ -31,19 +31,11 @@ check_interpreter()
 
 
 class _ForgivingCache:
-    """Numba's cache on disk, with a damaged entry treated as a missing one.
+    """Numba's cache on disk, with a damaged entry treated as a missing one; `unsaved` counts loops not saved.
 
-    Attributes
-    ----------
-    unsaved : int
-        Number of specialisations that could not be saved.
-
-    Notes
-    -----
-    When a full disk or a crash has cut a file off, numba passes on whatever unpickling raises, and does so again in
-    every later process. Numba also numbers its files by an index that it reads, changes and writes back: two processes
-    that do so at once can leave an entry that names the machine code of other types. Both faults are detected here
-    before any code runs; the index is then emptied and the loop compiled again.
+    A full disk or a crash leaves files that raise when they are unpickled, in every later process. Two processes that
+    write numba's index at once can leave an entry of other types. Both faults are detected before any code runs; the
+    index is then emptied and the loop compiled again.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -77,8 +69,6 @@ class _ForgivingCache:
 def jit(function: Function) -> Function:
     """Compile a loop on its first call, without the interpreter lock, and cache the machine code where possible.
 
-    Notes
-    -----
     ``error_model="numpy"``: a division by zero gives infinity, as in numpy, instead of an exception.
     Signatures are left open: eager ones refuse read-only arrays and make the import pay for compiling.
     """

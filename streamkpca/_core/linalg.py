@@ -61,16 +61,11 @@ def _thread_counts() -> list[_ThreadCount]:
 def one_blas_thread() -> Iterator[None]:
     """Hold OpenBLAS to one thread.
 
-    Notes
-    -----
-    OpenBLAS uses several threads for matrices larger than about 64 x 64 and lets them spin while they wait for each
-    other. For blocks of 512 rows and 256 atoms that gains nothing, and costs a factor of 27 when other processes want
-    the cores too (1,025 against 27,366 rows a second, on two cores with four busy processes). One thread also gives
-    the same bits whatever the number of threads.
+    OpenBLAS lets threads spin while they wait for each other. For blocks of 512 rows and 256 atoms that gains nothing,
+    and costs a factor of 27 when other processes want the cores too. One thread gives the same bits everywhere.
 
-    The number of threads belongs to the process, so other Python threads are held to one as well in the meantime.
-    Calls may overlap: the last one to end restores what the first one found. A call costs a few hundred nanoseconds
-    and does nothing with a BLAS other than OpenBLAS.
+    Other Python threads are held to one as well in the meantime. Calls may overlap: the last one to end restores the
+    number that the first one found. A call takes a few hundred nanoseconds; another BLAS is left alone.
     """
     global _depth
     with _lock:
@@ -101,11 +96,8 @@ def blas_threads() -> int:
 def lower_self_product(columns: Array) -> Array:
     """Return the lower triangle of A^T A, zeros above it, for a C-contiguous A of shape (n, m).
 
-    Notes
-    -----
-    numpy's product calls SYRK too, but mirrors the result in a plain loop, which takes a fifth of the time at m = 512;
-    scipy's wrapper keeps the interpreter lock. This calls the function that scipy publishes for C through ctypes, which
-    releases the lock.
+    numpy's product mirrors the result in a plain loop, which takes a fifth of the time at m = 512, and scipy's wrapper
+    keeps the interpreter lock. This calls the function that scipy publishes for C through ctypes.
     """
     n, m = columns.shape
     product = np.zeros((m, m))
@@ -170,10 +162,7 @@ def solve_factor(factor: Array, kernel_rows: Array) -> Array:
 
 
 def apply_inverse(inverse: Array, kernel_rows: Array) -> Array:
-    """Turn kernel values (B, m) into coordinates as `solve_factor` does, given L^-1 instead of L.
-
-    A product runs at nearly the rate of GEMM, solving at a third of it.
-    """
+    """Turn kernel values (B, m) into coordinates, given L^-1: three times as fast as `solve_factor`."""
     if not kernel_rows.size:
         return kernel_rows
     product: Array = dtrmm(1.0, inverse.T, kernel_rows.T, trans_a=1, overwrite_b=1).T
@@ -200,12 +189,9 @@ def inverse_factor(factor: Array) -> Array:
 def rounding_amplification(inverse: Array, factor: Array) -> float:
     """Estimate, from above, the share of energy that rounding in kernel values moves between directions.
 
-    Notes
-    -----
     Kernel values are known to eps sqrt(k(x,x) k(y,y)), so k(Z, Z) = L L^T + E with |E_ij| <= eps e_i e_j and
-    e_j = sqrt(k(z_j, z_j)), and squared lengths in the span change by the share |L^-1 E L^-T|. If the errors are
-    independent of each other, that is about eps |L^-1 diag(e)|_F^2. Errors in the kernel values of other rows, or in
-    sums over products of these, have the same effect once L^-1 is applied to them.
+    e_j = sqrt(k(z_j, z_j)), and squared lengths in the span change by |L^-1 E L^-T|: about eps |L^-1 diag(e)|_F^2 for
+    independent errors.
     """
     lengths = np.sqrt(squared_norms(factor))
     reach = inverse * lengths

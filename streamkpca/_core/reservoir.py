@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Positions from here on are of rows that a stream knows but has not counted: those of the template that it began with.
-# They follow from the contents of the rows and the number of equal ones before, so that streams of one template agree.
+# Contents of the rows and the number of equal ones before determine them, so that streams of one template agree.
 _OUTSIDE: Final = 2**62
 
 
@@ -54,10 +54,8 @@ _LARGEST_UNSORTED_SHARE = 0.125
 def arrival_times(seed: int, start: int, rows: Array, races: int) -> Array:
     """Draw when the rows of a block arrive in `races` independent races: exponential with rate 1, (races, B).
 
-    Notes
-    -----
-    The generator is seeded with the stream's seed, the block's position in the stream and a checksum of its contents.
-    So the times do not depend on how calls cut the stream, and shards that share a seed draw independently.
+    The generator is seeded with the stream's seed, the block's position and a checksum of its contents. So times do not
+    depend on how calls cut the stream, and shards that share a seed draw independently.
     """
     contents = int(np.add.reduce(rows.view(np.uint64), axis=None))
     return np.random.default_rng([seed, start, contents]).standard_exponential((races, len(rows)))
@@ -72,7 +70,6 @@ class Draws:
     rows : ndarray of shape (k, d)
         In double or single precision.
     positions : ndarray of shape (k,) of int64
-        Positions in the stream.
     weights : ndarray of shape (k,)
         Present weights.
     keys : ndarray of shape (k,)
@@ -95,7 +92,7 @@ class Draws:
 
     def at(self, chosen: npt.NDArray[Any] | slice) -> "Draws":
         """Return the rows at some places, or those that a mask selects."""
-        return Draws(self.rows[chosen], self.positions[chosen], self.weights[chosen], self.keys[chosen])
+        return Draws(*(values[chosen] for values in vars(self).values()))
 
     def mapped(self, change: Callable[[Array], Array]) -> "Draws":
         """Return the draws with a change of their rows; these draws themselves if it changes none."""
@@ -105,16 +102,9 @@ class Draws:
 
     def first(self, count: int, others: "tuple[Draws, ...]") -> "Draws":
         """Return the first `count` to arrive among these rows and others, in the order of arrival."""
-        every = (self, *others)
-        keys = np.concatenate([draws.keys for draws in every])
+        every = Draws(*map(np.concatenate, zip(*(vars(draws).values() for draws in (self, *others)), strict=True)))
         # A stable sort, so that the order of equal keys does not depend on how the stream is cut.
-        order = np.argsort(keys, kind="stable")[:count]
-        return Draws(
-            np.concatenate([draws.rows for draws in every])[order],
-            np.concatenate([draws.positions for draws in every])[order],
-            np.concatenate([draws.weights for draws in every])[order],
-            keys[order],
-        )
+        return every.at(np.argsort(every.keys, kind="stable")[:count])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,21 +114,16 @@ class Reservoir:
     Parameters
     ----------
     size : int
-        The largest number of rows to keep.
+        Most rows to keep.
     sorted_draws : Draws
         The first `size` rows to arrive up to some block, in the order of arrival.
     unsorted_draws : tuple of Draws
-        Rows of later blocks that may be among the first `size` to arrive.
+        Rows of later blocks that may be among these, sorted in together later.
 
-    Notes
-    -----
     All rows run a race: the time of row n is exponential with rate a_n, and the first `size` rows to arrive are kept.
     So row n arrives first with probability a_n / sum a, and likewise second among the others, and so on [1]_.
-    Forgetting slows all rows down alike, which keeps their order. A later row runs at full rate, so the sample favours
-    the present exactly as the weights do. The union of two races is a race: a merge keeps the first to arrive of both.
-
-    Rows that arrive before the last of the sorted draws are collected unsorted, and sorted in together later: sorting
-    them in one by one would copy the whole sample for each.
+    Forgetting slows all rows down alike, so the sample favours the present exactly as the weights do. The union of two
+    races is a race: a merge keeps the first to arrive of both.
 
     References
     ----------
@@ -206,7 +191,7 @@ class Reservoir:
     def add(self, rows: Array, weights: Array, start: int, times: Array) -> Self:
         """Take in a block: rows (B, d), weights (B,), position of the first row, and `arrival_times` (B,).
 
-        Rows of weight zero are never drawn. Costs O(B), and O(size d) when the unsorted draws are sorted in.
+        O(B), and O(size d) when the unsorted draws are sorted in.
         """
         if self.size == 0:
             return self
@@ -228,10 +213,7 @@ class Reservoir:
         return replace(self, sorted_draws=self.sorted_draws.decayed(factor), unsorted_draws=unsorted_draws)
 
     def merged(self, other: Self, start: int) -> Self:
-        """Draw from the rows of both streams; `start` is the position of the other stream's first row.
-
-        The result is as large as the smaller of the two: the stream with the smaller sample offers no more rows.
-        """
+        """Draw from the rows of both streams, as many as the smaller sample; the other's first row is at `start`."""
         theirs = replace(other._drawn, positions=start + other.positions)
         return replace(self, size=min(self.size, other.size), unsorted_draws=(*self.unsorted_draws, theirs)).sorted()
 
@@ -262,14 +244,8 @@ class Reservoir:
     def inclusion_weights(self) -> Array:
         """Return the weight that each row stands for in estimates of sums over the stream, shape (k,).
 
-        Notes
-        -----
-        While all rows are kept, a row stands for itself. Later the last row, which arrives at time T, serves only as
-        the clock. A row of weight a was kept with probability 1 - exp(-a T), so it stands for a / (1 - exp(-a T)) [1]_.
-
-        References
-        ----------
-        .. [1] E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
+        While all rows are kept, a row stands for itself. Later the last row, at time T, is only the clock, and a row of
+        weight a stands for a / (1 - exp(-a T)) (E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", 2007).
         """
         if not self.is_full or len(self) < 2:
             return self.weights

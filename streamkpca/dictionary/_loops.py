@@ -18,15 +18,8 @@ def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: npt.NDA
         L = factor (s, s), output: row a holds the coordinates of the a-th independent row; zeros above the diagonal.
         accepted (s,), output: positions of the independent rows, in order.
 
-    Notes
-    -----
-    L[j, l] = (G[j, l] - sum_{t<l} L[j, t] L[l, t]) / L[l, l] and
-    L[j, j]^2 = G[j, j] - sum_{t<j} L[j, t]^2: classical Gram-Schmidt on inner products, which is the Cholesky
-    factorisation row by row. O(s^3 / 3).
-
-    References
-    ----------
-    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006: the inner-product Gram-Schmidt process.
+    The inner-product Gram-Schmidt process (S. Martin, "An approximate version of kernel PCA", ICMLA 2006), which is the
+    Cholesky factorisation row by row; O(s^3 / 3).
     """
     count = 0
     for j in range(gram.shape[0]):
@@ -76,11 +69,8 @@ def cautious_gains(
         a = weights (n,): row weights.
         gains (s,), output.
 
-    Notes
-    -----
-    The other rows represent the stream; the candidate counts with its share, so an outlier gains no more than that. With
-    x_i = R_i^2 / pivot, the others count with their weighted mean of x less its standard error, sqrt(var(x) sum a_i^2) /
-    sum a_i.
+    The candidate counts with its share of the stream, so an outlier gains no more than that. With x_i = R_i^2 / pivot,
+    the others count with their weighted mean of x less its standard error, sqrt(var(x) sum a_i^2) / sum a_i.
     """
     weight = squared_weight = 0.0
     for i in range(len(weights)):
@@ -129,8 +119,6 @@ def choose_greedily(
         atom_energy (m + most,): k(z, z) of the atoms; continued with the factor.
         chosen (most,), output: the candidates' numbers, in the order of their choice.
 
-    Notes
-    -----
     A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals [1]_. Where several gain the same,
     the farthest from the span is chosen: a row close to the span would make a factor that loses digits. O(s n) to begin
     with and for each choice, and O((m + most)^2) for its test.
@@ -261,10 +249,8 @@ def remove_direction(atom: int, share: Array, precision: Array, recorded: Array)
         P = precision (m, m): K^-1, the inner products of the dual vectors, overwritten.
         Q = recorded (m, m): the recorded second moment between dual vectors, overwritten.
 
-    Notes
-    -----
-    The dual vectors of the other atoms become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of
-    P and Q end as zeros. O(m^2).
+    The other dual vectors become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of P and Q end as
+    zeros. O(m^2).
     """
     m = precision.shape[0]
     pivot = precision[atom, atom]
@@ -336,8 +322,6 @@ def best_swap(
         rounding: gains and losses below this count as none.
         found (2,), output: candidate and atom.
 
-    Notes
-    -----
     The energy that the sample loses without j, once c is in, is (V_j^2 - 2 v t V_j + v^2 t^2) / (P_jj + v^2 / R_cc),
     averaged over rows, with t = R_ic / R_cc. O(s m).
     """

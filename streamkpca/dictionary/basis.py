@@ -65,7 +65,7 @@ class Projected:
 
 @dataclass(frozen=True)
 class AtomStats:
-    """What is known of each atom besides its row.
+    """Facts about each atom besides its row.
 
     Parameters
     ----------
@@ -135,11 +135,7 @@ class Basis:
     energy : ndarray of shape (m,)
         k(z, z).
     distribution : RowDistribution or None
-        What the gaps of rows could hold; None where rows have none.
-
-    References
-    ----------
-    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006.
+        That of the gaps in rows; None where rows have none.
     """
 
     kernel: Kernel

@@ -53,31 +53,11 @@ def pursue(
 ) -> Pursuit:
     """Choose rows until there are `max_atoms`, the share `tolerance` of the energy is left, or all are dependent.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A settled kernel.
-    rows, weights : ndarray of shape (n, d) and (n,)
-    max_atoms : int
-    criterion : {"residual", "original"}
-        Divisor of the energy that a candidate's residual shares with all rows: the squared length of the residual, or
-        of the candidate itself.
-    tolerance : float
-        Share of the energy that may stay unexplained.
-    n_candidates : int or None
-        Size s of the pools that candidates are drawn into; with None, or n or more, every row is a candidate.
-    random : numpy.random.Generator
-    progress : callable, optional
-        Called for each choice with the number of atoms chosen and the largest number possible.
+    Candidate j gains sum_i a_i R_ij^2 / R_jj, R being the residual Gram matrix, or with the criterion "original"
+    sum_i a_i R_ij^2 / k(x_j, x_j), as in S. Martin, "An approximate version of kernel PCA", ICMLA 2006. Candidates come
+    from pools of `n_candidates`, or are all rows. O(s n (d + m)) time and s n numbers for each pool of s.
 
-    Notes
-    -----
-    Candidate j gains sum_i a_i R_ij^2 / R_jj, where R is the residual Gram matrix; the reference divides by
-    k(x_j, x_j) instead. O(s n (d + m)) time and s n numbers for each pool.
-
-    References
-    ----------
-    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006.
+    `progress` is called for each choice with the number of atoms chosen and the largest number possible.
     """
     energy = kernel.program.diagonal(rows)
     check_energy(energy)

@@ -16,23 +16,19 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ProjectionLoss:
-    """Energy outside the span, split by what it implies for the eigenvalues.
+    """Energy outside the span, split by its effect on the eigenvalues.
 
     Parameters
     ----------
     orthogonal_arrival, orthogonal_removal : float
-        Energy that rows had outside the span on arrival, and that was lost with removed atoms, since the span last
-        grew. All of it is orthogonal to the present span.
+        Energy of rows outside the span on arrival, and energy lost with removed atoms, since the span last grew.
     other_arrival, other_removal : float
-        The same from before the span last grew: later directions need not be orthogonal to it. Nor need the variance
-        of what is missing in rows with gaps.
+        The same from before, and the variance of gaps: not necessarily orthogonal to the present span.
     other_length : float
-        Bound on the Frobenius norm of what was lost with removed atoms before the span last grew.
+        Bound on the Frobenius norm of the losses with removed atoms before the span last grew.
     rounding : float
-        Bound on what rounding may have moved from one direction to another in addition.
+        Bound on the energy that rounding may have moved from one direction to another in addition.
 
-    Notes
-    -----
     With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, the
     orthogonal losses, are orthogonal to the span; those of S, the other losses, need not be. |F|^2 is `orthogonal`, and
     |S| <= `other_distance`. Squares of other arrivals add up, as they belong to different rows; of other removals, only
@@ -210,8 +206,6 @@ class RowSums:
 class Moments(RowSums):
     """Sums over all rows seen, in the coordinates c(x) of the basis, and the energy that projections lost.
 
-    Notes
-    -----
     Energy is conserved: trace(second) + losses.total = energy. Every operation keeps this account, up to rounding.
     """
 
@@ -255,8 +249,8 @@ class Moments(RowSums):
 
     def recorded_anew(self, sums: RowSums, rounding_amplification: float = 0.0) -> "Moments":
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
-        # The totals stay as they are: added up in another order they would differ in the last digits. What is expected
-        # of rows with gaps may have changed since.
+        # Totals added up in another order would differ in the last digits. Expected values of rows with gaps may have
+        # changed since.
         energies = sums if sums.spread else self
         largest = max(self.largest_energy, energies.largest_energy)
         totals = self.total_weight, self.total_squared_weight, energies.energy, largest

@@ -69,7 +69,7 @@ class _Part(NamedTuple):
 
 
 class Unexplained:
-    """What atoms leave unexplained of weighted rows, as a function of the atoms.
+    """The energy of weighted rows that atoms leave unexplained, as a function of the atoms.
 
     Parameters
     ----------
@@ -79,8 +79,6 @@ class Unexplained:
     map_parts : callable
         Applies a function to each of some slices, in order, as `map` does.
 
-    Notes
-    -----
     f(Z) = 1/E sum_n a_n [k(x_n, x_n) - k_Z(x_n)^T K^-1 k_Z(x_n)] with E = sum_n a_n k(x_n, x_n). With B = K^-1 k_Z(X)
     of shape (m, n), df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_, [2]_; the kernel's
     derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, for each atom alone:
@@ -166,8 +164,6 @@ def moved_basis(
 def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_evaluations: int) -> Array:
     """Move atoms (m, d) so that they leave less unexplained of rows (n, d) of weights (n,); return them.
 
-    Notes
-    -----
     L-BFGS [1]_ with the curvature of each atom as the first guess of the Hessian, which halved the evaluations on eight
     data sets. No step loses, so atoms that nothing improves stay, to the bit.
 

@@ -63,18 +63,16 @@ class SwapSearch:
         The m atoms.
     stats : AtomStats
     moments : Moments
-        Of the stream before the present block.
+        Those before the present block.
     sample : Reservoir
-        Of the stream, the present block included.
+        It includes rows of the present block.
     candidates : Draws
         s rows of the sample.
     total_weight : float
-        Of the stream, the present block included.
+        Weight of the stream, the present block included.
     usual_weight : float
         Weight that a row must exceed to say anything about later rows by itself.
 
-    Notes
-    -----
     Let R be the residual inner products of sampled rows (i) and candidates (c), V the coefficients of the sampled rows'
     projections over the atoms, v those of the candidate's projection, P = K^-1 and t_i = R_ic / R_cc. The energy that
     row i gains from candidate c is R_ic^2 / R_cc, and what it then loses without atom j is
@@ -122,10 +120,7 @@ class SwapSearch:
         self._may_be_indefinite = not basis.kernel.is_positive_definite
 
     def best(self) -> tuple[int, int, float]:
-        """Find the candidate and the atom whose swap gains most, and the energy per unit of weight that it gains.
-
-        That is not positive if no swap pays beyond rounding.
-        """
+        """Find the candidate and the atom whose swap gains most, and its gain of energy per unit of weight."""
         precision = np.diagonal(self._precision).copy()
         found = np.full(2, -1)
         profit = best_swap(
@@ -192,7 +187,7 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     V are the coefficients of the sampled rows' projections over the m atoms, R their residual inner products with the s
     candidates, in multiples of `unit`.
 
-    With D = L^-1, sampled rows X and candidates P, V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit.
+    With D = L^-1, sampled rows X, candidates P: V = k(X, Z) D^T D and R = k(X, P) / unit - k(X, Z) D^T c(P)^T / unit.
     So sums over kernel values are enough, and no sampled row is projected, unless that would lose too many digits.
     """
     m, size = basis.size, basis.size + len(candidates.rows)
@@ -403,9 +398,7 @@ def choose_to_shrink(
 ) -> Choice:
     """Choose the weakest atoms, judged by a sample of the stream, until at most `max_atoms` (1 or more) are left.
 
-    Notes
-    -----
-    The dual vector w_j of atom j, in the span with (phi_i, w_j) = delta_ij, points along what only atom j spans. Without
+    The dual vector w_j of atom j, in the span with (phi_i, w_j) = delta_ij, points along what only j spans. Without
     the atom, rows lose the energy Q_jj / P_jj along it, with P the inner products of dual vectors and
     Q_jj = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom removed.
     """

@@ -45,8 +45,6 @@ def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> No
 
     Notation: stack (h, w); bits (h, w), the same memory as int64. Rows `scratch` and ``scratch + 1`` are overwritten.
 
-    Notes
-    -----
     exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2 and a Taylor polynomial of degree 13 for r, right to
     about one unit in the last place; math.exp takes six times as long. Values pass through memory, where reassociation
     cannot merge the two parts of ln 2. Loops that read memory as one type and write another are not vectorised.
@@ -110,8 +108,6 @@ def run_program(
     * which: the base matrix to differentiate by; -1 leaves `slopes` as they are
     * slopes (n, m): its block takes the derivatives
 
-    Notes
-    -----
     A tile is part of a row, or several short rows. The stack is one tile wide and stays in the first-level cache; an
     operation is chosen once for each tile. Each row of the stack has a row of derivatives in `along`. At a cusp, where
     a square root is 0, its derivative counts as 0. Infinite derivatives become the nearest finite number, NaN 0.
@@ -495,8 +491,6 @@ def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row:
     Notation: X (rows, d) and Y (columns, d), the rows themselves, not centred; xx (rows,) and yy (columns,), squared
     norms of the centred rows; target (n, m), whose block holds their inner products and takes the distances.
 
-    Notes
-    -----
     Where x^2 + y^2 - 2 x y cancels, entries are summed again from the differences: O(d) each, and rare unless rows
     form clusters. The test is written so that infinities and NaN, from overflow, fail it.
     """

@@ -29,7 +29,7 @@ from streamkpca.rows.validation import as_rows, as_sample_weight
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
-# JSON of a kernel has at most so many parts: every pair of rows is evaluated in every part.
+# Most parts of a kernel in JSON: every pair of rows is evaluated in every part.
 MOST_PARTS = 1000
 
 # How tightly an expression binds when it is printed.
@@ -638,7 +638,7 @@ class _Pair(Kernel):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.left._lower(builder, view)
         self.right._lower(builder, view)
-        builder.combine(self._code)
+        builder.apply(self._code)
 
 
 @dataclass(frozen=True, repr=False)
@@ -737,7 +737,7 @@ class ScaledByRows(Kernel):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
         builder.load(Base.CUSTOM, view, self._of_pairs, self._of_rows)
-        builder.combine(loops.MULTIPLY)
+        builder.apply(loops.MULTIPLY)
 
     def _of_pairs(self, X: Array, Y: Array) -> Array:
         return np.outer(self._factors(X), self._factors(Y))

@@ -199,7 +199,5 @@ def replace_where_less_novel(
 def _filled_forward(values: Array) -> Array:
     """Put the last number before it into each gap of a column (n,), into those before the first number that one."""
     known = np.flatnonzero(~np.isnan(values))
-    if not len(known):
-        return np.zeros_like(values)
     last = np.searchsorted(known, np.arange(len(values)), side="right") - 1
-    return values[known[np.maximum(last, 0)]]
+    return values[known[np.maximum(last, 0)]] if len(known) else np.zeros_like(values)

@@ -52,9 +52,8 @@ class RBF(WidthKernel):
 
     References
     ----------
-    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". Swaps of single numbers as
-    unlabelled contrast: T. Hastie, R. Tibshirani, J. Friedman (2009), "The Elements of Statistical Learning", section
-    14.2.4, where all columns are permuted.
+    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". Hastie, Tibshirani, Friedman
+    (2009), "The Elements of Statistical Learning", section 14.2.4, where all columns are permuted.
 
     Examples
     --------
@@ -105,17 +104,13 @@ class Matern(WidthKernel):
     Parameters
     ----------
     nu : {0.5, 1.5, 2.5}
-        Smoothness.
     length_scale : float, "contrast", "spread", "scale" or "median"
         Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
 
     Notes
     -----
-    With ``t = sqrt(2 nu) |x - y| / length_scale``: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t).
-
-    References
-    ----------
-    Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equations (4.16) and (4.17).
+    With ``t = sqrt(2 nu) |x - y| / length_scale``: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t); see Rasmussen,
+    Williams (2006), "Gaussian Processes for Machine Learning", equations (4.16) and (4.17).
 
     Examples
     --------
@@ -146,13 +141,13 @@ class Matern(WidthKernel):
             if self.nu > 1.5:
                 builder.copy()
                 builder.affine(1.0 / 3.0, 1.0)
-                builder.combine(loops.MULTIPLY)
+                builder.apply(loops.MULTIPLY)
             builder.affine(1.0, 1.0)
             builder.apply(loops.SWAP)
         builder.affine(-1.0, 0.0)
         builder.apply(loops.EXP)
         if self.nu > 0.5:
-            builder.combine(loops.MULTIPLY)
+            builder.apply(loops.MULTIPLY)
 
 
 @dataclass(frozen=True)
@@ -166,8 +161,8 @@ class RationalQuadratic(WidthKernel):
     length_scale : float, "contrast", "spread", "scale" or "median"
         Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
 
-    References
-    ----------
+    Notes
+    -----
     Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equation (4.19).
 
     Examples
@@ -331,7 +326,7 @@ class Equal(Kernel):
                 "Equal: expected features as they are but in_units multiplies them by a matrix, which mixes "
                 "categories; put it on the kernels of numbers alone: RBF().in_units(matrix).on([0, 1]) * Equal().on(2)"
             )
-        # What is equal is equal in any unit.
+        # Units do not change which features are equal.
         builder.load(Base.EQUAL, FeatureView(view.columns))
 
 

@@ -230,13 +230,9 @@ class ProgramBuilder:
         self._steps.append((loops.POWER, exponent, 0.0, 0.0))
 
     def apply(self, code: int) -> None:
-        """Replace the top by ``EXP``, ``LOG1P``, ``SQRT`` or ``TANH`` of it, or ``SWAP`` it with the value below."""
+        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, ``SWAP``, ``ADD``, ``MULTIPLY`` to the top two."""
         self._steps.append((code, 0, 0.0, 0.0))
-
-    def combine(self, code: int) -> None:
-        """Replace the two topmost values by their sum (``ADD``) or product (``MULTIPLY``)."""
-        self._steps.append((code, 0, 0.0, 0.0))
-        self._height -= 1
+        self._height -= code in (loops.ADD, loops.MULTIPLY)
 
     def finish(self) -> "Program":
         """Turn the steps written so far into a program."""

@@ -18,7 +18,7 @@ UNIT_RULES = ("auto", "range", "std", "whitened")
 # A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
 # With "auto", features keep their units unless a few of them make up nearly all distances: the effective number of
-# features beyond the first is below this share of the others. Of 31 sets, it was from 0 to .09 in those that mix units,
+# features beyond the first is below this share of the others. In 31 sets, it was from 0 to .09 where units are mixed,
 # and from .18 to 1 in the others.
 _FEW_COUNT = 0.13
 # The squares of units in this range are finite; a feature that varies less counts as constant.

@@ -30,18 +30,9 @@ _SMALLEST, _LARGEST = 1e-300, 1e300
 def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:
     """Measure how far apart rows (n, d) typically are, in squared or L1 distances: positive and finite, 1 if all agree.
 
-    Weights (n,) are more than 0, and a whole number counts as that many copies of the row.
-
-    Notes
-    -----
-    "spread": the sum over features of their variances, or standard deviations: half the mean squared distance of two
-    rows. "scale": d var, or d std, over all entries, as in scikit-learn's ``gamma="scale"``; features around different
-    values make it larger than distances are. "median": over pairs of at most 512 rows, evenly spaced, equal pairs left
-    out [1]_. O(n d) for the first two and O(512^2 d) for the last.
-
-    References
-    ----------
-    .. [1] Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic"; there over all pairs.
+    Weights (n,) are more than 0, and a whole number counts as that many copies of the row. "spread" is the sum over
+    features of their variances, or standard deviations; "scale" is d var, or d std, over all entries, as in
+    scikit-learn; "median" is over pairs of at most 512 rows, evenly spaced, without equal pairs.
     """
     with np.errstate(all="ignore"):
         distance = _MEASURES[rule](X, squared, weights)

@@ -1,8 +1,4 @@
-"""Rows with gaps: running sums over what columns hold, and the normal distribution that stands in for what is missing.
-
-A gap is NaN. Wherever rows may have gaps, a `RowDistribution` says what the missing numbers could be: those of a normal
-distribution, given the numbers that the row has.
-"""
+"""Rows with gaps, which are NaN: sums over columns, and the normal distribution that missing numbers are taken from."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -71,12 +67,12 @@ class ColumnSums(NamedTuple):
     Parameters
     ----------
     origin : ndarray of shape (d,)
-        What numbers are measured from, so that sums of squares keep their digits.
+        Subtracted from numbers, so that sums of squares keep their digits.
     weight, first, second : ndarray of shape (d, d) or (d,)
         For columns j and k the weight of the rows that have both, and the sums of x_j and of x_j x_k over these; the
         diagonals alone where there are more than `WIDEST_TOGETHER` columns.
     total_weight, total_squared_weight : float
-        Of all rows.
+        Sums over all rows.
     n_rows : int
         Rows counted when the distribution was last made.
     """
@@ -157,8 +153,6 @@ class ColumnSums(NamedTuple):
     def distribution(self) -> RowDistribution:
         """Return the normal distribution with these moments; O(d^3).
 
-        Notes
-        -----
         The correlations of each pair of columns come from the rows that have both, so together they need not be those
         of any rows: eigenvalues below zero are raised. Then they shrink towards none by the share that loses least for
         normal rows, which is more the fewer rows there are [1]_.

@@ -46,24 +46,14 @@ class RowParts:
         """Return rows of the same shape, changed when they are taken."""
         return RowParts(self.shape, lambda start, stop: change(self._take(start, stop)))
 
-    def since(self, first: int) -> "RowParts":
-        """Return the rows from a position on."""
-        shape = len(self) - first, self.shape[1]
-        return RowParts(shape, lambda start, stop: self._take(first + start, first + stop))
-
 
 Rows = Array | RowParts
 
 
-def rows_in_part(width: int) -> int:
-    """Return how many rows are handled at a time if each takes `width` numbers: 4 MiB, a power of two."""
-    count = max(_PART_NUMBERS // max(width, 1), _LEAST_ROWS)
-    return int(min(1 << (count.bit_length() - 1), _MOST_ROWS))
-
-
 def parts_of(rows: Rows, width: int = 0) -> Iterator[tuple[slice, Array]]:
-    """Yield the rows in parts, each with its place among them; `width` is given where rows need more than d numbers."""
-    step = rows_in_part(max(width, rows.shape[1]))
+    """Yield the rows in parts of 4 MiB, each with its place; `width` is given where rows need more than d numbers."""
+    most = max(_PART_NUMBERS // max(width, rows.shape[1], 1), _LEAST_ROWS)
+    step = min(1 << (most.bit_length() - 1), _MOST_ROWS)
     for start in range(0, len(rows), step):
         place = slice(start, min(start + step, len(rows)))
         yield place, rows[place]
@@ -82,15 +72,7 @@ def is_arrow_table(X: Any) -> bool:
 
 
 def arrow_batches(X: Any, where: str) -> Iterator[Any]:
-    """Yield the batches of a stream that have rows; all of it, without one, if it has no rows.
-
-    Raises
-    ------
-    ImportError
-        pyarrow is not installed.
-    TypeError
-        X is a stream of something else than rows.
-    """
+    """Yield the batches of a stream that have rows; all of it, without one, if it has no rows."""
     reader = _reader(X, where)
     empty = True
     for batch in reader:
@@ -102,10 +84,7 @@ def arrow_batches(X: Any, where: str) -> Iterator[Any]:
 
 
 def arrow_table(X: Any, where: str) -> Any:
-    """Return a table of pyarrow with the rows of a stream, which is read to its end; X itself if it is anything else.
-
-    Arrow's own tables and batches are not copied. Others are held whole, in the types that they come in.
-    """
+    """Return a table of pyarrow with the rows of a stream, which is read to its end; X itself if it is no stream."""
     return _reader(X, where).read_all() if is_arrow(X) and not is_arrow_table(X) else X
 
 
@@ -136,41 +115,21 @@ def in_order(table: Any, names: npt.NDArray[np.object_] | None) -> Any:
 
 
 def arrow_rows(table: Any, where: str) -> Array:
-    """Turn a table of pyarrow into rows (n, d); missing cells become NaN.
-
-    Raises
-    ------
-    TypeError
-        A column holds anything else than numbers.
-    """
-    names, n = table.schema.names, table.num_rows
-    rows = np.empty((n, len(names)))
+    """Turn a table of pyarrow into rows (n, d); missing cells become NaN, columns of no numbers a TypeError."""
+    types, names = sys.modules["pyarrow"].types, table.schema.names
+    numbers = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null
+    rows = np.empty((table.num_rows, len(names)))
     for j, column in enumerate(table.columns):
         kind = column.type
-        if _is_dictionary(kind):
-            column, kind = _decoded(column), kind.value_type
-        if _holds_numbers(kind):
-            rows[:, j] = column.to_numpy(zero_copy_only=False) if hasattr(column, "buffers") else column.to_numpy()
-        else:
+        if types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        if not any(is_kind(kind) for is_kind in numbers):
             raise TypeError(
                 f"{where}: column {names[j]!r} of X holds {kind} but numbers are required; leave it out, convert it, "
                 "or number its categories"
             )
+        rows[:, j] = column.to_numpy(zero_copy_only=False) if hasattr(column, "buffers") else column.to_numpy()
     return rows
-
-
-def _decoded(column: Any) -> Any:
-    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column.cast(column.type.value_type)
-
-
-def _is_dictionary(kind: Any) -> bool:
-    return bool(sys.modules["pyarrow"].types.is_dictionary(kind))
-
-
-def _holds_numbers(kind: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    checks = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(check(kind) for check in checks)
 
 
 Names = npt.NDArray[np.object_]
@@ -194,17 +153,9 @@ _FEW_ROWS = 8
 def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True, gaps: bool = False) -> Array:
     """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
 
-    X may be a list, an array of any real number type and memory order, a memory map or a DataFrame. `where` names the
-    caller in error texts, such as ``"StreamingKernelPCA.partial_fit"``. The result is X itself where X needs no
-    conversion: do not write to it.
-
-    Raises
-    ------
-    TypeError
-        X is sparse, a string, or holds objects.
-    ValueError
-        X is not two-dimensional, has no row or no column, is complex, holds text, NaN (unless `gaps` is True or
-        `finite` False) or infinity (unless `finite` is False), or has another number of columns than `n_features`.
+    X may be a list, an array of any real number type and memory order, a memory map or a DataFrame; do not write to the
+    result, which may be X itself. NaN is refused unless `gaps` is True or `finite` False, infinity unless `finite` is
+    False. `where` names the caller in error texts.
     """
     values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X"))
     _check_shape(values.shape, where, n_features)
@@ -214,7 +165,7 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
 
 
 def _unmasked(X: Any) -> Any:
-    """Return a masked array with NaN where it is masked, anything else as it is."""
+    """Return a masked array with NaN where it is masked, anything else itself."""
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "fiub":
         return np.ma.filled(X.astype(np.float64), np.nan)
     return X
@@ -266,8 +217,7 @@ def check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
 def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool = False) -> Array:
     """Turn sample weights into n finite numbers that are not negative, shape (n,).
 
-    None stands for 1 for every row, and a number for the same weight for every row. All weights may be zero only if
-    `all_zero` is True. Anything else raises TypeError or ValueError.
+    None stands for 1, and a number for the same weight for every row. All may be zero only if `all_zero` is True.
     """
     if sample_weight is None:
         return np.ones(n)
@@ -415,18 +365,14 @@ def _check_names(X: Any, where: str, names: Names | None) -> None:
 
 
 def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) -> tuple[Rows, Array | float, int]:
-    """Give weight zero to rows with NaN or infinity, and put zeros in their places.
+    """Give rows with NaN or infinity weight zero, and zeros in their places; return also how many they were.
 
-    With `gaps`, NaN are gaps: only rows with infinity, or without any number, are bad. Returns the rows (n, d), the
-    weights (n,) or a float, and how many rows were bad.
+    With `gaps`, NaN are gaps: only rows with infinity, or without any number, are bad.
     """
     if not isinstance(rows, RowParts) and all_finite(rows):
         return rows, weights, 0
     rows, usable = _parts_if_large(rows), rows_with_numbers if gaps else finite_rows
-    if isinstance(rows, RowParts):
-        good = np.concatenate([usable(part) for _, part in parts_of(rows)])
-    else:
-        good = usable(rows)
+    good = np.concatenate([usable(part) for _, part in parts_of(rows)])
     n_bad = len(rows) - int(np.count_nonzero(good))
     if not n_bad and not gaps:
         return rows, weights, 0
@@ -456,14 +402,7 @@ def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     """Round rows (n, d) to single precision; they stay float64.
 
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
-    `finite` is True, and become infinite otherwise.
-
-    Notes
-    -----
-    Only rows are rounded, because kernel values have no precision to spare. Rounded to single precision, they changed
-    squared distances of server metrics to the span of 256 atoms by up to .3% of the median (.8% on another server), and
-    2,400 atoms that a tolerance of 1e-6 had required were left without a Cholesky factor. Rounding the rows of a curved
-    sheet moved such distances by 1e-6 of the median.
+    `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to .8%.
     """
     rows = _parts_if_large(rows)
     if not isinstance(rows, RowParts):
@@ -555,7 +494,7 @@ def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
 def _contiguous(array: npt.NDArray[Any]) -> Array:
     """Convert numbers to float64 in C order; those too large become infinite, and the caller reports them as such."""
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=np.float64) if array.ndim else array.astype(np.float64)
+        return np.asarray(array, dtype=np.float64, order="C")
 
 
 def _plain_array(values: Any) -> npt.NDArray[Any]:

@@ -21,12 +21,9 @@ _LEAST_CAPACITY = 32
 class RowBuffer(NamedTuple):
     """Pending rows and their weights, the first `n_rows` of two buffers, (capacity, d) and (capacity,).
 
-    Notes
-    -----
     A value: its rows never change. `joined` appends in place behind the first `n_rows`, where no earlier value reads.
-    Only one value may do that, the one that takes the number of rows out of `end`, which all values of a buffer share;
-    another one moves to buffers of its own. Taking is one call of a method in C, so of two threads one gets it.
-    Buffers double until a block fits, so that a block size that is never reached takes no memory.
+    Only the value that takes the number of rows out of `end`, which all values of a buffer share, may do that, by one
+    call in C; another one moves to buffers of its own. Buffers double until a block fits.
     """
 
     n_rows: int
@@ -87,7 +84,7 @@ class RowBuffer(NamedTuple):
         return True
 
     def _moved(self, least: int, most: int) -> Self:
-        """Move to larger buffers, with room for at least so many rows."""
+        """Move to larger buffers, with room for at least `least` rows."""
         capacity = min(max(2 * least, _LEAST_CAPACITY), most)
         rows, weights = np.empty((capacity, self.row_buffer.shape[1]), self.row_buffer.dtype), np.empty(capacity)
         rows[: self.n_rows], weights[: self.n_rows] = self.kept_rows, self.weights
@@ -95,10 +92,7 @@ class RowBuffer(NamedTuple):
 
 
 class BlockCutter:
-    """Pending rows and new ones, (n, d) and (n,), cut into `n_blocks` full blocks and a rest.
-
-    Of an array, only the first block is a copy, and only if rows were pending; the others are views.
-    """
+    """Pending rows and new ones, (n, d) and (n,), cut into `n_blocks` full blocks and a rest, mostly views."""
 
     def __init__(self, pending: RowBuffer, rows: Rows, weights: Array, block_size: int) -> None:
         self.n_blocks = (pending.n_rows + len(rows)) // block_size
@@ -121,30 +115,19 @@ class BlockCutter:
 
 
 class Block:
-    """Rows compared with the atoms that the basis has when the block is made.
-
-    Parameters
-    ----------
-    basis : Basis
-    rows, weights : ndarray of shape (B, d) and (B,)
-        With forgetting, decayed weights.
+    """Rows (B, d) of decayed weights (B,), compared with the atoms of a basis.
 
     Attributes
     ----------
     rows, weights : ndarray
     sums : RowSums
-        Of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
+        Sums of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
     unexplained : float
-        Energy of the block outside the span, without the variance of what is missing; rounding may make it negative.
+        Energy of the block outside the span, without the variance of gaps; rounding may make it negative.
 
-    Notes
-    -----
-    As c(x) = L^-1 k_Z(x), sums of products of coordinates follow from sums of products of kernel values. So the product
-    with L^-1 is computed once for many blocks instead of for each row, which saves a third of the work. The block
-    leaves sum a k(x,x) - <K^-1, sum a k_Z k_Z^T> unexplained. If the atoms are so close to each other that rounding
-    would matter, coordinates are computed and summed at once.
-
-    O(B m (d + m)). Making a block changes nothing, so it can be made in another thread, or dropped.
+    As c(x) = L^-1 k_Z(x), sums over kernel values are enough: the product with L^-1 is computed once for many blocks,
+    which saves a third of the work. The block leaves sum a k(x,x) - <K^-1, sum a k_Z k_Z^T> unexplained. If rounding
+    would matter, coordinates are summed at once. O(B m (d + m)).
     """
 
     def __init__(self, basis: Basis, rows: Array, weights: Array) -> None:
@@ -204,18 +187,11 @@ class _Task:
 
 
 class BlockPrefetcher:
-    """Prepares the next blocks in `n_threads` threads, including the present one, which alone prepares none ahead.
+    """Prepares the next blocks in `n_threads` threads, the present one included.
 
-    Notes
-    -----
-    Comparing rows with the atoms is nearly all of the work and changes nothing, so several blocks can be compared at
-    once, ahead of time. Each block is made by one thread, and blocks are recorded in the stream's order, so that the
-    bits of the results do not depend on the number of threads. A block is dropped if the atoms change after it was
-    prepared.
-
-    While another thread prepares the block that is due, this one prepares a later block. An extra worker in its place
-    would make more threads than cores, and the system may then suspend the one that holds the interpreter lock while
-    all the others wait.
+    Each block is made by one thread, and blocks are recorded in the stream's order: no bit depends on the number of
+    threads. A block is dropped if the atoms change after it was prepared. While another thread prepares the block
+    that is due, this one prepares a later block: an extra worker would make more threads than cores.
     """
 
     def __init__(self, n_threads: int) -> None:

@@ -60,10 +60,6 @@ def rows_for_level(quantile: float) -> int:
 def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibration:
     """Score rows of a stream as if its snapshot had not seen them; `n_least` rows or more decide alone.
 
-    Notes
-    -----
-    All scores are made with the snapshot's kernel: scores of another kernel would have another unit.
-
     Rows that came after the last refit, and sampled rows that had no part in the choice of the atoms, are unseen. While
     there are too few of them, an eighth of the rows that the snapshot has seen, a run of neighbours, is scored without
     the atoms that began as rows of this run. Without a budget, sampled rows are left out one by one.
@@ -103,8 +99,6 @@ def _single(novelty: Array, weights: Array) -> Calibration:
 def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, positions: Numbers, runs: Numbers) -> Array:
     """Score rows (n, d), at positions in the stream, with rows of other runs in place of the atoms of their own run.
 
-    Notes
-    -----
     With beta = K^-1 k_Z(x) and P = K^-1, the residual inner product of two rows grows by beta_S^T (P_SS)^-1 beta'_S
     without the atoms S: their dual vectors, whose inner products are P_SS, span what only they explain. Then rows of
     other runs are admitted greedily. O(n m (m + s)) for s rows that may be.

@@ -162,11 +162,7 @@ class StreamSettings:
         return self.on_missing != "raise"
 
     def refit_interval(self, n_atoms: int) -> float:
-        """Return how many rows may come between two refits.
-
-        By default the interval keeps the cost of refits, O(m^3) each, small beside that of rows, O(m^2) each, and it
-        is at most a quarter of the half-life.
-        """
+        """Return how many rows may come between two refits: O(m^3) each, small beside O(m^2) for each row."""
         if self.refit_every is not None:
             return self.refit_every
         rows = _ROWS_PER_ATOM * max(n_atoms, _FEW_ATOMS)

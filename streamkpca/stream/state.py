@@ -40,9 +40,8 @@ class Provisional(NamedTuple):
 class State:
     """Everything that a model has learned from a stream: arrays and scalars that never change.
 
-    Functions make the next state: `advance`, `forget`, `merge` and `fit` of this package. States share arrays with each
-    other and with models: copy what you want to write to. Rows of weight zero, among them those that were rejected,
-    keep their positions in the stream.
+    `advance`, `forget`, `merge` and `fit` make the next state. States share arrays with each other and with models: copy
+    an array before you write to it. Rows of weight zero, also rejected ones, keep their positions in the stream.
 
     Parameters
     ----------
@@ -113,7 +112,7 @@ class State:
         Parameters
         ----------
         settings : StreamSettings
-            Checked parameters, from `StreamingKernelPCA.settings`.
+            From `StreamingKernelPCA.settings`.
         n_features : int
         names : ndarray of shape (d,) of str, optional
 
@@ -158,7 +157,7 @@ class State:
 
     @property
     def settled_kernel(self) -> Kernel:
-        """The kernel with its scale as it is now; before the first full block, settled on the pending rows.
+        """The kernel with its present scale; before the first full block, settled on the pending rows.
 
         Examples
         --------
@@ -290,7 +289,7 @@ def published_now(state: State, settings: StreamSettings) -> State:
 
 
 def axes(state: State, settings: StreamSettings) -> Snapshot:
-    """Fit weights and axes to all rows of a state, including pending ones.
+    """Fit weights and axes to all rows of a state, including pending ones; O(m^3).
 
     Parameters
     ----------
@@ -300,12 +299,7 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
     Returns
     -------
     Snapshot
-        It starts from the last scheduled snapshot, so that snapshots published on demand have no effect on later ones.
-
-    Notes
-    -----
-    O(m^3). The snapshot is prepared for single rows at once, for 4% to 13% of the time of the refit; otherwise the
-    first of them took 90 to 180 us with 128 atoms, where others take 5.
+        Found from the last scheduled snapshot, so that those published on demand have no effect on later ones.
 
     Examples
     --------

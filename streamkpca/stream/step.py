@@ -40,21 +40,14 @@ _CHUNK = 1024
 # Tolerances refer to the variance, but to no less than this share of the energy: below it, variances are rounding.
 _LEAST_VARIANCE_SHARE = 1e-9
 
-# Maximum number of blocks prepared ahead if no schedule tells when the atoms will change.
-_MOST_PREFETCHED = 16
-
 
 def advanced(
     summary: Summary, rows: Array, weights: Array, settings: StreamSettings, block: Block | None = None
 ) -> Summary:
     """Search for atoms if that is due, then record a block (B, d).
 
-    `block` is what `Summary.prepared` made of the same rows, possibly before the atoms changed.
-
-    Notes
-    -----
-    O(B m (d + m)), and O(n m (d + m)) more for a search with n rows in the selection sample; O(B^2 (d + m)) while the
-    budget is not used up.
+    `block` is made of the same rows by `Summary.prepared`, possibly before the atoms changed.
+    O(B m (d + m)), and O(n m (d + m)) more for a search with n sampled rows; O(B^2 (d + m)) while the budget lasts.
     """
     summary, block = _met(shrunk(summary, settings.max_atoms), rows, weights, settings.half_life, block)
     if block is None:
@@ -100,10 +93,7 @@ def recorded(summary: Summary, rows: Array, weights: Array, half_life: float | N
 
 
 def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[RowSums, Reservoir]:
-    """Return the totals and the reservoir as they would be after a block; O(B d).
-
-    This is all that certificates need of pending rows: it compares no rows and searches for no atoms.
-    """
+    """Return the totals and the reservoir as they would be after a block, for certificates; O(B d)."""
     later = summary.decayed(decayed_weights(weights, half_life)[0])
     if not weights.any():
         return later.record.totals, later.reservoir
@@ -112,14 +102,6 @@ def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float
     sums = Block(Basis.empty(basis.kernel, rows.shape[1], basis.distribution), rows, weights).sums
     reservoir = later.reservoir.add(rows, weights, later.n_rows, later.arrival_times(rows)[0])
     return later.record.totals.plus(sums), reservoir
-
-
-def n_prefetchable(summary: Summary, max_atoms: int | None) -> int:
-    """Return for how many blocks, the next one included, the atoms will probably stay the same."""
-    if max_atoms is not None:
-        return summary.schedule.countdown
-    # Without a budget, any block that is not explained brings atoms; recent sums show that the last one did not.
-    return _MOST_PREFETCHED if summary.record.recent else 0
 
 
 def _met(
@@ -138,11 +120,9 @@ def _met(
 
 
 def _variation(summary: Summary, block: Block) -> float:
-    """Return the part of a block's energy that tolerances refer to: its variation around the stream's mean.
+    """Return the part of a block's energy that tolerances refer to: its weight times the variance of all rows so far.
 
-    It is the block's weight times the variance of the stream's rows, this block included, but no more than the energy
-    of the block, so that the share of the stream's energy that is lost never exceeds the tolerance. Where a kernel is
-    wide, most of the energy is that of the mean.
+    It is no more than the energy of the block, so the lost share of the stream's energy never exceeds the tolerance.
     """
     basis, energy, weight = summary.basis, block.sums.energy, summary.total_weight + block.sums.total_weight
     if basis.size:
@@ -257,13 +237,9 @@ def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
 def moved(summary: Summary) -> Summary:
     """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
 
-    Notes
-    -----
-    While the selection sample holds all rows, they are recorded anew in the basis that results, and nothing is lost.
-    Later the recorded moments are projected onto the new span. What that loses of the rows so far, twice as many rows
-    to come must regain, judged by sampled rows that did not decide where the atoms move.
-
-    O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
+    While the selection sample holds all rows, they are recorded anew, and nothing is lost. Later the recorded moments
+    are projected onto the new span, and twice as many rows to come must regain the loss. Sampled rows that did not
+    decide where the atoms move judge that. O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
     """
     basis, sample = summary.basis, summary.selection_sample.sorted()
     if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
@@ -297,35 +273,10 @@ def moved(summary: Summary) -> Summary:
     return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
 
 
-def chooser(summary: Summary, n_rows: int) -> Summary:
-    """Return an empty summary that chooses atoms from this number of rows, and keeps all of them as its sample."""
-    basis = summary.basis
-    empty = Summary.empty(basis.kernel, basis.atoms.shape[1], seed=summary.seed)
-    sample = Reservoir.empty(n_rows + 1, basis.atoms.shape[1])
-    return replace(empty, selection_sample=sample, column_sums=summary.column_sums)
-
-
-def chosen_from(summary: Summary, sample: Reservoir, order: Positions, chooser: Summary) -> Summary:
-    """Take over the atoms that a chooser chose from the rows of a sample of this stream, taken in some order."""
-    stats = chooser.atom_stats
-    rows = order[stats.origins]
-    positions = sample.positions[rows]
-    positions = np.where(stats.positions < 0, ~positions, positions)
-    return replace(
-        summary,
-        basis=chooser.basis,
-        selection_sample=sample,
-        column_sums=chooser.column_sums,
-        atom_stats=replace(stats, positions=positions, weights=sample.weights[rows]),
-        record=Record.zero(chooser.basis.size),
-    )
-
-
 def _filled(summary: Summary, block: Block, max_atoms: int | None, tolerated: float) -> Summary:
-    """Admit rows of the block, until it is explained or the budget is used up.
+    """Admit rows of the block, until it is explained or the budget is used up; rows with gaps are completed.
 
-    Rows with gaps are completed. Without any atom, expected numbers alone would complete them, which may be far from
-    all rows, as the centre of a circle is: then rows without gaps come first.
+    Before the first atom, rows without gaps come first: expected numbers may be far from all rows.
     """
     missing = None if summary.basis.distribution is None else gaps_in(block.rows)
     positions = summary.n_rows + np.arange(len(block.rows))
@@ -369,10 +320,7 @@ def _admitted(summary: Summary, block: Block, positions: Positions, max_atoms: i
 
 
 def _swapped(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
-    """Let rows sampled since the last search replace atoms.
-
-    Atoms that move find their places themselves, so a coarser search is enough for them.
-    """
+    """Let rows sampled since the last search replace atoms; a coarser search is enough for atoms that move."""
     total_weight = summary.total_weight + block.sums.total_weight
     sample, n_rounds, usual_weight = summary.selection_sample, _MOST_ROUNDS, 0.0
     candidates = candidates_in(sample, summary.schedule.n_rows_searched)

@@ -39,25 +39,12 @@ _LEAST_DEVIATION = 1e-9
 class PageCusum:
     """Page's cumulative sum test on the share of each block's energy that the atoms leave unexplained.
 
-    Parameters
-    ----------
-    n_blocks : int
-        Blocks since the level began.
-    level, variance : float
-        Mean and variance of the blocks' unexplained shares.
-    cusum_up, cusum_down : float
-        Cumulative sums of the standardised deviations, upwards and downwards.
-    signalled : bool
-        Whether the last level ended with a rise.
+    `level` and `variance` are the mean and the variance of the shares of `n_blocks` since the level began,
+    the cumulative sums are of standardised deviations, and `signalled` tells whether the last level ended with a rise.
 
-    Notes
-    -----
-    With z the block's deviation from the level in standard deviations, cusum_up <- max(0, cusum_up + z - 1/2) [1]_; it
-    signals at 10. The standard deviation is that between blocks, or the one that the spread within a block predicts if
-    that is larger. A fall ends the level too, without a signal: atoms were found that explain the stream better.
+    With z the block's deviation from the level in standard deviations, between blocks or as the spread within a block
+    predicts, cusum_up <- max(0, cusum_up + z - 1/2) [1]_; it signals at 10. A fall ends the level without a signal.
 
-    References
-    ----------
     .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; with the level estimated from the stream as
        in D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
     """
@@ -114,8 +101,7 @@ _UNUSUAL = 0.05
 class Pace(NamedTuple):
     """Pauses between searches, as shares of the blocks so far: the usual one, and that before twice the usual residual.
 
-    The gain of one more search falls as 1 / n with the number of blocks n, its cost does not. The pause before a block
-    that leaves more than usual is in inverse proportion to how much more.
+    The gain of one more search falls as 1 / n with the number of blocks n, its cost does not.
     """
 
     usual: float
@@ -167,25 +153,15 @@ class SearchSchedule:
     def standard_error(self, block: Block) -> float:
         """Predict the standard error of a block's mean residual from the spread at the last search.
 
-        Notes
-        -----
-        Residuals from 0 to e with mean r have a variance of at most r (e - r) [1]_: if almost nothing is explained any
-        more, they can spread little.
-
-        References
-        ----------
-        .. [1] R. Bhatia, C. Davis, "A better bound on the variance", American Mathematical Monthly 107, 2000.
+        Residuals from 0 to e with mean r have a variance of at most r (e - r) (R. Bhatia, C. Davis, "A better bound on
+        the variance", American Mathematical Monthly 107, 2000).
         """
         mean, most = block.mean_residual, block.sums.largest_energy
         deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
     def is_due(self, block: Block, n_rows: int, pace: Pace) -> bool:
-        """Tell whether to search a block that follows on `n_rows` rows.
-
-        That is at the end of the usual pause, or earlier if its rows are explained worse than usual, and the sooner the
-        worse they are.
-        """
+        """Tell whether to search a block after `n_rows` rows: after the usual pause, or if it is explained worse."""
         if self.countdown == 0:
             return True
         n_paused = (n_rows - self.n_rows_searched) // len(block.rows)
@@ -250,24 +226,17 @@ class Summary:
     ----------
     seed : int
         Seed of the samples.
-    basis : Basis
-    record : Record
-        The moments of all rows recorded.
-    atom_stats : AtomStats
-    selection_sample : Reservoir
-        The sample that gains and losses of atoms are measured on. Certificates need a separate one: measured on the
-        rows of the selection, the atoms would look too good.
-    reservoir : Reservoir
-        The sample that certificates read.
+    basis, record, atom_stats
+        The atoms, the moments of all rows recorded, and facts about each atom.
+    selection_sample, reservoir : Reservoir
+        The sample that atoms are judged by, and that of certificates: on the first, the atoms would look too good.
     n_rows : int
         Number of rows recorded, and of those before the first that counts.
-    schedule : SearchSchedule
-    trend : PageCusum
+    schedule, trend
     last_drift : int or None
         Number of rows recorded when a drift was last signalled.
     column_sums : ColumnSums or None
-        Sums that the distribution of the basis comes from, now and then, where rows may have gaps. While the
-        distribution stays, blocks can be compared ahead.
+        Sums that the distribution of the basis comes from, now and then, where rows may have gaps.
     """
 
     seed: int
@@ -373,11 +342,8 @@ class Summary:
     def merged(self, other: Self) -> Self:
         """Add the summary of another stream with the same kernel, as if its rows had come after these.
 
-        Notes
-        -----
-        The other's atoms join the basis, and its moments are expressed in the union, where the moments along directions
-        that only one of the two spans do not change. The statistics of an atom then count the rows of both streams.
-        O(m^3) for m atoms in all; O(m^2) where both have the same atoms, whose moments are added up as they are.
+        The other's atoms join the basis, and its moments are expressed in the union: O(m^3) for m atoms in all, O(m^2)
+        where both have the same atoms.
         """
         basis, moments, theirs = self.basis, self.moments, other.atom_stats
         if np.array_equal(basis.factor, other.basis.factor) and np.array_equal(basis.atoms, other.basis.atoms):
@@ -408,10 +374,9 @@ class Summary:
         return replace(union, column_sums=self.column_sums.merged(other.column_sums)).with_distribution_renewed()
 
     def without_rows(self) -> Self:
-        """Return the summary of no rows that begins with these atoms.
+        """Return the summary of no rows that begins with these atoms, and judges them by rows of its own.
 
-        Once they are settled, only rows that are explained worse than usual make it search. It then judges atoms by
-        rows of its own: with the sample of this one, rows of another kind were left 14% more unexplained.
+        With the sample of this one, rows of another kind were left 14% more unexplained.
         """
         return replace(
             self.recounted(),
@@ -435,16 +400,16 @@ class Summary:
             column_sums=None if self.column_sums is None else ColumnSums.none(self.basis.atoms.shape[1]),
         )
 
-    # What gaps could hold
+    # The distribution of gaps
 
     def meeting(self, rows: Array, weights: Array) -> Self:
-        """Let the rows of a block (B, d) themselves say what gaps could hold, before anything else does."""
+        """Take the first distribution of gaps from the rows of a block (B, d) themselves."""
         if self.column_sums is None or self.basis.distribution is not None:
             return self
         return replace(self, basis=self.basis.with_distribution(ColumnSums.of(rows, weights).distribution()))
 
     def with_distribution_renewed(self, *, if_due: bool = False) -> Self:
-        """Decide anew what gaps could hold; `if_due`: once so many more rows are known that it matters."""
+        """Renew the distribution of gaps; `if_due`: once enough more rows are known."""
         sums = self.column_sums
         if sums is None:
             return self

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_real
-from streamkpca._core.reservoir import arrival_times
+from streamkpca._core.reservoir import Reservoir, arrival_times
+from streamkpca.dictionary.moments import Record
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
@@ -31,7 +32,7 @@ from streamkpca.stream.state import (
     published_now,
     settled_on,
 )
-from streamkpca.stream.step import advanced, chooser, chosen_from, moved, n_prefetchable, recorded, shrunk
+from streamkpca.stream.step import advanced, moved, recorded, shrunk
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
 Array = npt.NDArray[np.float64]
@@ -39,6 +40,8 @@ Array = npt.NDArray[np.float64]
 # Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
 # rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
 _WORTH_A_THREAD = 8_000_000
+# Maximum number of blocks prepared ahead if no schedule tells when the atoms will change.
+_MOST_PREFETCHED = 16
 
 # While a stream is shorter, the scale of the kernel is settled again whenever its rows have doubled. The first 512 rows
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
@@ -52,16 +55,15 @@ _NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**20, 2048, 64
 def advance(
     state: State, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0
 ) -> State:
-    """Learn the next rows of a stream: every full block advances the summary, and refits the axes if that is due.
+    """Learn the next rows: every full block advances the summary, and refits the axes if that is due.
 
     Parameters
     ----------
     state : State
     rows : ndarray of shape (n, d) of float64
-        Finite rows in C order; NaN stands for a gap where the state has them. The estimators make such rows of lists,
-        tables and other types.
+        In C order; NaN stands for a gap where the state has them.
     weights : ndarray of shape (n,), or float
-        One weight for all, or one for each; 0 for rows that only keep their place.
+        0 for rows that only keep their place.
     settings : StreamSettings
     n_rejected : int
         How many of the rows were left out.
@@ -102,14 +104,12 @@ def with_rows(state: State, rows: Rows, weights: Array | float, settings: Stream
 
 
 def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0) -> State:
-    """Learn the first rows of a stream in two passes: the first chooses atoms, the second records.
-
-    With a budget of atoms, a sample of all rows chooses them, as a short stream does that comes in random order.
+    """Learn the first rows of a stream in two passes: the first chooses atoms, from a sample, the second records.
 
     Parameters
     ----------
     state : State
-        One that has seen no rows.
+        Without rows.
     rows, weights, settings, n_rejected
         As for `advance`.
 
@@ -243,12 +243,11 @@ def merge(
     Parameters
     ----------
     own : State or None
-        The first; None if it has seen no row.
     others : iterable of (State, StreamSettings)
     settings : StreamSettings
         Those of the union.
     where : str
-        The caller, for errors.
+        Caller, for the error text.
 
     Returns
     -------
@@ -279,15 +278,6 @@ def merge(
             check_mergeable(union, other, settings, other_settings, where)
             union = _merged(union, other, settings, other_settings)
         return None if union is None else published_now(union, settings)
-
-
-def kernel_settled_by(rows: Array, weights: Array, settings: StreamSettings) -> Kernel:
-    """Return the kernel with the scale that a stream of rows (n, d), weights (n,), settles."""
-    state = State.begin(settings, rows.shape[1])
-    if state.kernel.is_settled:
-        return state.kernel
-    kernel = _settled(state, BlockCutter(state.pending, rows, weights, state.block_size))[1]
-    return kernel if kernel.is_settled else settled_on(state, rows, weights)
 
 
 def _merged(own: State, other: State, settings: StreamSettings, other_settings: StreamSettings) -> State:
@@ -419,22 +409,41 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     sample = sample.sorted()
     # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
     order = np.argsort(sample.positions)[np.random.default_rng(state.seed).permutation(len(sample))]
-    begun = replaced(
-        State.begin(replace(settings, kernel=kernel), state.n_features), summary=chooser(summary, len(order))
+    chooser = replace(
+        Summary.empty(kernel, state.n_features, seed=state.seed),
+        selection_sample=Reservoir.empty(len(order) + 1, state.n_features),
+        column_sums=summary.column_sums,
     )
+    begun = replaced(State.begin(replace(settings, kernel=kernel), state.n_features), summary=chooser)
     taken = sample.rows[order], sample.inclusion_weights()[order]
     chosen = _taken_whole(begun, *taken, replace(settings, half_life=None), kernel).summary
     assert chosen is not None
-    return chosen_from(summary, sample, order, moved(chosen) if settings.moves_atoms else chosen)
+    if settings.moves_atoms:
+        chosen = moved(chosen)
+    stats = chosen.atom_stats
+    origins = order[stats.origins]
+    positions = np.where(stats.positions < 0, ~sample.positions[origins], sample.positions[origins])
+    return replace(
+        summary,
+        basis=chosen.basis,
+        selection_sample=sample,
+        column_sums=chosen.column_sums,
+        atom_stats=replace(stats, positions=positions, weights=sample.weights[origins]),
+        record=Record.zero(chosen.basis.size),
+    )
 
 
 def _n_prefetchable(state: State, settings: StreamSettings) -> int:
-    """Return how many of the next blocks are worth preparing ahead."""
+    """Return for how many blocks, the next one included, preparing ahead pays and the atoms probably stay the same."""
     if state.summary is None:
         return 0
     m, d = state.summary.basis.size, state.n_features
-    is_worth_it = state.block_size * m * (m + d) >= _WORTH_A_THREAD
-    return n_prefetchable(state.summary, settings.max_atoms) if is_worth_it else 0
+    if state.block_size * m * (m + d) < _WORTH_A_THREAD:
+        return 0
+    if settings.max_atoms is not None:
+        return state.summary.schedule.countdown
+    # Without a budget, any block that is not explained brings atoms; recent sums show that the last one did not.
+    return _MOST_PREFETCHED if state.summary.record.recent else 0
 
 
 def _refit_is_due(state: State, settings: StreamSettings) -> bool:
@@ -482,9 +491,4 @@ def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:
         counting = np.flatnonzero(weights)[: most * _RUN].tolist()
         pieces = [slice(position, position + 1) for position in counting]
         chosen = np.concatenate([weights[piece] for piece in pieces])
-    taken, filled = np.empty((len(chosen), rows.shape[1])), 0
-    for piece in pieces:
-        some = rows[piece]
-        taken[filled : filled + len(some)] = some
-        filled += len(some)
-    return taken, chosen
+    return np.concatenate([rows[piece] for piece in pieces]), chosen
