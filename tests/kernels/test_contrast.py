@@ -69,7 +69,7 @@ def test_copies_are_held_out_rows_with_one_number_of_another(seed, n, d):
 
 @pytest.mark.parametrize(
     ("n", "d", "is_weighted"),
-    [(20, 3, False), (33, 5, True), (130, 8, False), (2500, 3, True)],
+    [(20, 3, False), (33, 5, True), (130, 8, False), (1100, 3, True)],
 )
 def test_areas_are_those_of_the_slow_oracle(n, d, is_weighted):
     X = correlated(n=n, causes=3, d=d)
@@ -140,15 +140,6 @@ def test_without_contrast_the_width_is_that_of_spread(X):
     scores = kernel.width_scores(X)[kernel._width]
     assert scores.shape == (7, 2)
     assert np.isfinite(scores).all()
-
-
-def test_heavy_rows_decide():
-    """Sensors that agree, and then sensors that do not: the width is that of the part that counts."""
-    loose = np.random.default_rng(0).normal(size=(12, 20))[np.random.default_rng(1).integers(12, size=512)]
-    X = np.concatenate([correlated(n=512), loose + 0.02 * np.random.default_rng(2).normal(size=(512, 20))])
-    for weight, is_wide in ((1e-6, False), (1e6, True)):
-        weights = np.repeat([weight, 1.0], 512)
-        assert (times_wider(RBF(), X, weights) > 2.0) == is_wide
 
 
 # Scores of kernels with parts

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Equal, Linear, kernel_from
-from streamkpca.kernels.program import PreparedKernel
 
 RANDOM = np.random.default_rng(0)
 # A number, and three columns of 4, 3 and 2 categories.
@@ -30,17 +29,6 @@ def test_it_is_the_linear_kernel_and_its_exponential_the_rbf_of_one_hot_columns(
     np.testing.assert_array_equal(Equal().diagonal(X), 3.0)
     exponential = float(np.exp(-6.0 * gamma)) * (2.0 * gamma * Equal()).exp()
     np.testing.assert_allclose(exponential.matrix(X, Y), RBF(gamma).matrix(one_hot(X), one_hot(Y)), rtol=1e-12)
-
-
-def test_single_rows_have_the_same_values_as_many():
-    kernel = 0.3 * Equal() + KERNEL
-    prepared = PreparedKernel(kernel.program, ROWS[:9])
-    few = prepared.project(ROWS[:3].copy(), np.eye(9), np.zeros(9))
-    np.testing.assert_allclose(few, kernel.matrix(ROWS[:3], ROWS[:9]), rtol=1e-13)
-    model = StreamingKernelPCA(3, kernel=kernel, max_atoms=20, block_size=32).fit(ROWS)
-    for method in ("transform", "novelty", "reconstruction_error"):
-        singly = [getattr(model, method)(row[None])[0] for row in ROWS[:20]]
-        np.testing.assert_allclose(singly, getattr(model, method)(ROWS[:20]), atol=1e-8)
 
 
 def test_models_of_categories_are_models_of_one_hot_columns():
