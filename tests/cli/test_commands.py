@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import warnings
 
 import click
@@ -203,21 +202,3 @@ def test_a_signal_waits_for_the_chunk_and_ends_the_loop():
     with click.Context(cli), pytest.raises(click.exceptions.Exit) as caught:
         signals.leave_if_stopped("after 3 rows")
     assert caught.value.exit_code == 143
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
-def test_a_loop_that_waits_is_called_in_time():
-    def slow():
-        yield 1
-        deadline = time.monotonic() + 10.0
-        while not called and time.monotonic() < deadline:
-            time.sleep(0.01)
-        signal.raise_signal(signal.SIGINT)
-        yield 2
-
-    signals, called = Signals(), []
-    with signals.handled(0.02, lambda: called.append(1)):
-        assert list(signals.until_stopped(slow())) == [1]
-    assert called
-    assert signals.number == signal.SIGINT
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from kinds import PRIMITIVES
 from sklearn.base import clone
 from strategies import FEWER
 
@@ -25,7 +26,6 @@ from streamkpca.kernels import (
     Linear,
     Matern,
     Polynomial,
-    RationalQuadratic,
     Sigmoid,
     kernel_from_json,
 )
@@ -39,14 +39,7 @@ MIXING = np.random.default_rng(5).normal(size=(D, D)) + np.eye(D)
 MATRIX = np.random.default_rng(6).normal(size=(D, D)) / UNITS
 FORMS = {"numbers": UNITS, "matrix": MATRIX}
 KERNELS: list[Kernel] = [
-    RBF(0.1),
-    Laplacian(0.2),
-    Matern(1.5, length_scale=2.0),
-    RationalQuadratic(0.7, length_scale=2.0),
-    Linear(),
-    Polynomial(2, gamma=0.2),
-    Cosine(),
-    Sigmoid(0.1),
+    *PRIMITIVES,
     Custom(lambda X, Y: X @ Y.T),
     RBF(0.1).scaled_by(lambda X: 1.0 + X[:, 0] ** 2),
     RBF(0.1).on([0, 2]) * Linear() + 0.3 * Cosine().on([3, 1]) ** 2,
