@@ -249,14 +249,6 @@ def test_gaps_are_taken_one_by_one_and_in_batches(adapter):
     assert np.isfinite(ask(pd.DataFrame({"other": [1.0]}))).all(axis=None)
 
 
-def test_gaps_are_left_out_of_learning_only():
-    model = learned(KernelPCADetector, [DICTS[0], *LACKING[1::3]], on_missing="skip")
-    assert model.kernel_pca.n_rows_rejected_ == np.isnan(GAPPED[1::3]).any(axis=1).sum()
-    with pytest.raises(ValueError, match="X contains NaN"):
-        model.score_one({"a": None, "b": 0.0, "c": 0.0})
-    assert model.score_one({"b": 0.0, "c": 0.0}) == model.score_one({"a": 0.0, "b": 0.0, "c": 0.0})
-
-
 def test_answers_keep_the_data_frame_library_and_index():
     transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
     shifted = FRAME.set_index(FRAME.index + 10)

@@ -11,7 +11,7 @@ from commands import SMALL, append, fact, learned, refused, run
 from pyarrow import parquet
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.models import Autosave, ModelFile
+from streamkpca.cli.models import Autosave
 from streamkpca.cli.options import SaveInterval
 from streamkpca.cli.tables import open_table
 from streamkpca.monitoring import Monitor
@@ -156,16 +156,6 @@ def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, monkeyp
         table = open_table(f"{day}.csv")
         saver.note(table, next(table.batches(10)))
     assert [os.path.basename(path) for path in saver.places] == [f"{day}.csv" for day in range(20, 30)]
-
-
-def test_two_processes_on_one_model_lose_neither(folder, X):
-    first, model = ModelFile("m.npz"), learned(X[:300])
-    ModelFile("m.npz").replace(learned(X[:100]).save)
-    with pytest.raises(ValueError, match=r"another process has saved a model there.*was saved as .*m-\d+\.npz"):
-        first.replace(model.save)
-    assert load("m.npz").n_samples_seen_ == 100
-    (kept,) = folder.glob("m-*.npz")
-    assert same(kept, model)
 
 
 def test_what_others_saved_beside_a_model_is_kept(folder, X):

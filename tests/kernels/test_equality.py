@@ -31,18 +31,6 @@ def test_it_is_the_linear_kernel_and_its_exponential_the_rbf_of_one_hot_columns(
     np.testing.assert_allclose(exponential.matrix(X, Y), RBF(gamma).matrix(one_hot(X), one_hot(Y)), rtol=1e-12)
 
 
-def test_models_of_categories_are_models_of_one_hot_columns():
-    encoded = np.column_stack([ROWS[:, 0], one_hot(CATEGORIES)])
-    scale = float(np.exp(0.8 * 3.0))
-    peer = scale * RBF(0.5).on(0) * RBF(0.4).on(list(range(1, 10)))
-    ours, theirs = KernelPCA(4, kernel=KERNEL).fit(ROWS), KernelPCA(4, kernel=peer).fit(encoded)
-    np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-9)
-    np.testing.assert_allclose(np.abs(ours.transform(ROWS)), np.abs(theirs.transform(encoded)), atol=1e-7)
-    np.testing.assert_allclose(
-        ours.novelty(ROWS - [[3.0, 0.0, 0.0, 0.0]]), theirs.novelty(encoded - 3.0 * np.eye(10)[0]), rtol=1e-6, atol=1e-7
-    )
-
-
 def test_an_unseen_category_is_equal_to_none():
     model = KernelPCA(3, kernel=Equal().on([1, 2, 3])).fit(ROWS)
     unseen = np.array([[0.0, 9.0, 9.0, 9.0], [0.0, np.pi, -1.0, 2.0**53]])

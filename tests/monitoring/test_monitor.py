@@ -69,16 +69,6 @@ def test_any_cuts_give_the_same_records_and_bytes(case: str, stop: int, cuts: li
         assert expected.is_alarm.any()
 
 
-def test_rows_beyond_single_precision_are_skipped_or_refused() -> None:
-    rows = normal_rows(100)
-    rows[50, 1] = 1e200
-    monitor = Monitor(small_model(dtype="float32"))
-    with pytest.raises(ValueError, match="the range of dtype='float32'"):
-        monitor.update(rows)
-    skipping = Monitor(small_model(dtype="float32", on_bad_rows="skip"))
-    assert np.flatnonzero(np.isnan(skipping.update(rows).novelty)).tolist() == [50]
-
-
 # Reading, and refusals
 
 
