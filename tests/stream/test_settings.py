@@ -6,25 +6,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import PARAMETERS, StreamSettings
 
-DEFAULTS = {
-    "n_components": 3,
-    "kernel": "rbf",
-    "max_atoms": 8,
-    "atoms": "moved",
-    "tolerance": 1e-3,
-    "noise_variance": "auto",
-    "n_active": None,
-    "axes": "ritz",
-    "center": True,
-    "half_life": None,
-    "block_size": 16,
-    "refit_every": 64,
-    "reservoir_size": 32,
-    "on_bad_rows": "raise",
-    "on_missing": "raise",
-    "random_state": 0,
-    "dtype": "float64",
-}
+DEFAULTS = {parameter.name: parameter.default for parameter in PARAMETERS} | {"max_atoms": 8, "block_size": 16}
 
 
 def checked(**changes):
