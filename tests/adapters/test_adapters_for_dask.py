@@ -25,7 +25,6 @@ from streamkpca.aggregate import Aggregate
 pytestmark = pytest.mark.slow
 
 X = np.random.default_rng(0).normal(size=(1000, 3))
-RBF = kernels.RBF(0.3)
 SMALL = {"n_components": 2, "max_atoms": 20, "block_size": 64}
 
 

@@ -11,7 +11,6 @@ from sklearn.svm import SVC
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 from streamkpca.kernels.widths import contrast, least_change, swapped, typical_distance
 
-
 # Typical distances
 
 

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +10,6 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
-
-Array = npt.NDArray[np.float64]
 
 
 def slow_level(scores: list[float], quantile: float) -> float:

@@ -13,15 +13,10 @@ def checked(**changes):
     return StreamSettings.checked(**(DEFAULTS | changes), where="here")
 
 
-def defaults_of(kind):
-    """Return the names and defaults of a constructor's arguments, in their order."""
-    arguments = list(inspect.signature(kind).parameters.values())
-    return {argument.name: argument.default for argument in arguments}
-
-
 def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
-    table = {parameter.name: parameter.default for parameter in PARAMETERS}
-    assert list(defaults_of(StreamingKernelPCA).items()) == list(table.items())
+    arguments = inspect.signature(StreamingKernelPCA).parameters.values()
+    table = [(parameter.name, parameter.default) for parameter in PARAMETERS]
+    assert [(argument.name, argument.default) for argument in arguments] == table
     for parameter in PARAMETERS:
         value = parameter.checked(parameter.default, "here")
         assert parameter.name == "kernel" or value == parameter.default
