@@ -5,10 +5,29 @@ import sys
 
 from click.testing import CliRunner
 
+from streamkpca import StreamingKernelPCA
 from streamkpca.cli.main import cli
+from streamkpca.kernels import RBF
 
 COMMAND = [sys.executable, "-m", "streamkpca"]
 SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refit-every", "128"]
+
+
+def small_model():
+    """Make the model that the command makes with SMALL."""
+    kernel = RBF().in_units("auto")
+    return StreamingKernelPCA(3, kernel=kernel, max_atoms=20, block_size=64, refit_every=128)
+
+
+def learned(rows):
+    """Learn what `fit` learns with SMALL."""
+    return small_model().partial_fit(rows).refit()
+
+
+def append(name, *lines):
+    """Append lines to a file."""
+    with open(name, "a") as file:
+        file.write("".join(lines))
 
 
 def run(*args, stdin=None):

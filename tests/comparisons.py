@@ -65,8 +65,12 @@ def bits(value: Any) -> Any:
 
 
 def state(model: Any) -> Any:
-    """Return all that the future depends on: the summary, the snapshot, pending rows, the schedule."""
-    stream = model.state_
+    """Return all that the future of a model depends on."""
+    return bits_of_stream(model.state_)
+
+
+def bits_of_stream(stream: Any) -> Any:
+    """Return the summary, the snapshot, pending rows and the schedule, to the bit."""
     return {
         "summary": bits(stream.summary),
         "scheduled": bits(stream.scheduled),

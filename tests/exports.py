@@ -16,23 +16,12 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from hypothesis import strategies as st
+from kinds import PRIMITIVES
 
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
 from streamkpca.export import to_c, to_onnx
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.kernels import (
-    RBF,
-    Cosine,
-    Custom,
-    Equal,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    Polynomial,
-    RationalQuadratic,
-    Sigmoid,
-)
+from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Linear, Matern, Polynomial, Sigmoid
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
@@ -43,19 +32,6 @@ WITHOUT_CONTRIBUTIONS = re.compile(
 Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
 
-PRIMITIVES: list[Kernel] = [
-    Linear(),
-    Polynomial(3, gamma=0.3, coef0=0.5),
-    RBF(0.4),
-    Laplacian(0.4),
-    Matern(0.5, length_scale=1.7),
-    Matern(1.5, length_scale=1.7),
-    Matern(2.5, length_scale=1.7),
-    RationalQuadratic(1.0, length_scale=1.7),
-    RationalQuadratic(0.3, length_scale=1.7),
-    Cosine(),
-    Sigmoid(0.05, coef0=0.5),
-]
 COMBINED: list[Kernel] = [
     RBF(0.4) + 0.5 * Linear(),
     Matern(1.5, length_scale=2.0).on([0, 2]) * Cosine(),

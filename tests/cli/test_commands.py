@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import warnings
@@ -14,7 +13,7 @@ from click.testing import CliRunner
 from commands import SMALL, refused, run
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.console import Signals, print_facts, print_json
+from streamkpca.cli.console import print_facts, print_json
 from streamkpca.cli.main import Commands, cli
 from streamkpca.kernels import RBF
 
@@ -182,21 +181,3 @@ def test_facts_are_printed_without_what_is_missing_and_json_without_nan(capsys):
     print_json({"a": float("nan"), "b": [float("inf"), 1]})
     said = capsys.readouterr().out
     assert said == '\nTitle\n  a b      0.1235\n  is open  yes\n  inner    c d 1, 2\n{"a": null, "b": [null, 1]}\n'
-
-
-def test_a_signal_waits_for_the_chunk_and_ends_the_loop():
-    signals, seen = Signals(), []
-    before = signal.getsignal(signal.SIGTERM)
-    with signals.handled():
-        for item in signals.until_stopped(range(5)):
-            if item == 2:
-                signal.raise_signal(signal.SIGTERM)
-            seen.append(item)
-        assert seen == [0, 1, 2]
-        assert list(signals.until_stopped(range(5))) == []
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before
-    with click.Context(cli), pytest.raises(click.exceptions.Exit) as caught:
-        signals.leave_if_stopped("after 3 rows")
-    assert caught.value.exit_code == 143

@@ -25,10 +25,6 @@ def test_a_shorter_stream_is_the_beginning_of_a_longer_one(n_rows, seed):
         np.testing.assert_array_equal(a, b[:n_rows])
 
 
-def test_another_seed_is_another_plant():
-    assert not np.allclose(stream(10)[0], stream(10, seed=1)[0])
-
-
 def test_the_stream_begins_healthy_and_has_all_faults():
     rows, faults = stream(60_000)
     assert rows.shape == (60_000, N_SENSORS)
@@ -45,15 +41,6 @@ def test_a_stuck_sensor_repeats_its_reading():
     assert len(first)
     for row in first:
         assert ((rows[row : row + 20] == rows[row]).all(axis=0)).sum() == 2
-
-
-def test_sensors_are_correlated_and_drift():
-    rows, faults = stream(200_000)
-    healthy = rows[faults == 0]
-    spectrum = np.linalg.eigvalsh(np.cov(healthy[::20].T))[::-1]
-    assert spectrum[:3].sum() / spectrum.sum() > 0.8
-    moved = np.abs(healthy[:20_000].mean(axis=0) - healthy[-20_000:].mean(axis=0))
-    assert (moved > 0.1).any()
 
 
 @pytest.mark.slow

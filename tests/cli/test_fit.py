@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from commands import SMALL, fact, refused, run
+from commands import SMALL, append, fact, learned, refused, run
 from pyarrow import parquet
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.models import Autosave, ModelFile, Saved
+from streamkpca.cli.models import Autosave
 from streamkpca.cli.tables import open_table
-from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
 
 HEADER = "when,a,b,c\n"
@@ -40,20 +39,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def append(name, lines):
-    with open(name, "a") as file:
-        file.write("".join(lines))
-
-
 def facts(*args, stdin=None):
     result = run(*args, "--json", stdin=stdin)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def learned(rows):
-    model = StreamingKernelPCA(3, kernel=RBF().in_units("auto"), max_atoms=20, block_size=64, refit_every=128)
-    return model.partial_fit(rows).refit()
 
 
 def same(path, model):
@@ -76,7 +65,7 @@ def test_fit_learns_what_the_library_learns(folder, X, source, chunk):
 
 
 def test_several_files_and_a_pipe_are_one_stream(folder, X, lines):
-    append("a.csv", [HEADER, *lines[:300]])
+    append("a.csv", HEADER, *lines[:300])
     np.save("b.npy", X[300:500])
     rest = HEADER + "".join(lines[500:])
     found = facts("fit", "a.csv", "b.npy", "-", *SMALL, "--model", "m.npz", stdin=rest)
@@ -92,7 +81,7 @@ def test_columns_of_text_are_named_and_left_out(folder, X):
 
 
 def test_a_model_finds_its_columns_by_name(folder, X, lines):
-    append("log.csv", [HEADER, *lines[:600]])
+    append("log.csv", HEADER, *lines[:600])
     facts("fit", "log.csv", *SMALL, "--time", "when", "--model", "m.npz")
     swapped = np.column_stack([X[600:, 2], np.zeros(300), X[600:, :2]])
     np.savetxt("new.csv", swapped, delimiter=",", fmt="%.6f", header="c,more,a,b", comments="")
@@ -134,16 +123,8 @@ def test_gaps_are_refused_left_out_or_learned(folder, X):
 # Going on
 
 
-def test_each_row_of_a_file_that_grew_is_learned_once(folder, X, lines):
-    append("log.csv", [HEADER, *lines[:300]])
-    assert facts(*FIT, *SMALL)["new_rows"] == 300
-    append("log.csv", lines[300:700])
-    assert facts(*FIT, "--chunk-rows", "50")["new_rows"] == 400
-    assert same("m.npz", learned(X[:700]))
-
-
 def test_a_file_that_was_learned_adds_nothing_and_another_is_refused(folder, X, lines):
-    append("log.csv", [HEADER, *lines[:300]])
+    append("log.csv", HEADER, *lines[:300])
     facts(*FIT, *SMALL)
     found = facts(*FIT)
     assert (found["new_rows"], found["model"]["rows"]) == (0, 300)
@@ -155,14 +136,15 @@ def test_a_file_that_was_learned_adds_nothing_and_another_is_refused(folder, X, 
     assert facts(*FIT, "--from-start")["model"]["rows"] == 700
 
 
-def test_every_file_has_its_own_place(folder, X, lines):
-    append("log.csv", [HEADER, *lines[:200]])
+def test_each_row_of_every_file_is_learned_once(folder, X, lines):
+    append("log.csv", HEADER, *lines[:200])
     np.save("b.npy", X[200:500])
     assert facts(*FIT, *SMALL)["new_rows"] == 200
     assert facts("fit", "b.npy", "--model", "m.npz", "--resume")["new_rows"] == 300
-    append("log.csv", lines[200:210])
-    assert facts(*FIT)["new_rows"] == 10
+    append("log.csv", *lines[500:900])
+    assert facts(*FIT, "--chunk-rows", "50")["new_rows"] == 400
     assert facts("fit", "b.npy", "--model", "m.npz", "--resume")["new_rows"] == 0
+    assert same("m.npz", learned(X))
     assert len(facts("info", "m.npz")["learned_from"]) == 2
 
 
@@ -174,37 +156,6 @@ def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, monkeyp
         table = open_table(f"{day}.csv")
         saver.note(table, next(table.batches(10)))
     assert [os.path.basename(path) for path in saver.places] == [f"{day}.csv" for day in range(20, 30)]
-
-
-def test_a_model_is_saved_when_it_is_due(folder, X, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr("streamkpca.cli.models.time.monotonic", lambda: now)
-    model = StreamingKernelPCA(2).partial_fit(X[:100])
-    saved = Saved(model)
-
-    def is_saved(autosave):
-        Path("k.npz").unlink(missing_ok=True)
-        autosave.save_if_due(model)
-        return Path("k.npz").exists()
-
-    autosave = Autosave(ModelFile("k.npz"), 30.0, saved)
-    model.partial_fit(X[100:150])
-    assert not is_saved(autosave)
-    now = 30.0
-    assert is_saved(autosave)
-    now = 90.0
-    # Nothing is new.
-    assert not is_saved(autosave)
-
-
-def test_two_processes_on_one_model_lose_neither(folder, X):
-    first, model = ModelFile("m.npz"), learned(X[:300])
-    ModelFile("m.npz").replace(learned(X[:100]).save)
-    with pytest.raises(ValueError, match=r"another process has saved a model there.*was saved as .*m-\d+\.npz"):
-        first.replace(model.save)
-    assert load("m.npz").n_samples_seen_ == 100
-    (kept,) = folder.glob("m-*.npz")
-    assert same(kept, model)
 
 
 def test_what_others_saved_beside_a_model_is_kept(folder, X):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Equal, Linear, kernel_from
-from streamkpca.kernels.program import PreparedKernel
 
 RANDOM = np.random.default_rng(0)
 # A number, and three columns of 4, 3 and 2 categories.
@@ -30,29 +29,6 @@ def test_it_is_the_linear_kernel_and_its_exponential_the_rbf_of_one_hot_columns(
     np.testing.assert_array_equal(Equal().diagonal(X), 3.0)
     exponential = float(np.exp(-6.0 * gamma)) * (2.0 * gamma * Equal()).exp()
     np.testing.assert_allclose(exponential.matrix(X, Y), RBF(gamma).matrix(one_hot(X), one_hot(Y)), rtol=1e-12)
-
-
-def test_single_rows_have_the_same_values_as_many():
-    kernel = 0.3 * Equal() + KERNEL
-    prepared = PreparedKernel(kernel.program, ROWS[:9])
-    few = prepared.project(ROWS[:3].copy(), np.eye(9), np.zeros(9))
-    np.testing.assert_allclose(few, kernel.matrix(ROWS[:3], ROWS[:9]), rtol=1e-13)
-    model = StreamingKernelPCA(3, kernel=kernel, max_atoms=20, block_size=32).fit(ROWS)
-    for method in ("transform", "novelty", "reconstruction_error"):
-        singly = [getattr(model, method)(row[None])[0] for row in ROWS[:20]]
-        np.testing.assert_allclose(singly, getattr(model, method)(ROWS[:20]), atol=1e-8)
-
-
-def test_models_of_categories_are_models_of_one_hot_columns():
-    encoded = np.column_stack([ROWS[:, 0], one_hot(CATEGORIES)])
-    scale = float(np.exp(0.8 * 3.0))
-    peer = scale * RBF(0.5).on(0) * RBF(0.4).on(list(range(1, 10)))
-    ours, theirs = KernelPCA(4, kernel=KERNEL).fit(ROWS), KernelPCA(4, kernel=peer).fit(encoded)
-    np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-9)
-    np.testing.assert_allclose(np.abs(ours.transform(ROWS)), np.abs(theirs.transform(encoded)), atol=1e-7)
-    np.testing.assert_allclose(
-        ours.novelty(ROWS - [[3.0, 0.0, 0.0, 0.0]]), theirs.novelty(encoded - 3.0 * np.eye(10)[0]), rtol=1e-6, atol=1e-7
-    )
 
 
 def test_an_unseen_category_is_equal_to_none():

@@ -1,10 +1,8 @@
 """The compiled loops, called directly: the program interpreter, its exponential, and the distances."""
 
-import contextlib
-
-import numba
 import numpy as np
 import pytest
+from kinds import quiet
 
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels._loops import (
@@ -12,15 +10,9 @@ from streamkpca.kernels._loops import (
     compare_directly,
     exponentiate,
     finish_squared_distances,
-    mirror_lower,
     multiply_rows,
     run_program,
 )
-
-
-def quiet():
-    """Uncompiled, the loops are numpy scalars, which warn where machine code is silent."""
-    return np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext()
 
 
 def exp_of(x):
@@ -115,35 +107,14 @@ def test_every_operation_is_its_formula(steps, formula, x):
     np.testing.assert_allclose(slopes, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_mirror_copies_just_the_block():
-    square = np.arange(144.0).reshape(12, 12)
-    expected = square.copy()
-    expected[2:6, 4:9] = square[4:9, 2:6].T
-    expected[4:6, 4:6] = square[4:6, 4:6]
-    expected[4, 5] = square[5, 4]
-    mirror_lower(square, 4, 2, 5, 4)
-    np.testing.assert_array_equal(square, expected)
-    values = run([load(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
-    np.testing.assert_array_equal(values, [[np.nan, 1.0, -np.inf]])
-
-
-def test_base_matrices_are_told_apart(x):
-    rng = np.random.default_rng(2)
-    y, z = rng.normal(size=(2, *x.shape))
-    steps = [load(1), load(0), step(loops.MULTIPLY), load(2), step(loops.ADD)]
-    np.testing.assert_allclose(run(steps, [x, y, z]), x * y + z, rtol=1e-14)
-    for which, expected in enumerate([y, x, np.ones_like(z)]):
-        slopes = np.empty_like(x)
-        run(steps, [x, y, z], which=which, slopes=slopes)
-        np.testing.assert_allclose(slopes, expected, rtol=1e-14)
-
-
-def test_slopes_are_finite_where_values_have_none(x):
+def test_slopes_are_finite_where_values_have_none():
     slopes = np.empty((1, 4))
     run([load(), step(loops.SQRT)], [np.array([[0.0, 4.0, np.nan, 1e308]])], which=0, slopes=slopes)
     np.testing.assert_allclose(slopes, [[0.0, 0.25, 0.0, 5e-155]])
     run([load(), step(loops.EXP)], [np.array([[1e3, -1e3, np.nan, 0.0]])], which=0, slopes=slopes)
     np.testing.assert_array_equal(slopes, [[np.finfo(float).max, 0.0, 0.0, 1.0]])
+    values = run([load(), step(loops.MINIMUM, a=1.0)], [np.array([[np.nan, np.inf, -np.inf]])])
+    np.testing.assert_array_equal(values, [[np.nan, 1.0, -np.inf]])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, TILE), (2, TILE + 1), (TILE // 4, 9), (TILE + 5, 1)], ids=str)

@@ -1,6 +1,5 @@
 """Every kernel against an independent formula, and the promises about exactness, memory and errors."""
 
-import contextlib
 import copy
 import functools
 import operator
@@ -10,6 +9,7 @@ import tracemalloc
 import numba
 import numpy as np
 import pytest
+from kinds import quiet
 from sklearn.gaussian_process import kernels as gaussian
 from sklearn.metrics import pairwise
 
@@ -46,27 +46,10 @@ PRIMITIVES = [
     (Equal(), lambda X, Y: (X[:, None] == Y[None]).sum(axis=2)),
     (Sigmoid(0.2, coef0=-0.5), lambda X, Y: pairwise.sigmoid_kernel(X, Y, 0.2, -0.5)),
 ]
-NAMES = [repr(kernel) for kernel, _ in PRIMITIVES]
-STATIONARY = [
-    RBF(0.4),
-    Laplacian(0.4),
-    Matern(0.5, length_scale=1.7),
-    Matern(1.5, length_scale=1.7),
-    Matern(2.5, length_scale=1.7),
-    RationalQuadratic(1.0, length_scale=1.7),
-    RationalQuadratic(0.3, length_scale=1.7),
-]
+STATIONARY = [kernel for kernel, _ in PRIMITIVES if kernel.is_stationary]
 UNSETTLED = [
-    RBF(),
-    RBF("median"),
-    Laplacian(),
-    Laplacian("median"),
-    Matern(),
-    Matern(2.5, length_scale="median"),
-    RationalQuadratic(),
-    RationalQuadratic(length_scale="median"),
-    Polynomial(),
-    Sigmoid(),
+    *(kind() for kind in (RBF, Laplacian, Matern, RationalQuadratic, Polynomial, Sigmoid)),
+    *(RBF("median"), Matern(2.5, length_scale="median")),
 ]
 
 
@@ -78,57 +61,18 @@ def rows(n, d, seed=0):
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
-def quiet():
-    """Uncompiled, the loops are numpy scalars, which warn where machine code is silent."""
-    return np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext()
-
-
-@pytest.mark.parametrize(("kernel", "reference"), PRIMITIVES, ids=NAMES)
-def test_kernel_is_its_formula(kernel, reference):
+@pytest.mark.parametrize(("kernel", "reference"), PRIMITIVES, ids=[repr(kernel) for kernel, _ in PRIMITIVES])
+def test_kernel_is_its_formula_symmetric_and_positive_semidefinite(kernel, reference):
     for n, m, d in [(1, 1, 1), (1, 6, 3), (7, 1, 2), (9, 8, 20), (6, 5, 9), (5, 7, 1)]:
         X, Y = rows(n, d), rows(m, d, 1)
         X.setflags(write=False)
         np.testing.assert_allclose(kernel.matrix(X, Y), reference(X, Y), rtol=1e-11, atol=1e-14)
-        np.testing.assert_allclose(kernel.matrix(X), reference(X, X), rtol=1e-11, atol=1e-14)
-
-
-@pytest.mark.parametrize(("kernel", "reference"), PRIMITIVES, ids=NAMES)
-def test_diagonal_symmetry_and_definiteness(kernel, reference):
-    X = rows(14, 9)
-    K = kernel.matrix(X)
-    np.testing.assert_array_equal(K, K.T)
-    np.testing.assert_allclose(kernel.diagonal(X), np.diagonal(K), rtol=1e-13, atol=1e-15)
-    np.testing.assert_allclose(K, kernel.matrix(X, X.copy()), rtol=1e-12, atol=1e-15)
-    if not isinstance(kernel, Sigmoid):
+        K = kernel.matrix(X)
+        np.testing.assert_allclose(K, reference(X, X), rtol=1e-11, atol=1e-14)
+        np.testing.assert_array_equal(K, K.T)
+        np.testing.assert_allclose(kernel.diagonal(X), np.diagonal(K), rtol=1e-13, atol=1e-15)
         spectrum = np.linalg.eigvalsh(K)
-        assert spectrum[0] >= -1e-12 * spectrum[-1]
-
-
-@pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
-def test_stationary_kernels_do_not_see_a_shift(kernel):
-    assert kernel.is_stationary
-    for d in (2, 12):
-        # On a grid of eighths, a million can be added without rounding: any difference is the kernel's own.
-        X, Y = np.round(rows(9, d) * 8) / 8, np.round(rows(8, d, 1) * 8) / 8
-        shifted = kernel.matrix(X + 1e6, Y + 1e6)
-        np.testing.assert_allclose(shifted, kernel.matrix(X, Y), rtol=1e-11, atol=1e-300)
-        assert (kernel.diagonal(X) == 1.0).all()
-        assert (np.diagonal(kernel.matrix(X)) == 1.0).all()
-
-
-@pytest.mark.parametrize("d", [3, 16])
-@pytest.mark.parametrize("kind", ["offset", "two clusters"])
-def test_distances_survive_offsets_and_clusters(kind, d):
-    X, Y = rows(12, d), rows(11, d, 1)
-    if kind == "offset":
-        X, Y = X + 1e6, Y + 1e6
-    else:
-        X, Y = X + 1e6 * (-1.0) ** np.arange(12)[:, None], Y + 1e6 * (-1.0) ** np.arange(11)[:, None]
-    differences = X[:, None].astype(np.longdouble) - Y[None].astype(np.longdouble)
-    squared = (differences**2).sum(axis=2)
-    expected = np.exp(-squared / d)
-    np.testing.assert_allclose(RBF(1.0 / d).matrix(X, Y), expected.astype(float), rtol=1e-12, atol=1e-300)
-    assert (np.diagonal(RBF(1e3).matrix(X, X.copy())) == 1.0).all()
+        assert spectrum[0] >= -1e-12 * spectrum[-1] or isinstance(kernel, Sigmoid)
 
 
 @pytest.mark.parametrize("kernel", STATIONARY, ids=repr)
@@ -144,22 +88,15 @@ def test_huge_rows_give_zero_never_nan(kernel):
     assert K[0, 1] < 1e-50
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        RBF,
-        Laplacian,
-        *(lambda w, nu=nu: Matern(nu, length_scale=w) for nu in (0.5, 1.5, 2.5)),
-        *(lambda w, alpha=alpha: RationalQuadratic(alpha, length_scale=w) for alpha in (1.0, 1e-3, 1e300)),
-    ],
-)
-def test_extreme_widths_stay_within_zero_and_one(make):
+@pytest.mark.parametrize("width", [1e-300, 1e-12, 1e12, 1e300])
+def test_extreme_widths_stay_within_zero_and_one(width):
     X = rows(5, 3)
-    for width in (1e-300, 1e-12, 1e12, 1e300):
+    of_lengths = [Matern(nu, length_scale=width) for nu in (0.5, 1.5, 2.5)]
+    of_lengths += [RationalQuadratic(alpha, length_scale=width) for alpha in (1.0, 1e-3, 1e300)]
+    for kernel in (RBF(width), Laplacian(width), *of_lengths):
         with quiet():
-            K = make(width).matrix(X)
-        assert (K >= 0.0).all()
-        assert (K <= 1.0).all()
+            K = kernel.matrix(X)
+        assert ((K >= 0.0) & (K <= 1.0)).all()
         assert (np.diagonal(K) == 1.0).all()
 
 
@@ -167,14 +104,6 @@ def test_cosine_neither_overflows_nor_underflows():
     X = np.array([[3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]])
     np.testing.assert_allclose(Cosine().matrix(X), [[1, 1, 0], [1, 1, 0], [0, 0, 0]], rtol=1e-15)
     np.testing.assert_array_equal(Cosine().diagonal(X), [1.0, 1.0, 0.0])
-
-
-def test_one_row_alone_answers_as_among_others():
-    X, Y = rows(40, 12), rows(9, 12, 1)
-    for kernel, _ in PRIMITIVES:
-        together = kernel.matrix(X, Y)
-        alone = np.concatenate([kernel.matrix(X[i : i + 1], Y) for i in range(len(X))])
-        np.testing.assert_allclose(alone, together, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("d", [2, 11])
@@ -244,19 +173,6 @@ def test_kernels_are_values(kernel):
         kernel.gamma = 3.0
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda X: Custom(overlap, diagonal=lambda X: X).diagonal(X), r"Custom.diagonal: the function .* \(5,\)"),
-        (lambda X: RBF(1.0).scaled_by(lambda X: X).matrix(X), r"scaled_by: the function must return .* \(5,\)"),
-        (lambda X: RBF(1.0).scaled_by(lambda X: np.full(len(X), np.nan)).diagonal(X), "scaled_by: .* returned NaN"),
-    ],
-)
-def test_the_values_of_other_functions_are_checked(ask, message):
-    with pytest.raises(ValueError, match=message):
-        ask(rows(5, 2))
-
-
 def test_custom_kernels_and_their_diagonals():
     X, Y = rows(6, 3), rows(4, 3, 1)
     kernel = Custom(overlap)
@@ -272,32 +188,31 @@ def test_custom_kernels_and_their_diagonals():
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("ask", "message"),
     [
-        (lambda X, Y: np.ones(len(X)), r"Custom: the function must return .* \(5, 5\) .* shape \(5,\)"),
-        (lambda X, Y: X @ Y.T + 1j, "must return real numbers .* complex128"),
-        (lambda X, Y: np.full((len(X), len(Y)), np.nan), "returned NaN or infinity"),
+        (Custom(overlap, diagonal=lambda X: X).diagonal, r"Custom.diagonal: the function .* \(5,\)"),
+        (RBF(1.0).scaled_by(lambda X: X).matrix, r"scaled_by: the function must return .* \(5,\)"),
+        (RBF(1.0).scaled_by(lambda X: np.full(len(X), np.nan)).diagonal, "scaled_by: .* returned NaN"),
+        (Custom(lambda X, Y: np.ones(len(X))).matrix, r"Custom: the function must return .* \(5, 5\) .* shape \(5,\)"),
+        (Custom(lambda X, Y: X @ Y.T + 1j).matrix, "must return real numbers .* complex128"),
+        (Custom(lambda X, Y: np.full((len(X), len(Y)), np.nan)).matrix, "returned NaN or infinity"),
     ],
 )
-def test_the_values_of_custom_functions_are_checked(function, message):
+def test_the_values_of_functions_of_the_caller_are_checked(ask, message):
     with pytest.raises(ValueError, match=message):
-        Custom(function).matrix(rows(5, 2))
+        ask(rows(5, 2))
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: RBF(0.0), ValueError, r"RBF: gamma must be a finite number in \(0"),
-        (lambda: RBF(-1), ValueError, "RBF: gamma"),
         (lambda: RBF(np.nan), ValueError, "RBF: gamma"),
-        (lambda: RBF(np.inf), ValueError, "RBF: gamma"),
         (lambda: RBF(None), TypeError, "RBF: gamma must be a number"),
-        (lambda: RBF(True), TypeError, "RBF: gamma must be a number"),
         (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'contrast', 'spread', 'scale', 'median'"),
         (lambda: Laplacian(0), ValueError, "Laplacian: gamma"),
         (lambda: Polynomial("3"), TypeError, "Polynomial: degree must be an integer"),
         (lambda: Polynomial(0), ValueError, "Polynomial: degree must be at least 1"),
-        (lambda: Polynomial(2.0), TypeError, "Polynomial: degree must be an integer"),
         (lambda: Polynomial(coef0=-1.0), ValueError, "Polynomial: coef0"),
         (lambda: Polynomial(gamma="median"), ValueError, "Polynomial: gamma must be one of 'scale'"),
         (lambda: Sigmoid("median"), ValueError, "Sigmoid: gamma must be one of 'scale'"),
@@ -306,7 +221,6 @@ def test_the_values_of_custom_functions_are_checked(function, message):
         (lambda: Matern(None), TypeError, "Matern: nu must be a number"),
         (lambda: Matern(length_scale=0), ValueError, "Matern: length_scale"),
         (lambda: RationalQuadratic(0), ValueError, "RationalQuadratic: alpha"),
-        (lambda: RationalQuadratic(length_scale=-2), ValueError, "RationalQuadratic: length_scale"),
         (lambda: Custom(3), TypeError, "Custom: expected a function of rows"),
         (lambda: Custom(overlap, diagonal=3), TypeError, "Custom: expected diagonal to be a function"),
     ],

@@ -6,19 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import STATIONARY
 
 from streamkpca.kernels import RBF, Kernel, Laplacian, Matern, RationalQuadratic
 from streamkpca.kernels.logarithms import log_matrix
 
 WIDE = np.longdouble
 KERNELS: list[Kernel] = [
-    RBF(0.7),
-    Laplacian(0.7),
-    Matern(0.5, length_scale=1.3),
-    Matern(1.5, length_scale=1.3),
-    Matern(2.5, length_scale=1.3),
-    RationalQuadratic(2.0, length_scale=1.3),
-    RationalQuadratic(0.7, length_scale=1.3),
+    *STATIONARY,
     0.3 * RBF(0.7) + 2.0 * Laplacian(0.1),
     RBF(0.7).on([0, 2]) * Matern(1.5, length_scale=0.6).on(1),
     (0.3 * RBF(0.7)) ** 3,

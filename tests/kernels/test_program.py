@@ -4,37 +4,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import PRIMITIVES
 
-from streamkpca.kernels import (
-    RBF,
-    Cosine,
-    Equal,
-    Kernel,
-    Laplacian,
-    Linear,
-    Matern,
-    Polynomial,
-    RationalQuadratic,
-    Sigmoid,
-)
+from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear, Polynomial, RationalQuadratic
 from streamkpca.kernels.program import PreparedKernel
 
+MATRIX = np.array([[1.0, 0.3, 0.0], [0.0, 0.8, -0.4], [0.2, 0.0, 1.2]])
 KERNELS = [
-    Linear(),
-    Cosine(),
-    Polynomial(3, gamma=0.5, coef0=1.0),
-    Sigmoid(gamma=0.1, coef0=0.2),
-    RBF(0.3),
-    Laplacian(0.4),
+    *PRIMITIVES,
     Equal(),
-    Matern(0.5, length_scale=2.0),
-    Matern(1.5, length_scale=1.0),
-    Matern(2.5, length_scale=0.7),
-    RationalQuadratic(2.0, length_scale=1.0),
-    RationalQuadratic(0.7, length_scale=1.5),
+    RBF(0.5).on(0) * (0.8 * Equal().on([1, 2])).exp(),
     RBF(0.3) + 0.5 * Linear(),
     RBF(0.2).on([0, 2]) * Laplacian(0.3).on([1]) + Cosine().on([1, 2, 0]),
     Linear() ** 2,
+    RBF(0.3).in_units(MATRIX) + RBF(0.1).on([1, 2]) + Laplacian(0.1).in_units([0.5, 1.0, 20.0]),
 ]
 
 

@@ -82,8 +82,14 @@ def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool], n_few: 
     assert len(log.released) == sum(event["n_alarms"] for event in few)
 
 
-@pytest.mark.parametrize("cuts", [[], [5, 622, 623, 640, 651, 702], list(range(10, 1100, 10))])
-@pytest.mark.parametrize("parameters", [{}, {"smoothing": 0.3, "lags": 2}, {"quantile": 0.9}])
+@pytest.mark.parametrize(
+    ("cuts", "parameters"),
+    [
+        ([], {}),
+        ([5, 622, 623, 640, 651, 702], {"smoothing": 0.3, "lags": 2}),
+        (list(range(10, 1100, 10)), {"quantile": 0.9}),
+    ],
+)
 def test_events_of_a_monitor_are_those_of_its_records(cuts: list[int], parameters: dict[str, Any]) -> None:
     monitor = Monitor(small_model(), **parameters)
     record = updated(monitor, eventful_rows(), cuts)
@@ -143,7 +149,7 @@ def test_the_largest_contributions_come_first(values: list[float]) -> None:
     assert [name for name, _ in largest_contributions(np.array(values), names)] == [names[-i] for _, i in expected]
 
 
-def test_a_change_is_detected_at_the_row_of_the_definition() -> None:
+def test_a_change_is_detected_at_the_row_of_the_definition_and_accepted() -> None:
     rows = eventful_rows()
     monitor = Monitor(small_model(), accept_after=64)
     record = monitor.update(rows)
@@ -157,3 +163,6 @@ def test_a_change_is_detected_at_the_row_of_the_definition() -> None:
     assert change.share == n_alarms / (stops[0] - start)
     assert change.features[0].feature == 2
     assert sum(share for _, share in change.features) == pytest.approx(1.0)
+    assert change.is_accepted
+    assert record.is_alarm[800 : change.detected].all()
+    assert record.is_alarm[change.detected :].mean() < 0.1

@@ -15,14 +15,11 @@ from streams_to_watch import assert_same_records, eventful_rows, normal_rows, sm
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.errors import NotFittedError
-from streamkpca.kernels import RBF, Cosine, Custom, Kernel, Linear, Polynomial, Sigmoid
+from streamkpca.kernels import RBF, Linear, Polynomial, Sigmoid
 from streamkpca.monitoring import Change, Monitor
 from streamkpca.monitoring.times import in_seconds
-from streamkpca.stream.state import holds_all_rows
 
 Array = npt.NDArray[np.float64]
-
-UNITS = {"s": 1, "ms": 10**3, "ns": 10**9}
 
 # Parameters of monitors, and of their models.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -70,37 +67,6 @@ def test_any_cuts_give_the_same_records_and_bytes(case: str, stop: int, cuts: li
     if stop > 700:
         assert np.isfinite(expected.threshold[-1])
         assert expected.is_alarm.any()
-
-
-def test_single_precision_rounds_rows() -> None:
-    rows = normal_rows(300)
-    whole, rounded = (Monitor(small_model(dtype="float32"), lags=2) for _ in range(2))
-    assert_same_records(rounded.update(rows.astype(np.float32)), whole.update(rows))
-    assert rounded.to_bytes() == whole.to_bytes()
-
-
-def test_rows_beyond_single_precision_are_skipped_or_refused() -> None:
-    rows = normal_rows(100)
-    rows[50, 1] = 1e200
-    monitor = Monitor(small_model(dtype="float32"))
-    with pytest.raises(ValueError, match="the range of dtype='float32'"):
-        monitor.update(rows)
-    skipping = Monitor(small_model(dtype="float32", on_bad_rows="skip"))
-    assert np.flatnonzero(np.isnan(skipping.update(rows).novelty)).tolist() == [50]
-
-
-def test_a_scale_that_changes_between_calibrations_renews_the_threshold() -> None:
-    rows = normal_rows(700)
-    rows[350:] *= 100.0
-    monitor = Monitor(small_model(RBF(), block_size=100), learn="all")
-    monitor.update(rows[:384])
-    kernel, before = monitor.model.kernel_, monitor._state
-    monitor.update(rows[384:416])
-    assert monitor.model.kernel_ != kernel
-    assert before is not None
-    assert monitor._state is not None
-    assert monitor._state.scores.n_new == 0
-    assert len(monitor._state.scores.raw) == monitor._state.n_learned == 416
 
 
 # Reading, and refusals
@@ -298,23 +264,6 @@ def test_early_rows_have_no_score_and_no_threshold() -> None:
 # What is learned
 
 
-def test_a_lasting_change_is_reported_and_accepted() -> None:
-    rows = normal_rows(1600)
-    rows[600:, 2] += 15.0
-    monitor = Monitor(small_model(), accept_after=100)
-    record = monitor.update(rows)
-    change = monitor.change_detected_
-    assert change is not None
-    assert change.start == 600
-    # 100 alarms beyond one in twenty take 106 rows, and chunks end at multiples of 32.
-    assert change.detected == 736
-    assert change.share == pytest.approx(1.0)
-    assert change.is_accepted
-    assert change.features[0].feature == 2
-    assert record.is_alarm[600:736].all()
-    assert record.is_alarm[736:].mean() < 0.1
-
-
 def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning() -> None:
     rows = normal_rows(1600)
     rows[600:1200, 2] += 15.0
@@ -343,14 +292,6 @@ def test_a_lasting_change_among_the_first_rows_is_accepted() -> None:
     monitor = Monitor(small_model(RBF(0.01)), accept_after=32)
     record = monitor.update(rows)
     assert record.is_alarm[-100:].mean() < 0.1
-    far = normal_rows(400)
-    # Alarms whatever is learned: each is farther away.
-    far[70:, 1] = 10.0 + np.arange(330) ** 2.0
-    monitor = Monitor(small_model(RBF(0.01)), accept_after=32)
-    monitor.update(far)
-    change = monitor.change_detected_
-    assert change is not None
-    assert change.is_accepted
 
 
 def test_a_change_that_is_learned_anyway_is_said_to_be_accepted() -> None:
@@ -387,17 +328,6 @@ def test_normal_rows_are_learned_and_alarms_are_not() -> None:
     assert everything.model.n_samples_seen_ == 640 + 1088
 
 
-def test_a_fault_is_an_event_with_its_feature() -> None:
-    rows = normal_rows(1200)
-    rows[900:930, 1] += 15.0
-    monitor = Monitor(small_model())
-    monitor.update(rows)
-    event = max(monitor.events_, key=lambda event: event.n_alarms)
-    assert (event.start, event.end, event.n_alarms) == (900, 930, 30)
-    assert event.features[0].feature == 1
-    assert not event.is_open
-
-
 # Odd streams
 
 
@@ -428,53 +358,12 @@ def test_odd_streams_give_finite_scores(name: str) -> None:
     assert np.isfinite(record.smoothed).all()
     assert (record.novelty >= 0.0).all()
     assert not np.isnan(record.threshold).any()
+    assert not record.is_alarm.any() or name not in ("constant", "zeros", "two points")
     assert_same_records(updated(single, rows, [*range(1, 70), 90]), record)
     assert single.to_bytes() == whole.to_bytes() == Monitor.from_bytes(whole.to_bytes()).to_bytes()
 
 
-def test_rows_beyond_the_range_of_the_kernel_are_refused_one_by_one() -> None:
-    monitor = Monitor()
-    rows = normal_rows(100)
-    for i, row in enumerate(rows):
-        with pytest.raises(ValueError, match="in the kernel's units, but the limit is"):
-            monitor.update([[1e150, 0.0, -1e150]])
-        monitor.update(row[None])
-        assert monitor.n_rows_ == i + 1
-    whole = Monitor()
-    whole.update(rows)
-    assert monitor.to_bytes() == whole.to_bytes()
-
-
-def test_rows_that_are_all_alike_are_no_alarms() -> None:
-    for name in ("constant", "zeros", "two points"):
-        assert not Monitor(small_model(RBF().in_units("auto"))).update(ODD[name]).is_alarm.any()
-
-
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.IndefiniteKernelWarning")
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        Linear(),
-        Polynomial(degree=2),
-        Cosine(),
-        Sigmoid(gamma=0.05, coef0=0.0),
-        Custom(lambda X, Y: X @ Y.T + 1.0),
-        RBF().in_units("whitened"),
-    ],
-    ids=lambda kernel: type(kernel).__name__,
-)
-def test_any_kernel_can_be_watched(kernel: Kernel) -> None:
-    rows = normal_rows(400)
-    rows[350:370] += [30.0, -30.0, 30.0]
-    whole, pieces = (Monitor(small_model(kernel), smoothing=0.3) for _ in range(2))
-    record = whole.update(rows)
-    assert np.isfinite(record.novelty).all()
-    assert np.isfinite(record.threshold[-1])
-    assert_same_records(updated(pieces, rows, [1, 64, 100, 333, 355]), record)
-    assert pieces.to_bytes() == whole.to_bytes()
-    assert pieces.events_ == whole.events_
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -487,6 +376,10 @@ def test_any_kernel_can_be_watched(kernel: Kernel) -> None:
         {"n_active": 4},
         {"center": False},
         {"refit_every": 32},
+        {"kernel": Linear()},
+        {"kernel": Polynomial(degree=2)},
+        {"kernel": Sigmoid(gamma=0.05, coef0=0.0)},
+        {"kernel": RBF().in_units("whitened")},
     ],
     ids=str,
 )
@@ -501,22 +394,6 @@ def test_any_model_can_be_watched(parameters: dict[str, Any]) -> None:
     loaded = Monitor.from_bytes(monitor.to_bytes())
     more = normal_rows(100, seed=3)
     assert_same_records(loaded.update(more), monitor.update(more))
-
-
-def test_a_model_without_a_sample_has_thresholds_when_it_is_old() -> None:
-    model = fitted_model(1700, reservoir_size=0)
-    assert not holds_all_rows(model.state_)  # type: ignore[union-attr]
-    record = Monitor(model).update(normal_rows(300, seed=0))
-    assert np.isfinite(record.threshold).all()
-
-
-def test_weights_and_forgetting_of_a_model_that_has_learned() -> None:
-    rows = normal_rows(900)
-    model = small_model(half_life=200.0)
-    model.partial_fit(rows[:600], sample_weight=np.where(np.arange(600) % 3, 0.5, 0.0))
-    record = Monitor(model).update(rows[600:])
-    assert np.isfinite(record.threshold).all()
-    assert record.is_alarm.mean() < 0.1
 
 
 # Names, times, threads, copies
@@ -566,31 +443,6 @@ def test_copies_and_pickles_go_on_alike() -> None:
         assert other.to_bytes() == monitor.to_bytes()
 
 
-def test_checkpoints_made_while_another_thread_updates_belong_to_some_row() -> None:
-    rows = eventful_rows()[:700]
-    monitor, single = Monitor(small_model()), Monitor(small_model())
-    states = {single.to_bytes()}
-    for i in range(0, 700, 7):
-        single.update(rows[i : i + 7])
-        states.add(single.to_bytes())
-    found: list[bytes] = []
-    stop = threading.Event()
-
-    def read() -> None:
-        while not stop.is_set():
-            found.append(monitor.to_bytes())
-            if monitor._state is not None:
-                assert len(monitor.events_) <= monitor.n_rows_
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    for i in range(0, 700, 7):
-        monitor.update(rows[i : i + 7])
-    stop.set()
-    thread.join()
-    assert set(found) <= states
-
-
 def test_two_threads_that_update_wait_for_each_other() -> None:
     rows = normal_rows(640)
     monitor = Monitor(small_model(), learn="all")
@@ -604,23 +456,19 @@ def test_two_threads_that_update_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "dates",
+    ("dates", "max_gap"),
     [
-        lambda seconds: list(map(int, seconds)),
-        lambda seconds: seconds.astype(np.int32),
-        *(
-            (lambda seconds, u=unit, n=n: (seconds * n).astype(int).astype(f"datetime64[{u}]"))
-            for unit, n in UNITS.items()
-        ),
-        lambda seconds: (seconds * 1000).astype(int).astype("timedelta64[ms]"),
-        lambda seconds: [datetime.fromtimestamp(second, UTC) for second in seconds],
-        lambda seconds: [datetime(1970, 1, 1) + timedelta(seconds=second) for second in seconds],
+        (lambda seconds: list(map(int, seconds)), 60),
+        (lambda seconds: seconds.astype("datetime64[s]"), 60),
+        (lambda seconds: (seconds * 10**9).astype("datetime64[ns]"), timedelta(minutes=1)),
+        (lambda seconds: (seconds * 1000).astype("timedelta64[ms]"), np.timedelta64(60_000, "ms")),
+        (lambda seconds: [datetime.fromtimestamp(second, UTC) for second in seconds], timedelta(minutes=1)),
+        (lambda seconds: [datetime(1970, 1, 1) + timedelta(seconds=float(second)) for second in seconds], 60),
     ],
 )
-@pytest.mark.parametrize("max_gap", [60, timedelta(minutes=1), np.timedelta64(60_000, "ms")])
 def test_times_of_any_unit_are_seconds(dates: Any, max_gap: Any) -> None:
     rows = normal_rows(100)
-    seconds = 3600.0 * 24 * 365 + 10.0 * np.arange(100) + 120.0 * (np.arange(100) >= 70)
+    seconds = 3600 * 24 * 365 + 10 * np.arange(100) + 120 * (np.arange(100) >= 70)
     numbers, dated = Monitor(small_model(), lags=2, max_gap=60.0), Monitor(small_model(), lags=2, max_gap=max_gap)
     assert_same_records(dated.update(rows, time=dates(seconds)), numbers.update(rows, time=seconds))
     assert dated.to_bytes() == numbers.to_bytes()

@@ -191,13 +191,8 @@ def test_missing_and_impossible_numbers_are_refused(path: list[Any], value: Any)
             restored(record)
 
 
-@pytest.mark.parametrize("record", [None, [], {}, {"parameters": {}, "state": None}])
-def test_records_of_another_shape_are_refused(record: Any) -> None:
-    with pytest.raises(CheckpointError, match="its monitor makes no sense"):
-        restored(record)
-
-
-def test_a_monitor_of_another_model_is_refused() -> None:
-    for model in (small_model(), small_model().partial_fit(normal_rows(100))):
+def test_records_of_another_shape_or_another_model_are_refused() -> None:
+    others = [(MONITOR.model, record) for record in (None, [], {}, {"parameters": {}, "state": None})]
+    for model, record in [*others, (small_model(), RECORD), (small_model().partial_fit(normal_rows(100)), RECORD)]:
         with pytest.raises(CheckpointError, match="its monitor makes no sense"):
-            Monitor.from_bytes(model.to_bytes({"monitor": RECORD, "extra": None}))
+            Monitor.from_bytes(model.to_bytes({"monitor": record, "extra": None}))

@@ -2,7 +2,6 @@
 
 import pickle
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -144,28 +143,6 @@ def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(
 
 
 # Blocks prepared ahead
-
-
-def prepared(n_threads, n_blocks, *, n_ahead=lambda number: 99, delay=0.0):
-    """Request blocks in order; return them, and the thread that prepared each."""
-    threads = {}
-
-    def prepare(number):
-        threads[number] = threading.current_thread()
-        time.sleep(delay)
-        return f"block {number}"
-
-    with BlockPrefetcher(n_threads) as ahead:
-        blocks = [ahead.block(i, min(i + n_ahead(i), n_blocks) - 1, prepare) for i in range(n_blocks)]
-    return blocks, threads
-
-
-@pytest.mark.parametrize(("n_threads", "n_blocks"), [(2, 2), (3, 40), (7, 5)])
-def test_blocks_come_in_order_whatever_thread_prepares_them(n_threads, n_blocks):
-    blocks, threads = prepared(n_threads, n_blocks, delay=0.001)
-    assert blocks == [f"block {i}" for i in range(n_blocks)]
-    assert len(threads) == n_blocks
-    assert len(set(threads.values())) <= n_threads
 
 
 def test_an_error_is_raised_and_no_thread_is_left_running():

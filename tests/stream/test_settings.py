@@ -6,40 +6,17 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import PARAMETERS, StreamSettings
 
-DEFAULTS = {
-    "n_components": 3,
-    "kernel": "rbf",
-    "max_atoms": 8,
-    "atoms": "moved",
-    "tolerance": 1e-3,
-    "noise_variance": "auto",
-    "n_active": None,
-    "axes": "ritz",
-    "center": True,
-    "half_life": None,
-    "block_size": 16,
-    "refit_every": 64,
-    "reservoir_size": 32,
-    "on_bad_rows": "raise",
-    "on_missing": "raise",
-    "random_state": 0,
-    "dtype": "float64",
-}
+DEFAULTS = {parameter.name: parameter.default for parameter in PARAMETERS} | {"max_atoms": 8, "block_size": 16}
 
 
 def checked(**changes):
     return StreamSettings.checked(**(DEFAULTS | changes), where="here")
 
 
-def defaults_of(kind):
-    """Return the names and defaults of a constructor's arguments, in their order."""
-    arguments = list(inspect.signature(kind).parameters.values())
-    return {argument.name: argument.default for argument in arguments}
-
-
 def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
-    table = {parameter.name: parameter.default for parameter in PARAMETERS}
-    assert list(defaults_of(StreamingKernelPCA).items()) == list(table.items())
+    arguments = inspect.signature(StreamingKernelPCA).parameters.values()
+    table = [(parameter.name, parameter.default) for parameter in PARAMETERS]
+    assert [(argument.name, argument.default) for argument in arguments] == table
     for parameter in PARAMETERS:
         value = parameter.checked(parameter.default, "here")
         assert parameter.name == "kernel" or value == parameter.default

@@ -112,18 +112,6 @@ def test_a_summary_shrinks_to_a_lowered_budget():
     assert summary.moments.losses.by_removal > 0.0
 
 
-@pytest.mark.parametrize("max_atoms", [None, 3])
-def test_rows_of_weight_zero_leave_no_trace(max_atoms):
-    rows, _ = blocks_of(0, 1, 9)[0]
-    summary = Summary.empty(RBF(0.3), 3)
-    summary = advanced(summary, rows, np.zeros(9), settings_of(max_atoms, 0.0))
-    assert summary.basis.size == 0
-    assert summary.moments.total_weight == summary.moments.energy == 0.0
-    weights = np.r_[np.ones(4), np.zeros(5)]
-    summary = advanced(summary, rows, weights, settings_of(max_atoms, 0.0))
-    assert set(summary.atom_stats.positions) <= set(range(9, 13))
-
-
 @pytest.mark.parametrize("moves_atoms", [False, True])
 @pytest.mark.parametrize("max_atoms", [6, 3])
 def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms, moves_atoms):
