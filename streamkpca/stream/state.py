@@ -40,8 +40,8 @@ class Provisional(NamedTuple):
 class State:
     """Everything that a model has learned from a stream: arrays and scalars that never change.
 
-    `advance`, `forget`, `merge` and `fit` make the next state. States share arrays with each other and with models: copy
-    an array before you write to it. Rows of weight zero, also rejected ones, keep their positions in the stream.
+    `advance`, `forget`, `merge` and `fit` make the next state. States share arrays with each other and with models, so
+    copy an array before you write to it. Rows of weight zero, also rejected ones, keep their positions in the stream.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from commands import SMALL, append, fact, learned, refused, run
 from pyarrow import parquet
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.models import Autosave
+from streamkpca.cli.models import Autosave, ModelFile
 from streamkpca.cli.tables import open_table
 from streamkpca.monitoring import Monitor
 
