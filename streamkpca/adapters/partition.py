@@ -103,7 +103,7 @@ def answered(table: Any, model: Any, features: list[str], keep: Sequence[str] = 
 def features_of(model: Any, columns: Iterable[str], keep: Sequence[str], named: Sequence[str], where: str) -> list[str]:
     """Return the columns that are features: those that the model names, or else all but those to keep.
 
-    `named` are the answers, like which no column to keep may be called.
+    `named` are the names of the answers, which no kept column may have.
     """
     given = list(columns)
     known = hasattr(model, "feature_names_in_")

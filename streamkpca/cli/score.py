@@ -231,7 +231,7 @@ class Watch:
         for event in self.monitor.events_[-n_recent:]:
             start = event.start + self._shift
             known = self._events.get(start, {})
-            # The last one of an earlier file is none of this one.
+            # An event that ended in an earlier file is not one of this file.
             if event.end + self._shift <= 0 or not known.get("is_open", True):
                 continue
             first: Facts = {name: known[name] for name in ("first_row", "first_time") if name in known}

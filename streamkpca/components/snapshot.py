@@ -297,7 +297,7 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def _targets(self) -> PreparedKernel | None:
-        """The active atoms, for single rows; None where the kernel holds functions of the caller, or is too large."""
+        """The active atoms, for single rows; None where the kernel holds functions of the caller."""
         return PreparedKernel(self.kernel.program, self.active_atoms) if self._is_prepared else None
 
     @property

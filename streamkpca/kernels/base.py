@@ -58,7 +58,7 @@ class Kernel(ABC):
     0.5 * RBF(gamma=0.1) + Linear() ** 2
     """
 
-    # Known of all values of a class that combines no kernels.
+    # Properties of a class, read only for kernels without parts.
     _stationary: ClassVar[bool] = False
     _of_equality: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
@@ -342,7 +342,7 @@ class Kernel(ABC):
         return builder.finish()
 
     def is_near(self, other: "Kernel", factor: float = 1.25) -> bool:
-        """Whether no number in this kernel is larger or smaller by more than a factor than in another of the same form.
+        """Whether each number is within a factor of its counterpart in another kernel of the same form.
 
         Parameters
         ----------

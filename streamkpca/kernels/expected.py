@@ -130,7 +130,7 @@ class ExpectedKernel:
 
     @cached_property
     def _metric(self) -> Array:
-        """The matrix (d, d) of the base matrix' inner products in scales; its diagonal (d,) if that and P are such."""
+        """The metric (d, d) for columns in scales; its diagonal (d,) if metric and precision are diagonal."""
         view, scale = self._program.base_matrices[0].view, self.distribution.scale
         d = len(scale)
         columns = np.arange(d) if view.columns is None else np.array(view.columns)

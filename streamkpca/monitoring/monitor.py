@@ -42,7 +42,7 @@ _CHUNK = 32
 _YOUNG, _OLD = 64, 4096
 # Until this many rows are learned, nothing is known well enough to leave rows out.
 _LEARNED_WHOLE = 512
-# Numbers that the rows which are not learned may take until a change is accepted; the latest rows are kept.
+# Most numbers kept of unlearned rows until a change is accepted; the oldest rows go first.
 _MOST_KEPT = 100_000
 _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")

@@ -61,7 +61,7 @@ def parts_of(rows: Rows, width: int = 0) -> Iterator[tuple[slice, Array]]:
 
 def is_arrow(X: Any) -> bool:
     """Tell whether X offers a stream of Arrow's batches and is no DataFrame, which can be read without Arrow."""
-    # To miss an attribute takes time that a single row does not have.
+    # A failed attribute lookup is too slow for single rows.
     return type(X) is not np.ndarray and hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_numpy")
 
 
@@ -344,7 +344,7 @@ def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
 
 
 def _by_names(X: Any, where: str, names: Names | None) -> Any:
-    """Return X with its columns in the order of names, which is up to the caller but for tables of Arrow."""
+    """Put the columns of Arrow tables in the order of `names`; other types must have that order already."""
     if is_arrow(X):
         X = in_order(arrow_table(X, where), names)
     _check_names(X, where, names)

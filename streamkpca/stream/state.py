@@ -1,4 +1,4 @@
-"""The state of a stream, an immutable value that holds everything that a model has learned, and its questions."""
+"""The immutable state of a stream, and the functions that query it."""
 
 import secrets
 import warnings
@@ -102,7 +102,7 @@ class State:
     n_rows_at_refit: int = 0
     scheduled: Snapshot | None = None
     published: Snapshot | None = None
-    # An answer that takes long is kept with the state.
+    # Cache of `answering`, since axes take O(m^3); true as long as `pending` is the same object.
     provisional: Provisional | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -299,7 +299,7 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
     Returns
     -------
     Snapshot
-        Found from the last scheduled snapshot, so that those published on demand have no effect on later ones.
+        The fit starts from the last scheduled snapshot, so a refit on demand does not affect later ones.
 
     Examples
     --------
@@ -402,7 +402,7 @@ def check_range(state: State, rows: Rows, weights: Array | float) -> None:
     """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
     kernel = state.kernel if state.summary is None else state.summary.basis.kernel
     if kernel.is_stationary and not state.n_rows and (kernel.is_settled or not kernel.has_units):
-        # The same for all rows, whatever the width, but exp(exp(...)) of 1 can be too large.
+        # k(x, x) is the same for all rows and widths, so one row is checked: nested exponentials may be too large.
         origin = np.zeros((1, state.n_features))
         check_energy(kernel.settled(origin).program.diagonal(origin))
     check_kernel_range(kernel, rows, weights, gaps=state.has_gaps)

@@ -97,10 +97,12 @@ def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float
     later = summary.decayed(decayed_weights(weights, half_life)[0])
     if not weights.any():
         return later.record.totals, later.reservoir
+    # The times follow from all rows as they came.
+    times = later.arrival_times(rows)[0]
     rows, weights = countable(rows, weights), decayed_weights(weights, half_life)[1]
     basis = later.meeting(rows, weights).basis
     sums = Block(Basis.empty(basis.kernel, rows.shape[1], basis.distribution), rows, weights).sums
-    reservoir = later.reservoir.add(rows, weights, later.n_rows, later.arrival_times(rows)[0])
+    reservoir = later.reservoir.add(rows, weights, later.n_rows, times)
     return later.record.totals.plus(sums), reservoir
 
 
@@ -147,8 +149,8 @@ def _watched(summary: Summary, block: Block, tolerance: float, variation: float)
     trend = summary.trend.observe(max(share, tolerance), error)
     if not (trend.signalled and trend.n_blocks == 1):
         return replace(summary, trend=trend)
-    # The sample changes no faster than rows are forgotten, so searches of it need not be much closer together. With a
-    # half-life, half of the rows that count weigh as much as the whole stream.
+    # The sample changes no faster than rows are forgotten, so searches need not follow each other much more closely
+    # than half of the effective number of rows.
     schedule = summary.schedule.reset_after_drift(int(_n_counting(summary) / 2.0 / len(block.rows)))
     return replace(summary, trend=trend, schedule=schedule, last_drift=summary.n_rows + len(block.rows))
 

@@ -231,7 +231,7 @@ class Summary:
     selection_sample, reservoir : Reservoir
         The sample that atoms are judged by, and that of certificates: on the first, the atoms would look too good.
     n_rows : int
-        Number of rows recorded, and of those before the first that counts.
+        Number of rows so far, including those before the first of positive weight.
     schedule, trend
     last_drift : int or None
         Number of rows recorded when a drift was last signalled.
@@ -365,6 +365,7 @@ class Summary:
             selection_sample=self.selection_sample.merged(other.selection_sample, self.n_rows),
             reservoir=self.reservoir.merged(other.reservoir, self.n_rows),
             n_rows=self.n_rows + other.n_rows,
+            last_drift=self.last_drift if other.last_drift is None else other.last_drift + self.n_rows,
             # How well the union explains later rows is not known yet.
             trend=PageCusum(),
             schedule=SearchSchedule(),

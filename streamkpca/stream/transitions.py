@@ -137,6 +137,8 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
     if state.n_rows:
         raise ValueError(f"fit expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
     weights = _one_for_each(_checked(weights, len(rows), "fit"), len(rows))
+    if not weights.any():
+        raise ValueError("fit expected rows of positive weight but all weights are 0; pass at least one such row")
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
@@ -153,9 +155,10 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
             block = slice(start, start + settings.block_size)
             summary = recorded(summary, rows[block], np.ascontiguousarray(weights[block]), settings.half_life)
         # The first pass has aged these already, unless all rows have faded to nothing; the second aged them again.
-        heaviest, total = float(sample.weights.sum()), summary.total_weight
-        if heaviest > 2.0 * total:
-            sample = sample.decayed(total / heaviest) if total > 0.0 else sample.emptied()
+        sampled, total = float(sample.weights.sum()), summary.total_weight
+        # A part of the rows cannot weigh more than all of them, but for rounding.
+        if sampled > 2.0 * total:
+            sample = sample.decayed(total / sampled) if total > 0.0 else sample.emptied()
         stats = replace(summary.atom_stats, weights=np.minimum(chosen.atom_stats.weights, total))
         summary = replace(summary, selection_sample=sample, atom_stats=stats).with_distribution_renewed()
         return published_now(replaced(state, pending=_nothing(state), summary=summary), settings)

@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, completed, refit_input, totals_and_sample
-from streamkpca.stream.transitions import advance, fit, forget, refit
+from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
@@ -69,7 +70,9 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
 @pytest.mark.parametrize(("n", "half_life"), [(3, 20.0), (8, None), (117, 20.0)])
 def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch, n, half_life):
     settings = settings_of(half_life=half_life)
-    stream = stream_of(n, settings)
+    # A rejected row, which has weight zero, waits among the pending ones.
+    rejected = advance(stream_of(n - 1, settings), ROWS[n - 1 : n], 0.0, settings)
+    stream = advance(rejected, ROWS[:1], 1.0, settings)
     expected = completed(stream, settings)
     before = bits(stream)
 
@@ -153,9 +156,18 @@ def test_rows_are_plain_arrays(rows):
         advance(State.begin(settings_of(), 2), rows, 1.0, settings_of())
 
 
-def test_only_a_state_of_no_rows_is_fitted():
+def test_only_a_state_of_no_rows_is_fitted_and_to_rows_that_count():
     with pytest.raises(ValueError, match="no rows but got one of 13; advance adds rows"):
         fit(stream_of(13), ROWS, 1.0, settings_of())
+    with pytest.raises(ValueError, match="positive weight but all weights are 0"):
+        fit(State.begin(settings_of(), 2), ROWS, 0.0, settings_of())
+
+
+def test_a_merge_keeps_the_last_drift_in_the_count_of_all_rows():
+    one, other = stream_of(16), stream_of(24)
+    other = replace(other, summary=replace(other.summary, last_drift=20))
+    assert merge(one, [(other, settings_of())], settings_of()).summary.last_drift == 36
+    assert merge(other, [(one, settings_of())], settings_of()).summary.last_drift == 20
 
 
 @pytest.mark.parametrize("factor", [-0.5, 2.0, np.nan])
