@@ -6,8 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.dictionary._loops import (
+    CAUTIOUS_GAIN,
+    DISTANCE,
+    GAIN,
+    SHARED_ENERGY,
     add_column,
     best_swap,
+    choose_greedily,
     gram_schmidt,
     remove_direction,
     subtract_outer,
@@ -167,3 +172,80 @@ def test_the_best_swap_is_that_of_all_pairs():
     profit = best_swap(sums, pivots, v, precision, own, shares, recorded, own_gains, 1e-9, found)
     assert profit == pytest.approx(profits.max(), rel=1e-12)
     assert tuple(found) == np.unravel_index(np.argmax(profits), profits.shape)
+
+
+# The greedy choice of rows
+
+
+def slow_values(vectors, weights, energy, rule, shares, *, is_first):
+    """Value each row by the definition, from the parts (n, width) of the rows outside the span."""
+    R, values = vectors @ vectors.T, np.full(len(weights), -np.inf)
+    for j in np.flatnonzero((np.diagonal(R) > 1e-10 * energy) & (weights > 0.0)):
+        gains = R[j] ** 2 / R[j, j]
+        values[j] = weights @ gains
+        if rule == DISTANCE:
+            values[j] = R[j, j]
+        elif rule == SHARED_ENERGY:
+            values[j] = weights @ R[j] ** 2 / energy[j]
+        elif rule == CAUTIOUS_GAIN and not is_first:
+            others = np.arange(len(weights)) != j
+            a, x = weights[others], gains[others]
+            mean = np.average(x, weights=a)
+            spread = np.average((x - mean) ** 2, weights=a)
+            values[j] = mean - np.sqrt(spread * (a**2).sum()) / a.sum() + shares[j] * R[j, j]
+    return values
+
+
+def chosen_by_loop(gram, weights, rule, *, most, limits, tested=True):
+    n = len(gram)
+    energy, residual = np.diagonal(gram).copy(), np.diagonal(gram).copy()
+    coordinates, chosen = np.zeros((most, n)), np.empty(most, dtype=np.int64)
+    factor, atom_energy = (np.zeros((most, most)), np.zeros(most)) if tested else (np.empty((0, 0)), np.empty(0))
+    count, lowest = choose_greedily(
+        gram.copy(), np.arange(n), weights, energy, residual, rule, limits, coordinates, factor, atom_energy, chosen
+    )
+    return chosen[:count].tolist(), residual, coordinates[:count], factor[:count, :count], lowest
+
+
+@pytest.mark.parametrize("tested", [True, False])
+@pytest.mark.parametrize("rule", [CAUTIOUS_GAIN, GAIN, SHARED_ENERGY, DISTANCE])
+@given(SEEDS)
+def test_rows_are_chosen_one_by_one_as_by_the_definition(rule, tested, seed):
+    rng = np.random.default_rng(seed)
+    vectors, weights = rng.normal(size=(9, 12)) / 12.0, rng.choice([0.0, 0.5, 1.0, 2.0], 9)
+    gram, total, expected, left = vectors @ vectors.T, 40.0, [], vectors
+    for _ in range(4):
+        shares = weights / total
+        values = slow_values(left, weights, np.diagonal(gram), rule, shares, is_first=not expected)
+        if not values.max() > 0.0:
+            break
+        expected.append(int(np.argmax(values)))
+        axis = left[expected[-1]] / np.linalg.norm(left[expected[-1]])
+        left = left - np.outer(left @ axis, axis)
+    limits = (total, 0.0, -1.0, 1e-10, 1e-15)
+    found, residual, coordinates, factor, lowest = chosen_by_loop(
+        gram, weights, rule, most=4, limits=limits, tested=tested
+    )
+    assert found == expected
+    assert lowest == np.inf
+    np.testing.assert_allclose(residual, (left**2).sum(axis=1), atol=1e-12)
+    np.testing.assert_allclose(coordinates.T @ coordinates, gram - left @ left.T, atol=1e-12)
+    if tested:
+        np.testing.assert_allclose(factor @ factor.T, gram[np.ix_(found, found)], atol=1e-12)
+
+
+def test_the_choice_ends_where_enough_is_explained_or_gains_are_too_small():
+    gram, weights = np.diag([0.5, 0.3, 0.1, 0.05]), np.ones(4)
+    assert chosen_by_loop(gram, weights, GAIN, most=4, limits=(4.0, 0.0, 0.2, 1e-10, 1e-15))[0] == [0, 1]
+    assert chosen_by_loop(gram, weights, GAIN, most=4, limits=(4.0, 0.2, -1.0, 1e-10, 1e-15))[0] == [0, 1]
+    assert chosen_by_loop(gram, np.zeros(4), GAIN, most=4, limits=(4.0, 0.0, -1.0, 1e-10, 1e-15))[0] == []
+
+
+def test_dependent_and_indefinite_candidates_are_refused():
+    twins = np.array([[1.0, 1.0 - 1e-13], [1.0 - 1e-13, 1.0]])
+    assert chosen_by_loop(twins, np.ones(2), GAIN, most=2, limits=(2.0, 0.0, -1.0, 1e-16, 1e-12))[0] == [0]
+    # The second row would have a negative squared distance to the span of the first, and the other way round.
+    indefinite = np.array([[0.5, 0.9], [0.9, 0.5]])
+    found, *_, lowest = chosen_by_loop(indefinite, np.ones(2), GAIN, most=2, limits=(2.0, 0.0, -1.0, 1e-10, 1e-15))
+    assert found == []
+    assert lowest == pytest.approx(0.5 - 0.81 / 0.5)
