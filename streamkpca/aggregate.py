@@ -179,12 +179,6 @@ class Aggregate:
         ------
         ValueError
             There were no rows, or all of them had weight 0.
-
-        Examples
-        --------
-        >>> rows = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).add(rows).finish().eigenvalues_.round(3)
-        array([2.667])
         """
         model, stream = StreamingKernelPCA(**self._parameters), getattr(self._model, "state_", None)
         if stream is not None and self.n_rows_:
@@ -197,14 +191,7 @@ class Aggregate:
         return model
 
     def to_bytes(self) -> bytes:
-        """Return a checkpoint of everything that determines the state; the same state gives the same bytes.
-
-        Examples
-        --------
-        >>> state = Aggregate(StreamingKernelPCA(1, kernel="linear"))
-        >>> state.add([[1.0], [2.0]]).to_bytes() == state.zero().add([[1.0]]).add([[2.0]]).to_bytes()
-        True
-        """
+        """Return a checkpoint of everything that determines the state; the same state gives the same bytes."""
         plain = {name: _plain(value) for name, value in self._parameters.items() if name != "kernel"}
         return self._model.to_bytes({_KEY: plain})
 

@@ -126,12 +126,6 @@ class Kernel(ABC):
         Returns
         -------
         ndarray of shape (n,)
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import Linear
-        >>> Linear().diagonal([[3.0, 4.0]])
-        array([25.])
         """
         return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
 
@@ -499,7 +493,6 @@ class Kernel(ABC):
 
         Examples
         --------
-        >>> import numpy as np
         >>> from streamkpca.kernels import RBF
         >>> RBF(1.0).in_units([0.1]).check_range(np.ones((1, 1)), "fit") is None
         True

@@ -117,7 +117,6 @@ class Checkpointer:
         Examples
         --------
         >>> import pathlib, tempfile
-        >>> from streamkpca import Checkpointer, StreamingKernelPCA
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"), keep=2)
         ...     saved = [checkpoints.save(StreamingKernelPCA()) for _ in range(5)]

@@ -526,12 +526,11 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
         later on the sample that atoms are judged by, which shows how other widths would do now. Empty if the kernel has
-        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths.
+        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths;
+        `plots.draw_width_scores` draws them.
 
         Examples
         --------
-        Twenty sensors record eight causes, which wide kernels tell best; `plots.draw_width_scores` draws it:
-
         >>> random = np.random.default_rng(0)
         >>> rows = random.normal(size=(512, 8)) @ random.normal(size=(8, 20)) + 0.05 * random.normal(size=(512, 20))
         >>> StreamingKernelPCA(8).partial_fit(rows).width_scores_["gamma"][:3, 1].round(1)
@@ -633,21 +632,10 @@ class StreamingKernelPCA(SnapshotEstimator):
         extra : object, optional
             As for `save`.
 
-        Returns
-        -------
-        bytes
-
         Raises
         ------
         TypeError, ValueError
             As `save`.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> data = StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes()
-        >>> StreamingKernelPCA.from_bytes(data).n_samples_seen_
-        2
         """
         return self._checkpoint("to_bytes", extra).to_bytes()
 
@@ -682,12 +670,9 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        A file with a changed byte is refused:
-
         >>> import pathlib, tempfile
-        >>> from streamkpca import StreamingKernelPCA
         >>> data = bytearray(StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes())
-        >>> data[len(data) // 2] ^= 1
+        >>> data[len(data) // 2] ^= 1  # a changed byte is refused
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "plant.npz")
         ...     n_bytes = path.write_bytes(data)
@@ -710,10 +695,6 @@ class StreamingKernelPCA(SnapshotEstimator):
         kernel : Kernel, optional
             As for `load`.
 
-        Returns
-        -------
-        StreamingKernelPCA
-
         Raises
         ------
         CheckpointError
@@ -721,9 +702,6 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        A kernel with a function of the caller must be passed again:
-
-        >>> from streamkpca import StreamingKernelPCA
         >>> from streamkpca.kernels import Custom
         >>> kernel = Custom(lambda X, Y: X @ Y.T)
         >>> data = StreamingKernelPCA(1, kernel=kernel).partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes()

@@ -275,8 +275,6 @@ class Monitor:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
         >>> monitor = Monitor()
         >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
         >>> bool(np.isinf(record.threshold[0])), monitor.update([[9.0, 9.0, 9.0]]).is_alarm
@@ -326,7 +324,6 @@ class Monitor:
 
         Examples
         --------
-        >>> from streamkpca.monitoring import Monitor
         >>> Monitor(lags=2).stacked([[1.0], [2.0], [3.0]])
         array([[1., 1.],
                [2., 1.],
@@ -352,7 +349,6 @@ class Monitor:
 
         Examples
         --------
-        >>> from streamkpca.monitoring import Monitor
         >>> monitor = Monitor(lags=2)
         >>> record = monitor.update([[1.0], [2.0]], time=[5.0, 6.0])
         >>> monitor.reset_context().update([[3.0]], time=[0.0]).is_alarm
@@ -376,10 +372,6 @@ class Monitor:
 
         Examples
         --------
-        Learn all rows of a time without faults, and only normal rows from then on:
-
-        >>> import numpy as np
-        >>> from streamkpca.monitoring import Monitor
         >>> monitor = Monitor(learn="all")
         >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
         >>> monitor.forget_alarms().learn = "normal"
@@ -408,7 +400,6 @@ class Monitor:
         Examples
         --------
         >>> import pathlib, tempfile
-        >>> from streamkpca.monitoring import Monitor
         >>> monitor = Monitor(smoothing=0.3)
         >>> record = monitor.update([[1.0, 2.0]])
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -431,22 +422,10 @@ class Monitor:
         extra : object, optional
             As for `save`.
 
-        Returns
-        -------
-        bytes
-
         Raises
         ------
         TypeError, ValueError
             As `save`.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor, other = Monitor(), Monitor()
-        >>> record = monitor.update([[1.0], [2.0]]), other.update([[1.0]]), other.update([[2.0]])
-        >>> monitor.to_bytes() == other.to_bytes()
-        True
         """
         with self.model.write_lock:
             return self.model.to_bytes({"monitor": self._record(), "extra": extra})
@@ -470,15 +449,6 @@ class Monitor:
         ------
         CheckpointError, OSError
             As `StreamingKernelPCA.load` raises them, or the file holds a model without a monitor.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> from streamkpca.monitoring import Monitor
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Monitor(lags=2).save(pathlib.Path(folder, "plant.npz"))
-        ...     Monitor.load(pathlib.Path(folder, "plant.npz")).lags
-        2
         """
         model = StreamingKernelPCA.load(path, kernel=kernel)
         return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
@@ -493,10 +463,6 @@ class Monitor:
         kernel : Kernel, optional
             As for `StreamingKernelPCA.load`.
 
-        Returns
-        -------
-        Monitor
-
         Raises
         ------
         CheckpointError
@@ -504,7 +470,6 @@ class Monitor:
 
         Examples
         --------
-        >>> from streamkpca.monitoring import Monitor
         >>> Monitor.from_bytes(Monitor(lags=2).to_bytes()).lags
         2
         """
@@ -551,30 +516,12 @@ class Monitor:
 
     @property
     def events_(self) -> list[Event]:
-        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> monitor.events_
-        []
-        """
+        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept."""
         return self._fitted("events_").log.events
 
     @property
     def n_events_(self) -> int:
-        """Number of events so far, the open one included.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> monitor.n_events_
-        0
-        """
+        """Number of events so far, the open one included."""
         log = self._fitted("n_events_").log
         return log.n_closed + (log.current is not None)
 
@@ -584,7 +531,6 @@ class Monitor:
 
         Examples
         --------
-        >>> from streamkpca.monitoring import Monitor
         >>> monitor = Monitor()
         >>> record = monitor.update([[1.0, 2.0]])
         >>> monitor.change_detected_ is None
@@ -594,16 +540,7 @@ class Monitor:
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows given.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[0.0], [1.0]])
-        >>> monitor.n_rows_
-        2
-        """
+        """Number of rows given."""
         return self._fitted("n_rows_").n_rows
 
     # One chunk

@@ -115,17 +115,6 @@ class State:
             From `StreamingKernelPCA.settings`.
         n_features : int
         names : ndarray of shape (d,) of str, optional
-
-        Returns
-        -------
-        State
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.stream import State
-        >>> State.begin(StreamingKernelPCA(block_size=64).settings(), n_features=3).block_size
-        64
         """
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
@@ -145,14 +134,7 @@ class State:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows given, including pending ones.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> StreamingKernelPCA().partial_fit([[1.0, 2.0], [3.0, 4.0]]).state_.n_rows
-        2
-        """
+        """Number of rows given, including pending ones."""
         return self.pending.n_rows + (self.summary.n_rows if self.summary else self.n_rows_before)
 
     @property
