@@ -35,7 +35,7 @@ _MEMBER_LENGTHS, _ENTRY_LENGTHS = struct.Struct("<2H2Q"), struct.Struct("<2H3Q")
 
 
 class _Layout:
-    """What stands around the data of the members: a prefix before each, and the list of all at the end."""
+    """The bytes around the data of the members: a prefix before each, and the list of all at the end."""
 
     def __init__(self) -> None:
         self.place = 0

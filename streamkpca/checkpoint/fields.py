@@ -115,7 +115,7 @@ def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
 
 @dataclass
 class Context:
-    """What fields have in common: the type of `rows`, lengths of axes, and what `kernel` entries stand for."""
+    """Context that all fields share: the type of `rows`, lengths of axes, and what `kernel` entries stand for."""
 
     row_type: str = "<f8"
     has_gaps: bool = True

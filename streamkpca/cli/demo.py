@@ -138,7 +138,7 @@ class _Plant:
 
 
 class Found(NamedTuple):
-    """What was found in n rows: their scores, the alarm thresholds at the time, and their faults, (n,) each."""
+    """Scores of n rows, the alarm thresholds at the time, and the faults, (n,) each."""
 
     novelty: Array
     threshold: Array

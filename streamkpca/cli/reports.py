@@ -1,4 +1,4 @@
-"""What the commands report: what a model has learned, and how well scores find anomalies."""
+"""Reports of the commands: what a model has learned, and how well scores find anomalies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

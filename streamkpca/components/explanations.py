@@ -36,10 +36,9 @@ class Explainer:
     (k'(x, x) x_j - sum_i c_i k'(x, z_i) z_ij), half the derivative of the squared distance; with a linear kernel these
     are the contributions to SPE [1]_. Where the kernel is a function of distances, feature j gets the square of the
     mean distance sum_i |c_i| |x_j - z_ij| / sum_i |c_i|, or the mean itself for L1 distances; for categories, |x_j -
-    z_ij| is 1 where they differ. (Derivatives, pre-images and the nearest atom named the labelled feature less often.)
-    Features are taken in the kernel's units. If the kernel consists of several inner products or distances, each counts
-    by how steeply the kernel depends on it between atoms. Functions of the caller, which have no derivatives, count as
-    distances.
+    z_ij| is 1 where they differ. Features are taken in the kernel's units. If the kernel consists of several inner
+    products or distances, each counts by how steeply the kernel depends on it between atoms. Functions of the caller,
+    which have no derivatives, count as distances.
 
     Where the units are a matrix W, a difference e = x - z has the squared length sum_j e_j (W^T W e)_j, and the size of
     the term counts for feature j: the product of |W_j e_j|, the length if no other feature differed, and of |(W^T W

@@ -42,15 +42,10 @@ _NO_SPREAD = np.zeros(0)
 
 @dataclass(frozen=True)
 class Projected:
-    """Rows and their projections onto the span of the atoms.
+    """Rows (B, d) and their projections onto the span of the atoms.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (B, d)
-    energy : ndarray of shape (B,)
-        k(x, x); of a row with gaps, the squared length of its expected image.
-    coordinates : ndarray of shape (B, m)
-        c(x) = L^-1 k_Z(x).
+    `energy` (B,) is k(x, x), or for a row with gaps the squared length of its expected image; `coordinates` (B, m) are
+    c(x) = L^-1 k_Z(x).
     """
 
     rows: Array
@@ -65,17 +60,11 @@ class Projected:
 
 @dataclass(frozen=True)
 class AtomStats:
-    """Facts about each atom besides its row.
+    """Facts about each atom besides its row, each of shape (m,).
 
-    Parameters
-    ----------
-    positions : ndarray of shape (m,) of int64
-        Positions in the stream of the atoms' rows, or ``~position`` of the row that a moved atom began as; see
-        `positions_outside` for rows from outside the stream.
-    weights : ndarray of shape (m,)
-        Present weights of these rows.
-    weight_since_admission : ndarray of shape (m,)
-        Weight of the rows seen since the atom was admitted, its own block included.
+    `positions` in the stream are those of the atoms' rows, or ``~position`` of the row that a moved atom began as; see
+    `positions_outside` for rows from outside the stream. `weights` are the present weights of these rows,
+    `weight_since_admission` the weight of the rows seen since the atom was admitted, its own block included.
     """
 
     positions: Positions
@@ -125,17 +114,9 @@ class AtomStats:
 class Basis:
     """Atoms, and the lower Cholesky factor L of their matrix of a settled kernel; a value.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    atoms : ndarray of shape (m, d)
-        Z, in the order in which they were admitted.
-    factor : ndarray of shape (m, m)
-        L with L L^T = k(Z, Z); row j holds the Gram-Schmidt coordinates of atom j.
-    energy : ndarray of shape (m,)
-        k(z, z).
-    distribution : RowDistribution or None
-        That of the gaps in rows; None where rows have none.
+    `atoms` Z (m, d) are in the order in which they were admitted; row j of `factor` (m, m), L L^T = k(Z, Z), holds the
+    Gram-Schmidt coordinates of atom j; `energy` (m,) is k(z, z). `distribution` is that of the gaps in rows, None where
+    rows have none.
     """
 
     kernel: Kernel

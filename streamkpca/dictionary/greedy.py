@@ -24,14 +24,9 @@ _ATOMS_PER_POOL = 10
 class Pursuit(NamedTuple):
     """Rows chosen from a data set of n rows.
 
-    Parameters
-    ----------
-    atoms : ndarray of int64
-        Positions of the m rows, in the order of their choice.
-    coordinates : ndarray of shape (n, m)
-        Inner products of all rows with the orthonormal directions that the atoms added.
-    residual : ndarray of shape (n,)
-        Squared distances of the rows to the span.
+    `atoms` (m,) are their positions in the order of their choice, `coordinates` (n, m) the inner products of all rows
+    with the orthonormal directions that the atoms added, and `residual` (n,) the squared distances of the rows to the
+    span.
     """
 
     atoms: Positions

@@ -293,12 +293,8 @@ _LEAST_RECENT_WEIGHT = 1e-50
 class Record:
     """The moments of all rows recorded, as a pair; `solved` reads both.
 
-    Parameters
-    ----------
-    settled : Moments
-        Moments of the rows recorded before the atoms last changed.
-    recent : RowSums or None
-        Sums over the kernel values k_Z(x) of later rows, c(x) = L^-1 k_Z(x), solved in O(m^3) when moments are needed.
+    `settled` are those of the rows recorded before the atoms last changed. `recent`, or None, sums over the kernel
+    values k_Z(x) of later rows: c(x) = L^-1 k_Z(x) is solved in O(m^3) when moments are needed.
     """
 
     settled: Moments

@@ -164,12 +164,8 @@ def moved_basis(
 def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_evaluations: int) -> Array:
     """Move atoms (m, d) so that they leave less unexplained of rows (n, d) of weights (n,); return them.
 
-    L-BFGS [1]_ with the curvature of each atom as the first guess of the Hessian, which halved the evaluations on eight
-    data sets. No step loses, so atoms that nothing improves stay, to the bit.
-
-    References
-    ----------
-    .. [1] J. Nocedal, S. Wright, "Numerical Optimization", 2006, algorithms 7.4 and 3.1.
+    L-BFGS (J. Nocedal, S. Wright, "Numerical Optimization", 2006, algorithms 7.4 and 3.1) with the curvature of each
+    atom as the first guess of the Hessian. No step loses, so atoms that nothing improves stay, to the bit.
     """
     if not (len(atoms) and weights @ kernel.program.diagonal(rows) > 0.0):
         return atoms

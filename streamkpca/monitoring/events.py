@@ -101,16 +101,8 @@ class Change:
 class AlarmRun:
     """A cumulative sum of alarms, which tells when there have been many for long.
 
-    Parameters
-    ----------
-    start : int
-        Position of the row that the sum is positive since.
-    excess : float
-        Alarms since then, less one in twenty rows.
-    n_alarms : int
-        Alarms since then.
-    contributions : ndarray of shape (d,)
-        Sum of the contributions to the largest novelty of each chunk since then.
+    It is positive since position `start`. `excess` are the alarms since then, less one in twenty rows, and
+    `contributions` (d,) the sum of those to the largest novelty of each chunk.
     """
 
     start: int

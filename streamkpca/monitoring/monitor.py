@@ -55,7 +55,7 @@ _PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_ga
 
 
 class MonitorRecord(NamedTuple):
-    """What `Monitor.update` finds out about its rows; arrays of shape (n,).
+    """Answers of `Monitor.update` to its rows; arrays of shape (n,).
 
     Parameters
     ----------
@@ -713,7 +713,7 @@ class Monitor:
 
     @property
     def _known(self) -> State | None:
-        """What the model has learned."""
+        """The state of the model."""
         known: State | None = getattr(self.model, "state_", None)
         return known
 

@@ -28,7 +28,7 @@ class ScoredRows(NamedTuple):
 
 @dataclass(frozen=True)
 class MonitorState:
-    """What a monitor knows besides its model; replaced as a whole.
+    """The state of a monitor besides that of its model; replaced as a whole.
 
     `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` is the number of
     rows to come that have predecessors which were made up after a gap.

@@ -20,15 +20,8 @@ _REFRESH_SHARE = 16
 class RecentScores:
     """Scores of the latest rows, raw and smoothed, and their thresholds at a quantile; a value.
 
-    Parameters
-    ----------
-    quantile : float
-    raw, smoothed : ndarray of shape (k,)
-        The latest scores, the oldest first.
-    raw_threshold, threshold : float
-        Levels that the share 1 - `quantile` of them exceeds, the later ones counting more.
-    n_new : int
-        Scores that came after the thresholds.
+    `raw` and `smoothed` (k,) begin with the oldest. The share 1 - `quantile` of them exceeds the thresholds, later
+    scores counting more. `n_new` scores came after the thresholds.
     """
 
     quantile: float
@@ -77,8 +70,6 @@ class RecentScores:
 def smoothed_run(scores: Array, smoothing: float | None, last: float | None) -> Array:
     """Return the exponentially weighted means of a run of scores (n,), after the last mean if there is one.
 
-    Notes
-    -----
     Roots are averaged, and the mean squared: s_t = ((1 - a) s_(t-1)^1/2 + a x_t^1/2)^2. Novelty behaves like a sum of
     squares, whose roots are nearer to symmetric; in the plain mean one far row would outweigh the next ten.
     """

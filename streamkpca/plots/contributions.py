@@ -28,7 +28,7 @@ def draw_contributions(
     Parameters
     ----------
     contributions : array-like of shape (d,) or (n, d)
-        What a model's `contributions` returned for a row; of several rows, the mean is drawn.
+        A model's `contributions` to the novelty of a row; the mean of several rows is drawn.
     names : sequence of str, optional
         Names of the features; their positions if None.
     n_features : int

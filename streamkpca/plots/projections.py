@@ -40,7 +40,7 @@ def draw_projections(
     Parameters
     ----------
     projections : array-like of shape (n, q)
-        What `transform` returned. Of more than 6,000 rows an even selection is drawn.
+        Projections, from `transform`; an even selection of more than 6,000 rows is drawn.
     components : (int, int)
         The components on the two axes.
     color : array-like of shape (n,), optional

@@ -31,12 +31,8 @@ def gaps_in(rows: Array) -> Mask | None:
 class RowDistribution:
     """A normal distribution of rows.
 
-    Parameters
-    ----------
-    mean, scale : ndarray of shape (d,)
-        Mean and standard deviation of each column; scale 0 of a column that never varied.
-    precision : ndarray of shape (d, d) or (0, 0)
-        The inverse of the correlations of columns; (0, 0) stands for independent columns.
+    `mean` and `scale` (d,) are the mean and standard deviation of each column, scale 0 where it never varied;
+    `precision` (d, d) is the inverse of the columns' correlations, or (0, 0) for independent columns.
     """
 
     mean: Array

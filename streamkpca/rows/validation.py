@@ -24,11 +24,7 @@ _MOST_ROWS, _LEAST_ROWS = 2048, 8
 class RowParts:
     """Rows (n, d) of a large table or array, given as C-contiguous float64 where they are sliced.
 
-    Parameters
-    ----------
-    shape : tuple of two int
-    take : callable
-        The first and last position of some rows in, these rows out.
+    `take` returns the rows between two positions.
     """
 
     def __init__(self, shape: tuple[int, int], take: Callable[[int, int], Array]) -> None:

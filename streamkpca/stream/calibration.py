@@ -49,10 +49,7 @@ class Calibration(NamedTuple):
 
 
 def rows_for_level(quantile: float) -> int:
-    """Return how many rows decide about a quantile alone: of five times fewer, one is expected above it.
-
-    The level of few rows is too high by up to one row's share: that of 28 rows for .9 lay at .93.
-    """
+    """Return how many rows decide about a quantile alone: of five times fewer, one is expected above it."""
     least = 1.0 / (1.0 - quantile)
     return math.ceil(max(least, min(5.0 * least, _ENOUGH)))
 

@@ -130,18 +130,9 @@ def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
 class SearchSchedule:
     """When to search for atoms: ever more rarely, but at once when the stream is explained worse.
 
-    Parameters
-    ----------
-    countdown : int
-        Blocks until the next search.
-    usual_residual : float
-        Mean residual of rows after the last search.
-    spread : float
-        Standard deviation of residuals before the last search, in units of their mean.
-    n_blocks : int
-        Blocks since the stream began, or since the last drift.
-    n_rows_searched : int
-        Rows of the stream up to the last search; the later ones are candidates of the next.
+    `countdown` is the number of blocks until the next search; `usual_residual` the mean residual of rows after the last
+    one, and `spread` the standard deviation of residuals before it, in units of their mean; `n_blocks` counts from the
+    beginning of the stream or the last drift; rows after the first `n_rows_searched` are candidates of the next search.
     """
 
     countdown: int = 0
@@ -222,21 +213,10 @@ def clamp_decay(factor: float, total_weight: float, least: float) -> float:
 class Summary:
     """Atoms, their orthonormal basis, and the stream's moments in it; a function of the blocks alone.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the samples.
-    basis, record, atom_stats
-        The atoms, the moments of all rows recorded, and facts about each atom.
-    selection_sample, reservoir : Reservoir
-        The sample that atoms are judged by, and that of certificates: on the first, the atoms would look too good.
-    n_rows : int
-        Number of rows so far, including those before the first of positive weight.
-    schedule, trend
-    last_drift : int or None
-        Number of rows recorded when a drift was last signalled.
-    column_sums : ColumnSums or None
-        Sums that the distribution of the basis comes from, now and then, where rows may have gaps.
+    Atoms are judged by `selection_sample`, certificates by `reservoir`: on the first, the atoms would look too good.
+    `n_rows` counts all rows so far, including those before the first of positive weight; `last_drift` is the number of
+    rows recorded when a drift was last signalled, or None. `column_sums` gives the distribution of the basis, now and
+    then, where rows may have gaps.
     """
 
     seed: int
@@ -375,10 +355,7 @@ class Summary:
         return replace(union, column_sums=self.column_sums.merged(other.column_sums)).with_distribution_renewed()
 
     def without_rows(self) -> Self:
-        """Return the summary of no rows that begins with these atoms, and judges them by rows of its own.
-
-        With the sample of this one, rows of another kind were left 14% more unexplained.
-        """
+        """Return the summary of no rows that begins with these atoms, and judges them by rows of its own."""
         return replace(
             self.recounted(),
             atom_stats=self.atom_stats.from_outside(self.basis.atoms),

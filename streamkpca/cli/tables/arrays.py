@@ -19,7 +19,7 @@ _LARGEST_WHOLE = 2**31
 
 
 class _RowReader:
-    """What tables have in common whose positions are numbers of rows."""
+    """Base of the readers whose positions are numbers of rows."""
 
     unit = "row"
 

@@ -1,4 +1,4 @@
-"""What all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
+"""The parts that all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
