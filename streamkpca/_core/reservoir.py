@@ -63,17 +63,10 @@ def arrival_times(seed: int, start: int, rows: Array, races: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Rows that were drawn from the stream.
+    """Rows (k, d) that were drawn from the stream, in double or single precision.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (k, d)
-        In double or single precision.
-    positions : ndarray of shape (k,) of int64
-    weights : ndarray of shape (k,)
-        Present weights.
-    keys : ndarray of shape (k,)
-        Logarithm of each row's time of arrival in the race.
+    `positions` (k,) are those in the stream, `weights` (k,) the present ones, and `keys` (k,) the logarithms of the
+    times at which the rows arrived in the race.
     """
 
     rows: Array

@@ -148,7 +148,7 @@ class Found(NamedTuple):
 def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults.
 
-    Every block is scored before it is learned; the first one, which no model has seen the like of, scores NaN.
+    Every block is scored before it is learned; the first one scores NaN, as there is no model yet.
     """
     Path(out).mkdir(parents=True, exist_ok=True)
     table, picture = str(Path(out, "projections.parquet")), str(Path(out, "picture.png"))

@@ -172,7 +172,7 @@ class Basis:
         return solve_factor(self.factor, np.ascontiguousarray(atoms.T)).T
 
     def compare(self, rows: Array) -> Compared:
-        """Evaluate the kernel for rows (B, d), with gaps, with themselves and with the atoms; O(B m d)."""
+        """Compare rows (B, d), which may have gaps, with themselves and with the atoms; O(B m d)."""
         if self.distribution is not None:
             compared = ExpectedKernel(self.kernel, self.distribution).compare(rows, self.atoms)
             check_energy(compared.energy + compared.spread)

@@ -106,8 +106,8 @@ class Monitor:
         learned; at least 32.
     max_gap : float or timedelta, optional
         Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
-        skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows that it does so for
-        are not learned, unless all are.
+        skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows with such
+        predecessors are not learned, unless all are.
 
     Raises
     ------

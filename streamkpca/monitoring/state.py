@@ -30,8 +30,8 @@ class ScoredRows(NamedTuple):
 class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
-    `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` is the number of
-    rows to come that have predecessors which were made up after a gap.
+    `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` counts the rows
+    to come whose predecessors were made up after a gap.
     """
 
     n_features: int
