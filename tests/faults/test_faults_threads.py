@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import sklearn
+from together import together
 
 import streamkpca
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
@@ -37,36 +37,6 @@ SMALL: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20,
 
 def new_model(**settings: Any) -> StreamingKernelPCA:
     return StreamingKernelPCA(2, **{**SMALL, **settings})
-
-
-@contextmanager
-def switching_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def side_by_side(*acts: Callable[[], None]) -> None:
-    """Run all at the same time; raise the first error."""
-    errors: list[BaseException] = []
-
-    def guarded(act: Callable[[], None]) -> None:
-        try:
-            act()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(act,)) for act in acts]
-    with switching_often():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]
 
 
 QUESTIONS: list[Callable[[StreamingKernelPCA], Any]] = [
@@ -114,7 +84,7 @@ def test_every_answer_is_that_of_a_published_snapshot() -> None:
                 time.sleep(0)
             n_streams += 1
 
-    side_by_side(write, *(lambda reader=reader: read(reader) for reader in range(N_READERS)))
+    together(write, *(lambda reader=reader: read(reader) for reader in range(N_READERS)))
     possible = sum(map(len, allowed))
     print(f"{sum(n_reads)} reads during {n_streams} streams: {sum(map(len, seen))} different answers of {possible}")
     assert n_streams > 0
@@ -132,7 +102,7 @@ def test_writers_are_serialised() -> None:
     found = Counter[bytes]()
     for _ in range(300 if NIGHTLY else 25):
         model = copy.deepcopy(begun)
-        side_by_side(*(lambda piece=piece: model.partial_fit(piece) for piece in pieces))  # noqa: B023
+        together(*(lambda piece=piece: model.partial_fit(piece) for piece in pieces))  # noqa: B023
         assert model.to_bytes() in allowed
         found[model.to_bytes()] += 1
     print(f"{sum(found.values())} times three writers: {len(found)} of {len(allowed)} orders, each result that of one")
@@ -153,7 +123,7 @@ def test_models_are_saved_copied_and_merged_while_they_learn() -> None:
             copies.append(copy.deepcopy(model))
             new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:5]).merge(model)
 
-    side_by_side(write, save, save)
+    together(write, save, save)
     expected, n_rows = new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:10]), 10
     for found in sorted(copies, key=lambda copied: copied.n_samples_seen_):
         while n_rows < found.n_samples_seen_:
@@ -188,10 +158,7 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
         same = again.to_bytes() == model.to_bytes() and np.array_equal(again.transform(PROBE), answers)
         return 0 if same else 3
 
-    writers = [threading.Thread(target=write) for _ in range(2)]
-    with switching_often():
-        for writer in writers:
-            writer.start()
+    def fork() -> None:
         try:
             for _ in range(N_FORKS):
                 child = os.fork()
@@ -204,8 +171,8 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
                 outcomes[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
         finally:
             stop.set()
-            for writer in writers:
-                writer.join()
+
+    together(fork, write, write)
     print(f"{N_FORKS} forks while two threads wrote: exit codes {dict(outcomes)}")
     assert set(outcomes) == {0}
 
@@ -248,29 +215,6 @@ TAKEN: list[Callable[[Any], Any]] = [
 ]
 
 
-def beside(act: Callable[[], Any], others: list[Callable[[Any], Any]], model: Any) -> int:
-    """Take copies of a model while another thread changes it; return how many were taken."""
-    stop, n_taken, before = threading.Event(), 0, sys.getswitchinterval()
-
-    def change() -> None:
-        while not stop.is_set():
-            act()
-
-    thread = threading.Thread(target=change)
-    sys.setswitchinterval(1e-6)
-    thread.start()
-    try:
-        for _ in range(N_ROUNDS):
-            for take in others:
-                take(model)
-                n_taken += 1
-    finally:
-        stop.set()
-        thread.join()
-        sys.setswitchinterval(before)
-    return n_taken
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_copied_and_printed_while_parameters_are_set(name: str) -> None:
     model = MODELS[name]()
@@ -292,7 +236,23 @@ def test_models_are_copied_and_printed_while_parameters_are_set(name: str) -> No
             lambda model: streamkpca.merge(model, base),
             lambda model: model.width_scores_,
         ]
-    n_taken = beside(change, acts, model)
+    stop, n_taken = threading.Event(), 0
+
+    def set_parameters() -> None:
+        while not stop.is_set():
+            change()
+
+    def take() -> None:
+        nonlocal n_taken
+        try:
+            for _ in range(N_ROUNDS):
+                for act in acts:
+                    act(model)
+                    n_taken += 1
+        finally:
+            stop.set()
+
+    together(set_parameters, take)
     print(f"{name}: {n_taken} copies, prints and files beside set_params")
 
 
@@ -314,7 +274,7 @@ def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row() -> No
         finally:
             stop.set()
 
-    side_by_side(update, take)
+    together(update, take)
     for found in copies:
         assert found.model.n_samples_seen_ <= found.n_rows_
         assert Monitor.from_bytes(found.to_bytes()).n_rows_ == found.n_rows_

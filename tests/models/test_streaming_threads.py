@@ -4,29 +4,11 @@ import threading
 
 import numpy as np
 import pytest
+from together import together
 
 from streamkpca import StreamingKernelPCA, kernels
 
 ROWS = np.random.default_rng(0).normal(size=(2000, 3))
-
-
-def together(*tasks):
-    """Run tasks in separate threads; an error in one is raised here."""
-    failures = []
-
-    def guarded(task):
-        try:
-            task()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_all_methods_that_write_can_run_at_once():
@@ -56,24 +38,6 @@ def test_two_models_may_be_merged_into_each_other_at_once():
     ]
     together(lambda: models[0].merge(models[1]), lambda: models[1].merge(models[0]))
     assert {model.n_samples_seen_ for model in models} <= {200, 300}
-
-
-def test_readers_before_the_first_block_never_fail_while_rows_come():
-    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=4096).partial_fit(ROWS[:1])
-    done = threading.Event()
-
-    def learn():
-        for row in ROWS[1:200]:
-            model.partial_fit([row])
-        done.set()
-
-    def read():
-        while not done.is_set():
-            assert np.isfinite(model.transform(ROWS[:3])).all()
-            assert 1.0 <= model.total_weight_ <= 200.0
-
-    together(learn, read, read)
-    assert model.total_weight_ == 200.0
 
 
 def test_a_state_is_assigned_once_the_writer_is_done():

@@ -1,0 +1,29 @@
+"""Functions that run in threads at the same time."""
+
+import sys
+import threading
+from collections.abc import Callable
+
+
+def together(*acts: Callable[[], object]) -> None:
+    """Run all at the same time, in threads that take turns often; raise the first error."""
+    errors: list[BaseException] = []
+
+    def guarded(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(act,)) for act in acts]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    if errors:
+        raise errors[0]
