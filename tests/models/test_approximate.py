@@ -33,11 +33,11 @@ def test_singular_values_are_the_energy_that_each_row_added(seed, n, m, criterio
     assert model.unexplained_energy_ratio_ == pytest.approx(left[-1] / weights.sum(), abs=1e-8)
 
 
-@given(SEEDS, st.integers(5, 30), st.booleans())
-def test_with_every_row_it_is_kernel_pca(seed, n, center):
+@given(SEEDS, st.integers(5, 30), st.booleans(), st.sampled_from([KERNEL, Linear(), Polynomial(2, gamma=0.2)]))
+def test_with_every_row_it_is_kernel_pca(seed, n, center, kernel):
     rows, new = rows_of(seed, n), rows_of(seed + 1, 4)
-    model = ApproximateKernelPCA(3, kernel=KERNEL, max_atoms=n, center=center).fit(rows)
-    oracle = KernelPCA(3, kernel=KERNEL, center=center).fit(rows)
+    model = ApproximateKernelPCA(3, kernel=kernel, max_atoms=n, center=center).fit(rows)
+    oracle = KernelPCA(3, kernel=kernel, center=center).fit(rows)
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, atol=1e-8)
     np.testing.assert_allclose(model.explained_variance_ratio_, oracle.explained_variance_ratio_, atol=1e-8)
     np.testing.assert_allclose(model.reconstruction_error(new), oracle.reconstruction_error(new), atol=1e-6)
@@ -54,23 +54,6 @@ def test_the_first_row_of_the_linear_kernel_is_that_of_the_paper():
         ).fit(rows)
         assert model.atom_rows_.tolist() == [np.argmax(scores)]
         assert model.singular_values_[0] == pytest.approx(scores.max())
-
-
-@pytest.mark.parametrize(
-    ("kernel", "rank", "n_candidates"), [(Linear(), 2, None), (Linear(), 2, 20), (Polynomial(2, gamma=1.0), 6, 3)]
-)
-def test_dependent_rows_span_no_more_than_they_are(kernel, rank, n_candidates):
-    rows = rows_of(0, 50, 2)
-    model = ApproximateKernelPCA(2, kernel=kernel, n_candidates=n_candidates).fit(rows)
-    assert model.n_atoms_ == rank
-    assert model.unexplained_energy_ratio_ < 1e-9
-    np.testing.assert_allclose(model.eigenvalues_, KernelPCA(2, kernel=kernel).fit(rows).eigenvalues_, rtol=1e-8)
-
-
-def test_repeated_rows_are_chosen_once():
-    rows = np.repeat(rows_of(0, 8), 3, axis=0)
-    model = ApproximateKernelPCA(2, kernel=KERNEL, max_atoms=24).fit(rows)
-    assert sorted(model.atom_origins_ // 3) == list(range(8))
 
 
 @pytest.mark.parametrize("tolerance", [0.5, 0.1, 0.01])
@@ -118,14 +101,11 @@ def test_progress_is_reported():
     ("options", "error", "message"),
     [
         ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1"),
-        ({"max_atoms": None}, TypeError, "max_atoms must be an integer"),
         ({"atoms": "fixed"}, ValueError, "atoms must be one of 'moved', 'rows', got 'fixed'"),
         ({"criterion": "best"}, ValueError, "criterion must be one of 'residual', 'original', got 'best'"),
         ({"n_candidates": 0}, ValueError, "n_candidates must be at least 1"),
-        ({"n_candidates": 1.5}, TypeError, "n_candidates must be an integer"),
         ({"tolerance": 1.0}, ValueError, r"tolerance must be a finite number in \[0, 1\)"),
         ({"random_state": -1}, ValueError, "random_state must be at least 0"),
-        ({"random_state": None}, TypeError, "random_state must be an integer"),
     ],
 )
 def test_invalid_parameters_are_refused_and_leave_the_model(options, error, message):

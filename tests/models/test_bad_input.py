@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.exceptions import NotFittedError as PeerNotFittedError
 
-from streamkpca import NotFittedError, StreamingKernelPCA
-from streamkpca.kernels import RBF, Custom, Polynomial
+from streamkpca import StreamingKernelPCA
+from streamkpca.kernels import RBF, Custom
 
 WIDTH = 3
 RNG = np.random.default_rng(0)
@@ -44,29 +43,15 @@ BAD_ROWS = [
     pytest.param([[1.0, math.nan, 3.0]], ValueError, r"X contains NaN \(first at row 0, column 1", id="nan"),
     pytest.param([[1.0, 2.0, math.inf]], ValueError, "X contains infinity.*drop or impute", id="inf"),
     pytest.param([1.0, 2.0, 3.0], ValueError, r"got 1D. Reshape your data", id="1D"),
-    pytest.param(np.ones((2, 3, 1)), ValueError, "got 3D. flatten", id="3D"),
     pytest.param(np.ones((0, 3)), ValueError, r"found 0 sample\(s\)", id="no-rows"),
-    pytest.param([["a", "b", "c"]], ValueError, "holds text", id="text"),
     pytest.param(scipy.sparse.csr_array([[1.0, 0.0, np.inf]]), ValueError, "row 0, column 2", id="sparse-infinity"),
     pytest.param(pd.DataFrame([["a", 1.0, 2.0]]), TypeError, "dtype object", id="text-column"),
 ]
-WRONG_WIDTH = [
-    pytest.param(
-        np.ones((2, 2)),
-        ValueError,
-        "X has 2 features, but StreamingKernelPCA is expecting 3 .*same columns",
-        id="narrow",
-    ),
-    pytest.param(np.ones((2, 4)), ValueError, "X has 4 features, but StreamingKernelPCA is expecting 3", id="wide"),
-]
 BAD_WEIGHTS = [
     pytest.param(np.ones(49), ValueError, r"sample_weight has shape \(49,\) but X has 50 rows", id="short"),
-    pytest.param(np.ones((50, 1)), ValueError, "one weight a row", id="2D"),
     pytest.param(-np.ones(50), ValueError, r"sample_weight\[0\] is -1.0", id="negative"),
-    pytest.param(np.r_[np.ones(49), math.nan], ValueError, r"sample_weight\[49\] is nan", id="nan"),
     pytest.param(np.full(50, 1e160), ValueError, "from 1e-100 to 1e100; repair it, or multiply", id="too-large"),
     pytest.param(np.full(50, 1e-160), ValueError, "from 1e-100 to 1e100; repair it, or multiply", id="too-small"),
-    pytest.param("balanced", TypeError, "sample_weight must be an array of numbers", id="word"),
 ]
 
 
@@ -87,11 +72,11 @@ def test_bad_rows_are_refused(rows, error, message):
         assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
 
 
-@pytest.mark.parametrize(("rows", "error", "message"), WRONG_WIDTH)
-def test_a_stream_keeps_its_width(rows, error, message):
+def test_a_stream_keeps_its_width():
     methods = ("partial_fit", "transform", "reconstruction_error", "score_samples")
-    for model, method in product(FITTED, methods):
-        assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: {message}")
+    for model, method, n in product(FITTED, methods, (2, 4)):
+        message = rf"StreamingKernelPCA\.\w+: X has {n} features, but StreamingKernelPCA is expecting 3 .*same columns"
+        assert_refused(model, methodcaller(method, np.ones((2, n))), ValueError, message)
 
 
 @pytest.mark.parametrize(("weights", "error", "message"), BAD_WEIGHTS)
@@ -131,17 +116,11 @@ NONSENSE = [
         ValueError,
         r"tolerance must be a finite number in \[0, 1\)",
     ),
-    ("center", [0, 1, None, "yes", math.nan], TypeError, "center must be True or False"),
     ("block_size", [*NOT_WHOLE, None], TypeError, "block_size must be an integer"),
     ("block_size", [1, 0, -16], ValueError, "block_size must be at least 2"),
-    ("refit_every", [*NOT_WHOLE, None], TypeError, "refit_every must be an integer"),
     ("refit_every", [0, -16], ValueError, "refit_every must be at least 1"),
-    ("noise_variance", [True, [1], 1j], TypeError, "noise_variance must be a number"),
-    ("noise_variance", [0, -1.0, math.nan, math.inf, "best"], ValueError, "noise_variance must be"),
     ("n_active", NOT_WHOLE, TypeError, "n_active must be an integer"),
     ("n_active", [0, -2], ValueError, "n_active must be at least 1"),
-    ("axes", [None, 1, True], TypeError, "axes must be one of 'ritz', 'likelihood'"),
-    ("axes", ["rits"], ValueError, "axes must be one of 'ritz', 'likelihood'"),
     ("kernel", ["gauss"], ValueError, "kernel must be a Kernel, one of .*'linear', .*got 'gauss'"),
     ("kernel", [RBF], TypeError, r"expected a kernel but got the class RBF; make one: RBF\(\)"),
     ("kernel", [np.dot], TypeError, r"kernel must be a Kernel, got the function .*wrap it: kernels.Custom\(f\)"),
@@ -198,35 +177,6 @@ def test_numbers_beyond_single_precision_are_refused(which):
     assert np.isfinite(model.partial_fit(np.full((1, 3), 1e-300)).transform(far)).all()
 
 
-ATTRIBUTES = [
-    "atoms_",
-    "atom_rows_",
-    "weights_",
-    "active_",
-    "n_atoms_",
-    "n_active_",
-    "eigenvalues_",
-    "explained_variance_ratio_",
-    "unexplained_energy_ratio_",
-    "noise_variance_",
-    "kernel_",
-    "total_weight_",
-    "n_samples_seen_",
-    "n_features_in_",
-    "feature_names_in_",
-]
-
-
-def test_an_unfitted_model_has_no_fitted_attributes():
-    model = made()
-    for name, error in product(ATTRIBUTES, (NotFittedError, ValueError, AttributeError, PeerNotFittedError)):
-        assert not hasattr(model, name)
-        with pytest.raises(error, match=f"{name} needs a fitted StreamingKernelPCA"):
-            getattr(model, name)
-    model.partial_fit(pd.DataFrame(ROWS[:1], columns=list("abc")))
-    assert all(hasattr(model, name) for name in ATTRIBUTES)
-
-
 class Breaking:
     """A kernel function that fails, or returns invalid values, from its n-th call on."""
 
@@ -247,17 +197,13 @@ class Breaking:
 NONSENSES = {
     "raises": (None, ZeroDivisionError, "the caller's own mistake"),
     "nan": (lambda values: np.full_like(values, math.nan), ValueError, "Custom: the function returned NaN or infinity"),
-    "shape": (lambda values: values.ravel(), ValueError, "Custom: the function must return an array of shape"),
-    "complex": (lambda values: values * 1j, ValueError, "Custom: the function must return real numbers"),
-    "scalar": (lambda values: 1.0, ValueError, "Custom: the function must return an array of shape"),
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "calls", "method"),
-    [("raises", 0, "fit"), ("raises", 1, "partial_fit"), ("raises", 60, "fit"), ("nan", 40, "partial_fit"),
-     ("shape", 40, "fit"), ("complex", 40, "partial_fit"), ("scalar", 40, "fit")],
-)  # fmt: skip
+    [("raises", 0, "fit"), ("raises", 1, "partial_fit"), ("raises", 60, "fit"), ("nan", 40, "partial_fit")],
+)
 def test_a_kernel_that_breaks_in_the_middle_of_a_call_changes_nothing(kind, calls, method):
     function = Breaking()
     model = made(kernel=Custom(function)).partial_fit(ROWS)
@@ -287,16 +233,3 @@ def test_no_rows_reach_a_kernel_that_names_columns_they_lack():
     assert_refused(model, lambda m: m.fit(ROWS), ValueError, "uses column 5 but got rows with 3 features")
     assert_refused(model, lambda m: m.partial_fit(ROWS), ValueError, "uses column 5")
     assert_refused(model, lambda m: m.partial_fit(ROWS[:3]), ValueError, "uses column 5")
-
-
-@pytest.mark.parametrize("kernel", ["linear", Polynomial(3, gamma=1.0)], ids=repr)
-def test_rows_beyond_the_range_of_numbers_are_refused_at_once(kernel):
-    # Accepted as pending, they would make every later call fail.
-    rows = np.vstack([MORE[:2], 1e200 * MORE[:1]])
-    for n in (0, 5, 50):
-        model = made(kernel=kernel)
-        if n:
-            model.partial_fit(ROWS[:n])
-        call = methodcaller("partial_fit", rows)
-        assert_refused(model, call, ValueError, r"kernel: k\(x, x\) is .* for row 2 of these, .*; scale the features")
-        assert model.partial_fit(MORE).n_samples_seen_ == n + 40

@@ -44,22 +44,6 @@ def test_other_files_are_left_alone_and_numbers_grow(tmp_path: Path, model: Stre
     assert names(tmp_path) == sorted([*others, "plant-100000002.npz"])
 
 
-def test_a_half_written_generation_is_removed_when_it_is_written_again(
-    tmp_path: Path, model: StreamingKernelPCA, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoints = Checkpointer(tmp_path / "m.npz")
-    # As a process that is killed leaves it.
-    with monkeypatch.context() as patch:
-        patch.setattr(files.os, "unlink", lambda path: None)
-        patch.setattr(files.os, "fsync", lambda descriptor: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            checkpoints.save(model)
-    (left,) = names(tmp_path)
-    assert left.endswith(files.TEMPORARY)
-    checkpoints.save(model)
-    assert names(tmp_path) == ["m-00000001.npz"]
-
-
 def test_it_saves_at_intervals_of_rows(tmp_path: Path) -> None:
     checkpoints = Checkpointer(tmp_path / "m.npz", every_rows=100, keep=9)
     model, saved = StreamingKernelPCA(2, max_atoms=8, block_size=32), []
@@ -140,9 +124,7 @@ def test_a_save_that_fails_leaves_everything(
     ("arguments", "error", "message"),
     [
         ({"every_rows": 0}, ValueError, "Checkpointer: every_rows must be at least 1, got 0"),
-        ({"every_rows": 1.5}, TypeError, "every_rows must be an integer"),
         ({"every_seconds": 0.0}, ValueError, "every_seconds must be a finite number"),
-        ({"every_seconds": "1"}, TypeError, "every_seconds must be a number"),
         ({"keep": 0}, ValueError, "keep must be at least 1"),
     ],
 )

@@ -105,8 +105,6 @@ def test_n_components_of_errors_is_at_most_the_number_of_axes(model):
         (-1, ValueError, "n_components must be at least 0, got -1"),
         (4, ValueError, "n_components is 4 but the model has 3 axes; ask for fewer, or fit with a larger"),
         (1.5, TypeError, "n_components must be an integer"),
-        (True, TypeError, "n_components must be an integer"),
-        ("2", TypeError, "n_components must be an integer"),
     ]:
         with pytest.raises(error, match=rf"{type(model).__name__}\.reconstruction_error: {message}"):
             model.reconstruction_error(X, n_components)

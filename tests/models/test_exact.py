@@ -52,38 +52,6 @@ def test_a_linear_kernel_is_plain_pca(seed, n, center):
     np.testing.assert_allclose(model.reconstruction_error(new, 1), np.sum(outside**2, axis=1), atol=1e-6)
 
 
-@given(SEEDS, st.lists(st.integers(0, 4), min_size=5, max_size=9).filter(lambda times: sum(map(bool, times)) > 3))
-def test_whole_number_weights_are_repeated_rows_up_to_the_divisor(seed, times):
-    rows, times = rows_of(seed, len(times)), np.array(times)
-    weighted = KernelPCA(2, kernel=RBF(0.3)).fit(rows, sample_weight=times)
-    repeated = KernelPCA(2, kernel=RBF(0.3)).fit(rows.repeat(times, axis=0))
-    total = times.sum()
-    # Bessel's correction counts how many observations there are, which repeating changes.
-    ratio = (total - 1) / (total - times @ times / total)
-    np.testing.assert_allclose(weighted.eigenvalues_, ratio * repeated.eigenvalues_, rtol=1e-8)
-    assert weighted.total_weight_ == total
-    np.testing.assert_allclose(
-        weighted.reconstruction_error(rows, 2), repeated.reconstruction_error(rows, 2), atol=1e-7
-    )
-
-
-@pytest.mark.parametrize("center", [True, False])
-def test_a_fraction_takes_the_fewest_axes(center):
-    rows = rows_of(0, 25)
-    shares = np.cumsum(KernelPCA(25, center=center).fit(rows).explained_variance_ratio_)
-    for share in (0.1, 0.5, 0.9, 0.99):
-        model = KernelPCA(share, center=center).fit(rows)
-        assert len(model.eigenvalues_) == np.flatnonzero(shares >= share)[0] + 1
-        assert model.explained_variance_ratio_.sum() >= share - 1e-12
-
-
-def test_axes_beyond_the_rank_are_zero():
-    model = KernelPCA(6, kernel=Linear()).fit(rows_of(0, 30, 2))
-    np.testing.assert_array_equal(model.eigenvalues_[2:], 0.0)
-    assert model.transform(rows_of(1, 3, 2)).shape == (3, 6)
-    assert not model.transform(rows_of(1, 3, 2))[:, 2:].any()
-
-
 @pytest.mark.parametrize("weight", [1e-100, 1e100])
 def test_weights_of_any_size_mean_the_same(weight):
     rows = rows_of(0, 12)

@@ -4,8 +4,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
@@ -218,43 +216,3 @@ def test_a_kernel_scaled_beyond_the_range_of_squares_is_refused():
         with pytest.raises(ValueError, match=r"limit is 1e\+139; scale the features down") as refused:
             make(4, kernel=1e140 * RBF(0.5)).fit(BASE)
         assert_refusal(refused.value)
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 40),
-    st.integers(1, 12),
-    st.sampled_from([RBF(), RBF("median"), Linear(), Cosine(), Polynomial(2)]),
-    st.sampled_from([2, 3, 5, 16]),
-    st.sampled_from([None, 1, 2, 7]),
-    st.sampled_from([0.0, 1e-12, 1e-3, 0.9]),
-    st.booleans(),
-)
-def test_small_streams_of_repeated_and_scaled_rows(seed, n, d, kernel, block_size, max_atoms, tolerance, center):
-    rng = np.random.default_rng(seed)
-    pool = rng.normal(size=(1 + seed % 6, d)) * 10.0 ** rng.integers(-6, 7, size=(1 + seed % 6, 1))
-    rows = pool[rng.integers(0, len(pool), n)]
-    weights = rng.choice([0.0, 1.0, 1e-6, 1e6], n)
-    weights[0] = 1.0
-    model = StreamingKernelPCA(
-        3,
-        kernel=kernel,
-        block_size=block_size,
-        max_atoms=max_atoms,
-        tolerance=tolerance,
-        center=center,
-        refit_every=1,
-        noise_variance=None,
-    )
-    assert streamed(model, rows, weights, step=3)
-    assert_finite(model.refit(), rows)
-    assert model.n_atoms_ <= min(max_atoms or n, len(pool))
-
-
-@pytest.mark.parametrize(("repeats", "spread", "noise_variance"), [(20, 20, None), (30, 60, "auto"), (300, 40, "auto")])
-def test_a_frequent_row_among_rows_that_resemble_nothing(repeats, spread, noise_variance):
-    # All variances but one are equal, which is hard on eigensolvers.
-    rows = np.vstack([np.ones((repeats, 3)), RNG.normal(size=(spread, 3)) * 1e5])
-    model = StreamingKernelPCA(kernel=RBF(1.0), max_atoms=None, block_size=16, noise_variance=noise_variance)
-    assert_finite(model.fit(rows), rows)
-    assert model.n_atoms_ == spread + 1

@@ -53,32 +53,6 @@ def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
     assert [state(model) for model in models] == before
 
 
-@pytest.mark.slow
-@given(st.integers(0, 10**6), st.sampled_from([1, 3, 12]), st.sampled_from([None, 20.0]))
-def test_within_a_budget_sums_add_and_bounds_hold(seed, max_atoms, half_life):
-    rng = np.random.default_rng(seed)
-    data = rng.normal(size=(90, 2)) + 3.0 * rng.integers(0, 3, size=(90, 1))
-    parts = shards_of(rng, data)
-    models = [learned(part, max_atoms=max_atoms, half_life=half_life) for part in parts]
-    whole = merged_as_a_tree(models, rng)
-    # Every shard's newest row counts one.
-    ages = [np.arange(len(part))[::-1] for part in parts]
-    a = np.concatenate([np.ones(len(age)) if half_life is None else 2.0 ** (-age / half_life) for age in ages])
-    assert whole.n_atoms_ <= max_atoms
-    assert whole.n_samples_seen_ == 90
-    assert whole.total_weight_ == pytest.approx(a.sum())
-    moments = whole.state_.summary.moments
-    assert moments.energy == pytest.approx(a.sum())
-    assert moments.total_squared_weight == pytest.approx(a @ a)
-    assert_energy_is_conserved(whole.state_.summary)
-    true = KernelPCA(3, kernel=RBF).fit(data, sample_weight=a).eigenvalues_
-    low, high = whole.eigenvalue_bounds_.T
-    assert np.all((low <= true) & (true <= high))
-    low, high = whole.captured_energy()
-    truth = 1.0 - a @ whole.reconstruction_error(data) / a.sum()
-    assert low - 1e-9 <= truth <= high + 1e-9
-
-
 def test_positions_count_on():
     moved, rows_only = (merge(*(learned(part, atoms=atoms) for part in (X[:50], X[50:120]))) for atoms in MODES)
     np.testing.assert_array_equal(rows_only.atoms_, X[rows_only.atom_rows_])
@@ -92,18 +66,6 @@ def test_positions_count_on():
     whole = moved
     reservoir = whole.state_.summary.reservoir
     np.testing.assert_array_equal(X[reservoir.positions], reservoir.rows)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", [RBF, kernels.RBF("spread")], ids=["settled", "not settled"])
-def test_many_shards_of_one_row(kernel):
-    # The merged stream settles on its first block, and the other stays near that scale.
-    data = np.random.default_rng(1).normal(size=(300, 2))
-    whole = merge(*(learned(row, kernel=kernel, max_atoms=10, block_size=64) for row in data[:, None]))
-    assert whole.n_samples_seen_ == whole.total_weight_ == 300
-    together = learned(data, kernel=kernel, max_atoms=10, block_size=64)
-    assert whole.kernel_ == together.kernel_
-    assert whole.reconstruction_error(data).mean() < 1.5 * together.reconstruction_error(data).mean() + 0.01
 
 
 def test_empty_models_add_nothing():
@@ -139,15 +101,6 @@ def test_what_cannot_be_merged_is_named_and_nothing_changes(which):
     with pytest.raises(error, match=message):
         fitted.merge(make())
     assert state(fitted) == before
-
-
-def test_names_of_features_must_agree():
-    pandas = pytest.importorskip("pandas", reason="names come with DataFrames; needs the extra dataframe")
-    one, other = (pandas.DataFrame(X[:40], columns=names) for names in (["a", "b"], ["b", "a"]))
-    with pytest.raises(
-        ValueError, match=r"features \['a', 'b'\] but got \['b', 'a'\]; merge models of the same columns"
-    ):
-        learned(one).merge(learned(other))
 
 
 def test_the_function_wants_models_once_each():

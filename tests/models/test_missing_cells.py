@@ -75,14 +75,6 @@ def test_missing_cells_are_refused_as_nan_is(name):
         Monitor().update(table)
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_of_such_types_without_gaps_are_the_numbers_they_hold(name):
-    kept = ~NULLABLE.isna().any(axis=1).to_numpy()
-    table = TABLES[name].filter(kept) if name == "polars" else TABLES[name][kept]
-    model = KernelPCA(2).fit(WHOLE)
-    np.testing.assert_array_equal(model.transform(table), model.transform(PLAIN[name][kept]))
-
-
 def test_arrays_that_pandas_made_of_such_columns_count_too():
     cells = NULLABLE.to_numpy()
     assert cells.dtype == object

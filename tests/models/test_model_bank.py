@@ -1,8 +1,6 @@
 """A bank of models: each is that of its key's rows alone, whatever is in memory, and files are whole."""
 
-import multiprocessing
 import os
-import signal
 from enum import Enum, IntEnum, StrEnum
 
 import numpy as np
@@ -197,35 +195,6 @@ def test_one_writer_a_folder(tmp_path):
         bank.learn(["a"], ROWS[:1])
 
 
-def _learn_until_killed(folder, n_done):
-    bank = bank_in(folder, max_models=2)
-    while True:
-        for key in range(6):
-            bank.learn([key] * 3, ROWS[:3])
-        with n_done.get_lock():
-            n_done.value += 1
-
-
-@pytest.mark.faults
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_files_are_whole_whatever_kills_the_process(tmp_path):
-    context = multiprocessing.get_context("fork")
-    for number in range(4):
-        n_done = context.Value("i", 0)
-        worker = context.Process(target=_learn_until_killed, args=(tmp_path, n_done))
-        worker.start()
-        while n_done.value < 2 + number:
-            assert worker.is_alive()
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.join()
-        # The lock went with the process, and every model is one that had learned whole calls.
-        with bank_in(tmp_path) as bank:
-            assert all(bank.model(key).n_samples_seen_ % 3 == 0 for key in bank)
-            assert len(bank) >= 4
-            assert not list(bank.folder.rglob("*.tmp"))
-
-
 def test_a_file_that_cannot_be_written_loses_no_model(tmp_path, monkeypatch):
     bank = bank_in(tmp_path, max_models=1)
     bank.learn(["a"], ROWS[:1])
@@ -333,13 +302,3 @@ def test_kernels_with_functions_of_the_caller_come_from_the_template(tmp_path):
         assert bank.model("a").n_samples_seen_ == 2
     with pytest.raises(ValueError, match=r"expected a kernel that files can hold, or one whose scale is settled, but"):
         bank_in(tmp_path / "cold", StreamingKernelPCA(1, kernel=known.kernel + RBF("median")))
-
-
-def test_models_that_settle_their_own_width_go_on(tmp_path):
-    cold = StreamingKernelPCA(1, kernel=RBF("median"))
-    for n_rows in (20, 21):
-        with bank_in(tmp_path, cold) as bank:
-            bank.learn(["a"] * n_rows, ROWS[:n_rows])
-    with bank_in(tmp_path, cold) as bank:
-        alone = StreamingKernelPCA(1, kernel=RBF("median")).partial_fit(np.r_[ROWS[:20], ROWS[:21]])
-        assert bank.model("a").to_bytes() == alone.to_bytes()

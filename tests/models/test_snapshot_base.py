@@ -5,7 +5,6 @@ import pytest
 
 from streamkpca import ApproximateKernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.models._snapshot_base import SnapshotEstimator
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 ESTIMATORS = [
@@ -36,13 +35,6 @@ def test_an_unfitted_model_has_no_attributes_of_a_snapshot(model):
     assert all(hasattr(model, attribute) for attribute in ATTRIBUTES)
 
 
-@pytest.mark.parametrize("noise_variances", [[-1.0], [0.0], ["a"], [], [np.nan], [[0.1]]], ids=repr)
-def test_invalid_noise_variances_of_a_path_are_refused(noise_variances):
-    model = SparseKernelPCA(2, kernel=RBF(0.5)).fit(X)
-    with pytest.raises((TypeError, ValueError), match="noise_variances must be"):
-        model.sparsity_path(noise_variances)
-
-
 def test_fitted_attributes_agree_with_each_other(model):
     model.fit(X)
     is_row = model.atom_rows_ >= 0
@@ -62,17 +54,3 @@ def test_fitted_attributes_agree_with_each_other(model):
     lost = 1.0 - np.einsum("ij,ji->i", inside, np.linalg.lstsq(gram, inside.T, rcond=1e-12)[0])
     assert model.unexplained_energy_ratio_ == pytest.approx(lost.mean(), abs=1e-6)
     assert model.noise_variance_ is None or model.noise_variance_ > 0.0
-
-
-def test_without_a_likelihood_all_weights_are_equal(model):
-    if "noise_variance" in model.get_params():
-        model.set_params(noise_variance=None)
-    model.fit(X)
-    assert model.noise_variance_ is None
-    assert set(model.weights_.tolist()) == {1.0}
-    assert model.active_.all()
-
-
-def test_the_base_cannot_be_made():
-    with pytest.raises(TypeError, match="abstract"):
-        SnapshotEstimator()

@@ -1,7 +1,5 @@
 """scipy's sparse matrices become dense rows part by part, and the model is that of dense rows."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -36,21 +34,6 @@ def test_the_model_and_its_answers_are_those_of_dense_rows(form):
     for batch in (KernelPCA(2), ApproximateKernelPCA(2, max_atoms=20)):
         found, expected = batch.fit_transform(form(ROWS)), batch.fit_transform(ROWS.toarray())
         np.testing.assert_array_equal(found, expected)
-
-
-def test_a_matrix_is_never_dense_as_a_whole():
-    # As dense rows, it would take 160 MB.
-    rows = counts(10_000, d=2000, density=1e-3)
-    model = StreamingKernelPCA(**SETTINGS).partial_fit(rows[:500])
-    tracemalloc.start()
-    try:
-        model.partial_fit(rows)
-        scores = model.novelty(rows)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert np.isfinite(scores).all()
-    assert peak < 100e6
 
 
 def test_entries_given_twice_add_up_and_bad_numbers_are_named():

@@ -4,9 +4,9 @@ import pickle
 import numpy as np
 import pytest
 
-from streamkpca import IndefiniteKernelWarning, KernelPCA, StreamingKernelPCA
+from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.errors import NotFittedError, SparsityWarning
-from streamkpca.kernels import RBF, Cosine, Linear, Matern, Sigmoid
+from streamkpca.kernels import RBF, Matern
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(200, 3))
@@ -30,61 +30,19 @@ def assert_same_answers(left, right):
     assert left.n_samples_seen_ == right.n_samples_seen_
 
 
-def assert_sound(model, rows):
-    answers = [
-        model.transform(rows),
-        model.reconstruction_error(rows),
-        model.reconstruction_error(rows, 0),
-        model.score_samples(rows),
-        model.eigenvalues_,
-        model.explained_variance_ratio_,
-        model.weights_,
-    ]
-    assert all(np.isfinite(answer).all() for answer in answers)
-    assert np.isfinite(model.unexplained_energy_ratio_)
-    assert np.all(model.eigenvalues_ >= 0.0)
-    assert np.all(np.diff(model.eigenvalues_) <= 0.0)
-    assert model.n_active_ <= model.n_atoms_
-
-
 # Input that is accepted
 
 
-@pytest.mark.parametrize("method", ["partial_fit", "fit"])
-def test_the_caller_may_write_to_the_rows_later(method):
+def test_the_caller_may_write_to_the_rows_later():
     rows, weights = ROWS.copy(), np.ones(200)
-    model = getattr(made(), method)(rows, sample_weight=weights)
+    model = made().partial_fit(rows, sample_weight=weights)
     rows[:], weights[:] = 1e9, 0.0
     model.refit()
     assert np.abs(model.atoms_).max() < 1e8
-    assert_same_answers(model, getattr(made(), method)(ROWS).refit())
+    assert_same_answers(model, made().partial_fit(ROWS).refit())
 
 
 # The stream
-
-
-@pytest.mark.parametrize("atoms", ["moved", "rows"])
-def test_atom_rows_are_positions_in_the_stream(atoms):
-    model, n_moved = made(atoms=atoms), 0
-    for i in range(0, 200, 7):
-        model.partial_fit(ROWS[i : i + 7])
-        n_moved += assert_atoms_come_from(model, ROWS[: i + 7])
-        assert model.n_samples_seen_ == min(i + 7, 200)
-        assert model.n_atoms_ <= 8
-    n_moved_by_fit = assert_atoms_come_from(model.fit(ROWS), ROWS)
-    assert (n_moved > 0) == (n_moved_by_fit > 0) == (atoms == "moved")
-
-
-def assert_atoms_come_from(model, rows):
-    """Check that atoms are the rows that they claim to be, or have moved from one; return how many have moved."""
-    is_row = model.atom_rows_ >= 0
-    np.testing.assert_array_equal(rows[model.atom_rows_[is_row]], model.atoms_[is_row])
-    np.testing.assert_array_equal(model.atom_origins_[is_row], model.atom_rows_[is_row])
-    assert np.all(model.atom_rows_[~is_row] == -1)
-    origins = model.atom_origins_
-    assert np.all((origins >= 0) & (origins < len(rows)))
-    assert len(set(origins.tolist())) == model.n_atoms_
-    return np.count_nonzero(~is_row)
 
 
 def test_before_the_first_block_answers_come_from_the_rows_so_far():
@@ -114,43 +72,6 @@ def test_refits_follow_the_rows_not_the_calls(refit_every, published):
     assert made(kernel=RBF(0.4), refit_every=refit_every).partial_fit(ROWS).total_weight_ == published[-1]
 
 
-def test_refit_takes_in_the_pending_rows_and_leaves_the_stream():
-    # Without the likelihood, whose search for weights begins where the last refit ended; the last axes decide signs.
-    asked, left_alone = made(noise_variance=None), made(noise_variance=None)
-    for i in range(0, 200, 9):
-        asked.partial_fit(ROWS[i : i + 9]).refit()
-        left_alone.partial_fit(ROWS[i : i + 9])
-        assert asked.total_weight_ == asked.n_samples_seen_
-    assert_same_answers(copy.deepcopy(asked).refit(), asked)
-    np.testing.assert_array_equal(asked.refit().eigenvalues_, left_alone.refit().eigenvalues_)
-    np.testing.assert_array_equal(np.abs(asked.transform(PROBE)), np.abs(left_alone.transform(PROBE)))
-
-
-def test_fit_forgets_what_was_before():
-    fresh = made().fit(ROWS[:90])
-    assert_same_answers(made().partial_fit(ROWS[:, ::-1]).fit(ROWS[:90]), fresh)
-    assert_same_answers(made().fit(ROWS + 5.0).fit(ROWS[:90]), fresh)
-    assert fresh.n_samples_seen_ == fresh.total_weight_ == 90
-
-
-def test_fit_counts_every_row_once_in_the_final_basis():
-    model = made(noise_variance=None).fit(ROWS)
-    assert model.unexplained_energy_ratio_ == pytest.approx(model.reconstruction_error(ROWS).mean(), abs=1e-12)
-    covariance = np.cov(model.set_params(n_components=8).refit().transform(ROWS).T)
-    np.testing.assert_allclose(covariance, np.diag(model.eigenvalues_), atol=1e-9)
-
-
-def test_the_scale_is_settled_on_the_first_block_and_again_when_blocks_have_doubled():
-    model = made(kernel="rbf").partial_fit(ROWS[:16]).partial_fit(100 * ROWS[16:31])
-    # So few rows tell nothing about contrast.
-    assert model.kernel_.gamma == pytest.approx(1 / ROWS[:16].var(axis=0).sum(), rel=1e-14)
-    rows = np.concatenate([ROWS[:16], 100 * ROWS[16:]])
-    for stop, n_settled in [(32, 32), (63, 32), (64, 64), (127, 64)]:
-        model.partial_fit(rows[model.n_samples_seen_ : stop])
-        assert model.kernel_ == RBF().settled(rows[:n_settled])
-    assert model.kernel == "rbf"
-
-
 def sensors(n, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, 4)) @ np.random.default_rng(1).normal(size=(4, 10)) + 0.05 * rng.normal(size=(n, 10))
@@ -173,6 +94,7 @@ def test_scores_of_widths_show_the_choice():
 def test_scores_of_widths_change_nothing_and_need_rows():
     with pytest.raises(NotFittedError, match="width_scores_"):
         _ = made().width_scores_
+    assert not hasattr(made(), "n_samples_seen_")
     model = made().partial_fit(ROWS[:100])
     before = model.to_bytes()
     assert set(model.width_scores_) == {"gamma"}
@@ -187,14 +109,6 @@ def test_scores_of_widths_change_nothing_and_need_rows():
 
 
 # Parameters in mid-stream
-
-
-def test_a_budget_may_be_set_and_removed():
-    model = made(max_atoms=None, tolerance=0.01).partial_fit(ROWS[:96])
-    model.set_params(max_atoms=4).partial_fit(ROWS[96:160])
-    assert model.refit().n_atoms_ <= 4
-    model.set_params(max_atoms=None).partial_fit(ROWS[160:])
-    assert_sound(model.refit(), ROWS)
 
 
 def test_the_number_of_axes_changes_at_the_next_refit():
@@ -228,27 +142,9 @@ def test_copies_are_independent(twin_of, n):
 # Kernels that are not positive definite, and sparsity that cannot be had
 
 
-@pytest.mark.parametrize("params", [{}, {"max_atoms": None, "tolerance": 0.0, "center": False}])
-def test_an_indefinite_kernel_warns_and_continues(params):
-    model = made(kernel=Sigmoid(1.0, coef0=-1.0), **params)
-    with pytest.warns(IndefiniteKernelWarning, match="not positive definite"):
-        model.fit(ROWS)
-    assert_sound(model, PROBE)
-
-
 def test_a_noise_variance_that_leaves_no_atom_warns_and_continues():
     model = made(noise_variance=1e6)
     with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are active"):
         model.fit(ROWS)
-    assert_sound(model, PROBE)
+    assert np.isfinite(model.transform(PROBE)).all()
     assert model.n_active_ == model.n_atoms_
-
-
-@pytest.mark.parametrize("kernel", [RBF("median"), Linear(), Cosine() + Matern()], ids=repr)
-@pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
-def test_all_kernels_and_ways_to_be_sparse_give_sound_answers(kernel):
-    for params in ({}, {"n_active": 2}, {"axes": "likelihood"}, {"noise_variance": None}):
-        model = made(kernel=kernel, **params)
-        for i in range(0, 100, 13):
-            model.partial_fit(ROWS[i : i + 13])
-            assert_sound(model, PROBE)

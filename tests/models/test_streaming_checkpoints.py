@@ -1,8 +1,6 @@
 """Law 7: a model that is saved and loaded continues as if it had never been stopped, bit for bit."""
 
-import copy
 import os
-import pickle
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from comparisons import given_in_pieces
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
+from strategies import FEWER, KernelCase, budgets, cuts, kernel_cases, rows, streaming_model, weights_for
 
-from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels, load
+from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels
 from streamkpca.monitoring import Monitor
 
 Array = npt.NDArray[np.float64]
@@ -59,63 +56,6 @@ def test_saving_and_loading_changes_nothing(
     assert again.to_bytes() == never.to_bytes()
 
 
-@pytest.mark.slow
-@FEWER
-@given(st.data(), drifting_rows())
-def test_a_drifting_stream_continues_after_loading(data: st.DataObject, X: Array) -> None:
-    never, stopped = (
-        StreamingKernelPCA(3, max_atoms=8, block_size=16, reservoir_size=20, half_life=60.0, refit_every=32)
-        for _ in range(2)
-    )
-    middle = data.draw(st.integers(1, len(X) - 1))
-    for model in (never, stopped):
-        model.partial_fit(X[:middle])
-        if data.draw(st.just(middle % 3)) == 0:
-            model.forget(0.5)
-        if middle % 5 == 0:
-            model.refit()
-    stopped = revived(stopped)
-    never.partial_fit(X[middle:])
-    stopped.partial_fit(X[middle:])
-    assert stopped.to_bytes() == never.to_bytes()
-    assert stopped.captured_energy().tolist() == never.captured_energy().tolist()
-    assert stopped.novelty_threshold(0.9) == never.novelty_threshold(0.9)
-    assert stopped.last_drift_row_ == never.last_drift_row_
-
-
-@given(st.data(), rows(min_rows=4, max_rows=70), kernel_cases(), budgets())
-def test_the_same_stream_makes_the_same_bytes_however_it_is_cut(
-    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any]
-) -> None:
-    whole, cut = (streaming_model(3, kernel=case.kernel, refit_every=16, **budget) for _ in range(2))
-    given_in_pieces(whole, X, None, [len(X)])
-    given_in_pieces(cut, X, None, data.draw(cuts(len(X))))
-    before = cut.to_bytes()
-    assert before == whole.to_bytes()
-    cut.transform(X)
-    cut.score_samples(X)
-    cut.captured_energy()
-    assert cut.to_bytes() == before
-
-
-def test_rows_in_single_precision_take_half_the_memory() -> None:
-    X = np.random.default_rng(0).normal(size=(3000, 40))
-    double, single = (StreamingKernelPCA(2, max_atoms=8, block_size=64, dtype=kind) for kind in ("float64", "float32"))
-    sizes = [len(model.partial_fit(X).to_bytes()) for model in (double, single)]
-    assert sizes[1] < 0.6 * sizes[0]
-    assert revived(single).to_bytes() == single.to_bytes()
-
-
-def test_merged_and_fitted_models_are_saved_too() -> None:
-    first = StreamingKernelPCA(3, kernel=kernels.RBF(0.3), max_atoms=20, block_size=32).partial_fit(ROWS[:150])
-    first.merge(StreamingKernelPCA(3, kernel=kernels.RBF(0.3), max_atoms=20, block_size=32).partial_fit(ROWS[150:333]))
-    fitted = StreamingKernelPCA(3, max_atoms=20, block_size=32).fit(ROWS)
-    for model in (first, fitted):
-        stopped = revived(model)
-        assert stopped.to_bytes() == model.to_bytes()
-        assert stopped.partial_fit(ROWS).to_bytes() == model.partial_fit(ROWS).to_bytes()
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -147,18 +87,6 @@ def test_names_counters_and_pending_rows_come_back() -> None:
         again.partial_fit(table[["ü\n", "a", '"']])
 
 
-def test_a_file_is_what_numpy_reads(tmp_path: Path) -> None:
-    model = StreamingKernelPCA(2, max_atoms=10, block_size=64).partial_fit(ROWS)
-    model.save(tmp_path / "model.npz", extra={"source": "plant"})
-    with np.load(tmp_path / "model.npz", allow_pickle=False) as archive:
-        np.testing.assert_array_equal(archive["scheduled.atoms"], model.atoms_)
-        assert b'"source":"plant"' in archive["header.json"]
-    again = load(tmp_path / "model.npz")
-    assert again.extra_ == {"source": "plant"}
-    assert again.to_bytes() == model.to_bytes()
-    assert (tmp_path / "model.npz").read_bytes() == model.to_bytes({"source": "plant"})
-
-
 class Overlap:
     """Histogram intersection: min(x, y) summed."""
 
@@ -181,12 +109,6 @@ def test_functions_are_never_stored_and_must_be_passed_again() -> None:
     for wrong in (kernel, "rbf", 3):
         with pytest.raises(TypeError, match="expected kernel to be a settled Kernel"):
             StreamingKernelPCA.from_bytes(model.to_bytes(), kernel=wrong)
-
-
-def test_pickles_and_checkpoints_agree() -> None:
-    model = StreamingKernelPCA(2, block_size=64).partial_fit(ROWS)
-    assert pickle.loads(pickle.dumps(model)).to_bytes() == model.to_bytes()
-    assert copy.deepcopy(model).to_bytes() == model.to_bytes()
 
 
 def test_atoms_may_be_longer_than_all_rows() -> None:
@@ -225,21 +147,6 @@ def test_a_row_that_weighs_more_than_all_others_leaves_shares_right(weight: floa
     np.testing.assert_allclose(shares[:3], exact / exact.sum(), rtol=1e-9, atol=10.0 * rounding)
     assert shares.sum() == pytest.approx(1.0, abs=1e-9 + 10.0 * rounding)
     assert revived(model).to_bytes() == model.to_bytes()
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 15, 16, 19])
-def test_streams_that_are_all_but_forgotten_load_again(tmp_path: Path, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    X = random.normal(size=(700, 3)) * 10.0 ** random.uniform(-3, 3)
-    kernel = ["linear", kernels.Polynomial(2), "rbf", "cosine", kernels.Matern(0.5)][seed % 5]
-    model = StreamingKernelPCA(5, kernel=kernel, max_atoms=[None, 8][seed % 2], half_life=[None, 0.05][seed // 15])
-    model.partial_fit(X[:600], sample_weight=10.0 ** random.uniform(-8, 8, 600))
-    model.forget(10.0 ** random.uniform(-14, -2)).partial_fit(X[600:]).refit()
-    shares = model.explained_variance_ratio_
-    assert ((shares >= 0.0) & (shares <= 1.0)).all()
-    assert shares.sum() <= 1.0 + 1e-9
-    model.save(tmp_path / "model.npz")
-    assert load(tmp_path / "model.npz").to_bytes() == model.to_bytes()
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
