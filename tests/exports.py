@@ -139,15 +139,21 @@ def are_well_apart(model: Any) -> bool:
     return bool(np.linalg.cond(gram) < 1e6) and bool(sizes.sum(axis=0).max() < 1e3)
 
 
-def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
-    """Evaluate eq. (18) for an RBF kernel in extended precision, with the model's own factor."""
-    used = formula(model)
-    X, Z, L = (part.astype(np.longdouble) for part in (rows, used.rows[: used.n_span], used.factor))
+def exact_rbf_shares(rows: Array, atoms: Array, factor: Array, gamma: float) -> npt.NDArray[Any]:
+    """Evaluate |c|^2 of eq. (18) for an RBF kernel in extended precision, whose exponents have 15 bits."""
+    X, Z, L = (part.astype(np.longdouble) for part in (rows, atoms, factor))
     values = np.exp(-np.longdouble(gamma) * ((X[:, None] - Z) ** 2).sum(axis=2))
     coordinates = np.zeros_like(values)
     for j in range(len(Z)):
         coordinates[:, j] = (values[:, j] - coordinates[:, :j] @ L[j, :j]) / L[j, j]
-    return np.maximum(1.0 - (coordinates**2).sum(axis=1), 0.0).astype(np.float64)
+    return (coordinates**2).sum(axis=1)
+
+
+def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
+    """Evaluate eq. (18) with the model's own factor."""
+    used = formula(model)
+    shares = exact_rbf_shares(rows, used.rows[: used.n_span], used.factor, gamma)
+    return np.maximum(1.0 - shares, 0.0).astype(np.float64)
 
 
 class Case(NamedTuple):

@@ -117,27 +117,6 @@ def test_the_quantile_is_the_conformal_one():
     assert upper_quantile(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 0.5) == 2.0
 
 
-@pytest.mark.slow
-def test_new_rows_exceed_the_threshold_as_rarely_as_stated():
-    rng = np.random.default_rng(3)
-    exceeded = []
-    for seed in range(25):
-        X = rng.normal(size=(1200, 2))
-        model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=6, reservoir_size=200, random_state=seed)
-        model.partial_fit(X)
-        exceeded.append(np.mean(model.novelty(rng.normal(size=(500, 2))) > model.novelty_threshold(0.9)))
-    assert np.mean(exceeded) == pytest.approx(0.1, abs=0.015)
-
-
-def test_atoms_do_not_speak_for_rows_to_come():
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=30, block_size=60).partial_fit(X)
-    others = np.delete(model.reconstruction_error(X), model.atom_rows_)
-    assert model.novelty_threshold(0.5) >= np.median(others)
-    # Where all rows are atoms there is no other row.
-    assert StreamingKernelPCA(1, kernel=kernels.RBF(0.5)).partial_fit(X[:1]).novelty_threshold() == 0.0
-
-
 # The bounds of the eigenvalues
 
 

@@ -27,6 +27,18 @@ def log_likelihood(features, second_moment, weights):
     return -0.5 * (np.linalg.slogdet(covariance)[1] + np.trace(np.linalg.solve(covariance, second_moment)))
 
 
+def best_alone(features, second_moment, weights, i):
+    """Find the largest likelihood that a change of one weight reaches."""
+
+    def lost(value):
+        changed = weights.copy()
+        changed[i] = value
+        return -log_likelihood(features, second_moment, changed)
+
+    found = minimize_scalar(lost, bounds=(0.0, 100.0), method="bounded", options={"xatol": 1e-10})
+    return -min(found.fun, lost(0.0))
+
+
 def take_steps(features, second_moment, weights, block, *, least_gain=1e-12):
     A, Q = defined(features, second_moment, weights)
     diagonal_A, diagonal_Q = A.diagonal().copy(), Q.diagonal().copy()
@@ -60,16 +72,7 @@ def test_each_step_goes_to_the_maximum_of_the_best_coordinate(seed, warm):
     after = before.copy()
     steps, *_ = take_steps(features, second_moment, after, 1)
 
-    def best_alone(i):
-        def lost(value):
-            changed = before.copy()
-            changed[i] = value
-            return -log_likelihood(features, second_moment, changed)
-
-        found = minimize_scalar(lost, bounds=(0.0, 100.0), method="bounded", options={"xatol": 1e-10})
-        return -min(found.fun, lost(0.0))
-
-    best = max(best_alone(i) for i in range(4))
+    best = max(best_alone(features, second_moment, before, i) for i in range(4))
     assert np.count_nonzero(after != before) == steps <= 1
     assert log_likelihood(features, second_moment, after) >= best - 1e-9
 
@@ -85,14 +88,7 @@ def test_gains_are_those_of_the_best_changes(seed, warm):
     step_gains(A.diagonal().copy(), Q.diagonal().copy(), weights, gains)
     before = log_likelihood(features, second_moment, weights)
     for i in range(3):
-
-        def lost(value, i=i):
-            changed = weights.copy()
-            changed[i] = value
-            return -log_likelihood(features, second_moment, changed)
-
-        found = minimize_scalar(lost, bounds=(0.0, 100.0), method="bounded", options={"xatol": 1e-10})
-        assert gains[i] == pytest.approx(-min(found.fun, lost(0.0)) - before, abs=1e-8)
+        assert gains[i] == pytest.approx(best_alone(features, second_moment, weights, i) - before, abs=1e-8)
     assert gains[3] == 0.0
 
 

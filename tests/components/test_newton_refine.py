@@ -61,23 +61,6 @@ def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
     np.testing.assert_allclose(A.diagonal(), Q.diagonal(), atol=1e-6)
 
 
-@settings(max_examples=10)
-@given(seed=st.integers(0, 10_000), power=st.sampled_from([-60, -20, 20, 40]))
-def test_units_do_not_matter(seed, power):
-    kept, model = newton_refine(draw_model(seed, 5, 4), 1e-12)
-    kept_scaled, scaled = newton_refine(draw_model(seed, 5, 4, scale=2.0**power), 1e-12)
-    np.testing.assert_array_equal(kept_scaled, kept)
-    np.testing.assert_allclose(scaled.weights * 4.0**power, model.weights, rtol=1e-12)
-
-
-def test_independent_candidates_have_a_closed_form():
-    lengths, variances = np.array([1.0, 2.0, 0.5]), np.array([5.0, 3.0, 0.4])
-    model = GramModel(np.diag(lengths**2), np.diag(lengths**2 * variances), np.array([0.1, 40.0, 2.0]))
-    kept, found = newton_refine(model, 1e-15)
-    assert kept.tolist() == [0, 1]
-    np.testing.assert_allclose(found.weights, [4.0, 0.5], rtol=1e-6)
-
-
 def test_equal_candidates_share_a_weight():
     """The curvature is singular between them."""
     model = GramModel(np.ones((2, 2)), np.full((2, 2), 5.0), np.array([0.5, 1.0]))

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.components import preimages
@@ -100,18 +99,6 @@ def test_rows_are_found_again(estimator, kernel):
     assert found.shape == (100, 2)
     assert np.abs(found - fresh).max() < 0.25
     assert model.score(fresh) > 0.98
-
-
-def test_digits_are_found_better_than_by_scikit_learn():
-    from sklearn.decomposition import KernelPCA as Theirs
-
-    X = load_digits().data
-    train, test = X[:1000], X[1000:1300]
-    ours = StreamingKernelPCA(20).fit(train)
-    theirs = Theirs(20, kernel="rbf", gamma=ours.kernel_.gamma, fit_inverse_transform=True).fit(train)
-    found = theirs.inverse_transform(theirs.transform(test))
-    their_score = 1.0 - ((test - found) ** 2).sum() / ((test - test.mean(axis=0)) ** 2).sum()
-    assert ours.score(test) > max(their_score + 0.2, 0.8)
 
 
 def test_a_guess_that_went_astray_is_not_taken():

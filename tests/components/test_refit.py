@@ -91,25 +91,6 @@ def test_candidates_that_are_no_atoms_may_be_dependent(seed, n, center):
         np.testing.assert_allclose(np.abs(snapshot.transform(scene.rows)), np.abs(projected[:, :2]), atol=1e-4)
 
 
-@given(SEEDS, st.integers(10, 25), st.integers(3, 8))
-def test_likelihood_axes_are_those_of_the_weighted_kernel_matrix(seed, n, m):
-    scene = Scene(seed, n, m)
-    try:
-        snapshot = scene.refit(center=False, noise_variance=0.02, axes="likelihood")
-    except SparsityError:
-        return
-    w = snapshot.weights[snapshot.weights > 0.0]
-    active = snapshot.active_atoms
-    # Eqs. (15) to (17), uncentred as in the paper: the projection of x is k(x) W^1/2 u / sqrt(eigenvalue).
-    values, vectors = np.linalg.eigh(np.sqrt(np.outer(w, w)) * KERNEL.matrix(active))
-    values, vectors = values[::-1], vectors[:, ::-1]
-    q = min(2, len(w))
-    np.testing.assert_allclose(snapshot.eigenvalues[:q], values[:q] + 0.02, rtol=1e-8)
-    if np.min(-np.diff(np.append(values, 0.0))[:q]) > 1e-3:
-        expected = KERNEL.matrix(scene.rows, active) @ (np.sqrt(w)[:, None] * vectors[:, :q] / np.sqrt(values[:q]))
-        np.testing.assert_allclose(np.abs(snapshot.transform(scene.rows)[:, :q]), np.abs(expected), atol=1e-6)
-
-
 def test_without_a_likelihood_there_are_no_likelihood_axes():
     scene = Scene(1, 20, 5)
     likelihood, ritz = scene.refit(axes="likelihood"), scene.refit()

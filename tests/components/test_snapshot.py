@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scenes import rbf
 
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
@@ -12,10 +13,6 @@ from streamkpca.kernels import RBF, Linear, Polynomial
 from streamkpca.rows import validation as rows_module
 
 SEEDS = st.integers(0, 10**6)
-
-
-def rbf(X, Y, gamma=0.3):
-    return np.exp(-gamma * ((X[:, None] - Y[None]) ** 2).sum(axis=2))
 
 
 def published(rows, atoms, *, q=3, center=True, noise_variance=None, previous=None, kernel=None):

@@ -91,12 +91,6 @@ def test_a_fraction_takes_the_fewest_axes_that_explain_it(seed, n, m, beyond, sh
         assert q <= min(m, n)
 
 
-def test_a_fraction_that_an_axis_explains_exactly_takes_no_more():
-    moments = Moments.zero(2).add(np.array([[3.0, 0.0], [0.0, 1.0]]), np.array([9.0, 1.0]), np.ones(2))
-    assert len(spectrum_of(moments, 0.9, center=False).eigenvalues) == 1
-    assert len(spectrum_of(moments, 0.9 + 1e-9, center=False).eigenvalues) == 2
-
-
 def test_what_lies_beyond_the_rank_is_zero_not_noise():
     rows = np.outer([1.0, 2.0, 4.0], [1.0, 1.0, 1.0])
     moments = Moments.zero(3).add(rows, np.einsum("ij,ij->i", rows, rows), np.ones(3))
