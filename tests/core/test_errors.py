@@ -4,7 +4,7 @@ import sys
 import pytest
 from sklearn.exceptions import NotFittedError as PeerNotFittedError
 
-from streamkpca import IndefiniteKernelWarning, NotFittedError
+from streamkpca import NotFittedError
 from streamkpca.errors import not_fitted
 
 
@@ -17,15 +17,6 @@ def test_the_message_names_the_request_and_the_remedy():
 def test_callers_can_catch_it_as_any_of_these_classes(kind):
     with pytest.raises(kind, match="needs a fitted"):
         raise not_fitted("KernelPCA", "transform")
-
-
-def test_hasattr_returns_false_for_it():
-    class Unfitted:
-        @property
-        def eigenvalues_(self):
-            raise not_fitted("Unfitted", "eigenvalues_")
-
-    assert not hasattr(Unfitted(), "eigenvalues_")
 
 
 def test_without_scikit_learn_it_is_the_plain_class_and_nothing_is_imported():
@@ -41,7 +32,3 @@ def test_without_scikit_learn_it_is_the_plain_class_and_nothing_is_imported():
 def test_a_half_imported_scikit_learn_does_no_harm(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.exceptions", None)
     assert type(not_fitted("A", "b")) is NotFittedError
-
-
-def test_the_warning_is_a_user_warning():
-    assert issubclass(IndefiniteKernelWarning, UserWarning)

@@ -45,13 +45,6 @@ def test_all_rows_are_kept_until_the_reservoir_is_full():
     np.testing.assert_array_equal(reservoir.inclusion_weights(), 1.0)
 
 
-def test_every_row_is_kept_equally_often():
-    trials, counts = 800, np.zeros(400)
-    for seed in range(trials):
-        counts[sampled(40, seed).positions] += 1
-    assert_frequencies(counts, np.full(400, 0.1), trials)
-
-
 def test_the_first_draw_is_in_proportion_to_decayed_weight():
     weights = np.random.default_rng(1).uniform(0.0, 2.0, 60)
     weights[:5] = 0.0
