@@ -4,24 +4,30 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int = 0) -> tuple[int, list[str]]:
-    """Run a function in a separate process; return its exit code, or minus the signal that ended it, and its lines."""
+    """Run a function in a separate process; return its exit code, or minus the signal that ended it, and its lines.
+
+    These are what the function reports, and what comes on standard error.
+    """
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.close(receive)
-            if seconds:
-                signal.alarm(seconds)
+            signal.alarm(seconds)
+            os.dup2(send, 2)
+            sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
             act(lambda line: os.write(send, (line.replace("\n", " | ") + "\n").encode("utf-8", "replace")))
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(send)
@@ -33,21 +39,10 @@ def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int =
 class Command:
     """The command in a forked process; `out` and `err` are the files that it writes to.
 
-    Signals are handled as in a process of its own from the first one on, also if the parent ignores them. `closed` are
-    standard streams (0, 1 and 2) that are closed before it begins. `stdin` is a file or a pipe to read from, and
-    `other_end` the end of that pipe to write to, which must be closed in this process too.
+    Signals are handled as in a process of its own from the first one on, also if the parent ignores them.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *args: object,
-        stdin: int | None = None,
-        other_end: int | None = None,
-        closed: tuple[int, ...] = (),
-        environment: Mapping[str, str | None] = {},
-        name: str = "command",
-    ) -> None:
+    def __init__(self, folder: Path, *args: object, name: str = "command") -> None:
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
         self.code: int | None = None
         # A signal that comes before the process has its handlers waits for them.
@@ -57,39 +52,20 @@ class Command:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         else:
             try:
-                if other_end is not None:
-                    os.close(other_end)
-                self._become(folder, [str(arg) for arg in args], stdin, closed, environment)
+                self._become(folder, [str(arg) for arg in args])
             finally:
                 os._exit(1)
 
-    def _become(
-        self,
-        folder: Path,
-        args: list[str],
-        stdin: int | None,
-        closed: tuple[int, ...],
-        environment: Mapping[str, str | None],
-    ) -> None:
+    def _become(self, folder: Path, args: list[str]) -> None:
         for number in STOPS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         signal.alarm(120)
         os.setsid()
         os.chdir(folder)
-        for key, value in environment.items():
-            os.environ.pop(key, None)
-            if value is not None:
-                os.environ[key] = value
-        os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, path in ((1, self.out), (2, self.err)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        for number in closed:
-            os.close(number)
-        # As Python opens them, and as it leaves them where they are closed.
-        sys.stdin, sys.stdout, sys.stderr = (
-            None if number in closed else open(number, mode, closefd=False)
-            for number, mode in ((0, "r"), (1, "w"), (2, "w"))
-        )
+        sys.stdin, sys.stdout, sys.stderr = (open(number, "w" if number else "r", closefd=False) for number in range(3))
         from streamkpca.__main__ import main
 
         sys.argv = ["streamkpca", *args]
@@ -108,8 +84,7 @@ class Command:
             traceback.print_exc()
         try:
             for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
+                stream.flush()
         except OSError:
             code = 120
         os._exit(code if isinstance(code, int) else int(code is not None))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corruptions import CHANGED_ENTRIES, DAMAGES, PROBE, changed_arrays, entries, models, repacked, unpacked, with_entry
+from corruptions import CHANGED_ENTRIES, PROBE, changed_arrays, entries, models, repacked, unpacked, with_entry
 
 from streamkpca import Checkpointer, CheckpointError, CheckpointWarning, StreamingKernelPCA, load, merge
 from streamkpca.monitoring import Monitor
@@ -23,17 +23,6 @@ MODELS = models()
 FILES = {name: model.to_bytes({"offset": 1}) for name, model in MODELS.items()}
 
 pytestmark = pytest.mark.faults
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_damage_never_goes_unnoticed(kind: str) -> None:
-    rng = np.random.default_rng(sorted(DAMAGES).index(kind))
-    for _ in range(1000 if NIGHTLY else 20):
-        for data in FILES.values():
-            damaged = DAMAGES[kind](data, rng)
-            if damaged != data:
-                with pytest.raises(CheckpointError, match=r"^from_bytes: "):
-                    StreamingKernelPCA.from_bytes(damaged)
 
 
 def test_forged_contents_are_refused_or_load() -> None:

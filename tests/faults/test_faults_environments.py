@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -10,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numba
 import numpy as np
 import pytest
 
 import streamkpca
-from streamkpca import KernelPCA, StreamingKernelPCA, kernels
+from streamkpca import StreamingKernelPCA, kernels
 
 PACKAGE = Path(streamkpca.__file__).parent
 ROWS = np.random.default_rng(0).normal(size=(3000, 3))
@@ -35,29 +33,6 @@ print(json.dumps([model.novelty(rows[:7]).tolist(), model.transform(rows[:7]).ra
 
 def new_model() -> StreamingKernelPCA:
     return StreamingKernelPCA(2, **SMALL)
-
-
-def learned(rows: Any) -> tuple[str, bool, bytes]:
-    return type(rows).__name__, bool(rows.flags.writeable), new_model().partial_fit(rows).to_bytes()
-
-
-def learned_in_batch(rows: Any) -> list[float]:
-    batch = KernelPCA(2, kernel=kernels.RBF(0.3)).fit(rows[::2000])
-    found: list[float] = batch.transform(rows[:50]).ravel().tolist()
-    return found
-
-
-def test_rows_in_read_only_memory_maps_are_learned() -> None:
-    """Joblib sends larger arrays as memory maps."""
-    mapped = np.repeat(ROWS, 6, axis=0)
-    with joblib.Parallel(n_jobs=2, max_nbytes=1000) as parallel:
-        answers = parallel(
-            joblib.delayed(act)(rows)
-            for act in (learned, learned_in_batch)
-            for rows in (mapped, np.asfortranarray(mapped))
-        )
-    assert answers[0] == answers[1] == ("memmap", False, learned(mapped)[2])
-    assert answers[2] == answers[3] == learned_in_batch(mapped)
 
 
 def in_thread(act: Callable[[], Any], *, stack: int) -> Any:
@@ -91,45 +66,6 @@ def test_a_small_stack_is_enough() -> None:
         deep = 0.999 * deep
     assert in_thread(lambda: repr(deep), stack=256 * 1024) == repr(deep)
     assert in_thread(lambda: new_model().set_params(kernel=deep).partial_fit(ROWS[:100]).to_bytes(), stack=256 * 1024)
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
-def test_signals_are_handled_while_threads_compute() -> None:
-    model = new_model().partial_fit(ROWS[:300])
-    n_signals, stop, errors = 0, threading.Event(), []
-    right = model.transform(ROWS).tobytes()
-
-    def handler(number: int, frame: Any) -> None:
-        nonlocal n_signals
-        n_signals += 1
-        # Handlers run between two lines of the main thread, which may hold the model's lock.
-        model.transform(PROBE)
-
-    def work() -> None:
-        try:
-            while not stop.is_set():
-                assert model.transform(ROWS).tobytes() == right
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        for thread in threads:
-            thread.start()
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.002)
-        learning = new_model()
-        for start in range(0, 3000, 50):
-            learning.partial_fit(ROWS[start : start + 50])
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not errors
-    assert n_signals > 0
-    assert learning.to_bytes() == new_model().partial_fit(ROWS).to_bytes()
 
 
 def test_options_of_the_interpreter_change_no_answer(tmp_path: Path) -> None:

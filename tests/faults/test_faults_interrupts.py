@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from interrupts import first_moments, interrupted_at, reached_lines
 
-from streamkpca import StreamingKernelPCA, kernels, merge
+from streamkpca import StreamingKernelPCA, kernels
 from streamkpca._core import linalg as _blas
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -62,11 +62,11 @@ def is_free(model: StreamingKernelPCA) -> bool:
     return not thread.is_alive()
 
 
-def chosen_moments(lines: list[tuple[str, int]], most: int) -> list[int]:
+def chosen_moments(lines: list[tuple[str, int]]) -> list[int]:
     """Choose when to interrupt: a few moments from all over, at nightly size each line several times."""
     if NIGHTLY:
         return first_moments(lines, FIRST_TIMES)
-    return [int(moment) for moment in np.unique(np.linspace(1, len(lines), most).astype(int))]
+    return [int(moment) for moment in np.unique(np.linspace(1, len(lines), MOST_MOMENTS).astype(int))]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -78,7 +78,7 @@ def test_interrupted_at_any_line_nothing_is_half_done(name: str, monkeypatch: py
     after = never.to_bytes()
     goes_on = [copy.deepcopy(one).partial_fit(ROWS[200:250]).to_bytes() for one in (model, never)]
     outcomes = Counter[str]()
-    for count, moment in enumerate(chosen_moments(lines, MOST_MOMENTS)):
+    for count, moment in enumerate(chosen_moments(lines)):
         broken = copy.deepcopy(model)
         # An interrupt between two methods of a context manager leaves the number of BLAS threads at one; see _blas.
         monkeypatch.setattr(_blas, "_depth", 0)
@@ -133,14 +133,3 @@ def test_signals_in_the_middle_of_many_blocks() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     print(f"{N_SIGNALS} signals: {dict(outcomes)}")
-
-
-def test_merging_many_is_interrupted_without_a_trace() -> None:
-    models = [begun(kernel=kernels.RBF(0.3)) for _ in range(3)]
-    before = [model.to_bytes() for model in models]
-    lines = reached_lines(lambda: merge(*models))
-    moments = chosen_moments(lines, 20)
-    for moment in moments:
-        interrupted_at(moment, KeyboardInterrupt, lambda: merge(*models))
-        assert [model.to_bytes() for model in models] == before
-    print(f"merge of three: interrupted at {len(moments)} of {len(lines)} lines")

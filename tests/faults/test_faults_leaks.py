@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import streamkpca
-from streamkpca import KernelPCA, StreamingKernelPCA, kernels
+from streamkpca import Checkpointer, KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.monitoring import Monitor
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamkpca.errors.LocalKernelWarning")
@@ -132,7 +132,13 @@ def test_copies_files_merges_and_refusals_keep_nothing(tmp_path: Path) -> None:
         model.save(path)
         streamkpca.load(path).transform(ROWS[:1])
 
+    checkpoints = Checkpointer(tmp_path / "generation.npz", keep=2)
+
     def refused() -> None:
+        with pytest.raises(FileNotFoundError):
+            model.save(tmp_path / "missing" / "model.npz")
+        with pytest.raises(TypeError, match="extra"):
+            model.save(path, {1: 2})
         for act in (model.partial_fit, model.transform, model.novelty):
             with pytest.raises(ValueError, match="NaN"):
                 act(np.full((1, 3), np.nan))
@@ -141,6 +147,7 @@ def test_copies_files_merges_and_refusals_keep_nothing(tmp_path: Path) -> None:
         "deepcopy": lambda: copy.deepcopy(model).transform(ROWS[:1]),
         "pickle": lambda: pickle.loads(pickle.dumps(model)).partial_fit(ROWS[:40]),
         "files": saved,
+        "generations": lambda: checkpoints.save(model),
         "refused": refused,
         "merge": lambda: streamkpca.merge(model, other),
         "merge into": lambda: whole.merge(model),
@@ -154,3 +161,4 @@ def test_copies_files_merges_and_refusals_keep_nothing(tmp_path: Path) -> None:
     for name, act in acts.items():
         print(f"{name}: {held_after(act, N_COPIES, 2)}")
     assert whole.n_atoms_ <= 8
+    assert len(list(tmp_path.iterdir())) == 3

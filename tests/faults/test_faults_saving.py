@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from apart import in_a_child
 from interrupts import interrupted_at
 
 from streamkpca import Checkpointer, StreamingKernelPCA, load
@@ -42,22 +43,6 @@ def new_model() -> StreamingKernelPCA:
 
 def learned(n_rows: int) -> StreamingKernelPCA:
     return new_model().partial_fit(np.take(ROWS, np.arange(n_rows), axis=0, mode="wrap")) if n_rows else new_model()
-
-
-def in_a_child(act: Callable[[], None], *, seconds: int = 60) -> int:
-    """Run a function in a separate process; return its exit code, or minus the signal that ended it."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(seconds)
-            act()
-            code = 0
-        except BaseException as error:
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def consume(path: Path, reports: int) -> None:
@@ -148,13 +133,13 @@ def test_a_read_only_folder_keeps_its_file() -> None:
             (folder / "m.npz").chmod(0o666)
             folder.chmod(0o555)
 
-            def save() -> None:
+            def save(report: object) -> None:
                 if os.getuid() == 0:
                     os.setuid(65534)
                 must_fail(lambda: model.save(folder / "m.npz"), errno.EACCES)
                 load(folder / "m.npz")
 
-            assert in_a_child(save) == 0
+            assert in_a_child(save, seconds=60) == (0, [])
             folder.chmod(0o755)
     finally:
         shutil.rmtree(folder)
