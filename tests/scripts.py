@@ -42,6 +42,15 @@ def run_here(folder: Path, script: Path, *arguments: str) -> subprocess.Complete
     return subprocess.CompletedProcess([str(script), *arguments], code, out.getvalue(), err.getvalue())
 
 
+def check_picture(path: Path) -> None:
+    """Check that a picture is large enough and shows something, on a white page."""
+    from matplotlib.image import imread
+
+    pixels = imread(path)
+    assert min(pixels.shape[:2]) > 400
+    assert 0.02 < (pixels[..., :3].min(axis=2) < 0.9).mean() < 0.6
+
+
 def run_apart(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python from a folder in a separate process, with warnings as errors."""
     environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripts import run_apart, run_here
+from scripts import check_picture, run_apart, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +30,6 @@ def numbers(output: str, line: str) -> list[float]:
         for word in words
         if word.rstrip("%").replace(".", "", 1).isdigit()
     ]
-
-
-def check_picture(path: Path) -> None:
-    from matplotlib.image import imread
-
-    pixels = imread(path)
-    assert min(pixels.shape[:2]) > 400
-    assert 0.02 < (pixels[..., :3].min(axis=2) < 0.9).mean() < 0.6
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripts import run_here
+from scripts import check_picture, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -24,14 +24,6 @@ needs_usps = pytest.mark.skipif(
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_here(folder, EXAMPLES / script, *arguments)
-
-
-def check_picture(path: Path) -> None:
-    from matplotlib.image import imread
-
-    pixels = imread(path)
-    assert min(pixels.shape[:2]) > 400
-    assert 0.02 < (pixels[..., :3].min(axis=2) < 0.9).mean() < 0.6
 
 
 def table(output: str, title: str) -> dict[int, list[str]]:
@@ -93,24 +85,6 @@ def test_linear_components_agree_with_the_article(tmp_path: Path) -> None:
     assert theirs == "(8.8)"
     # Measured: 9.1. One standard error of 8.8% in 2,007 answers is 0.63.
     assert float(ours) == pytest.approx(8.8, abs=1.3)
-
-
-def test_known_figures_stand_beside_ours(usps: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    svm, gaussian = usps["SVM"], usps["GAUSSIAN"]
-    errors = {
-        (gaussian, "exact", 128, 1): 8.65,
-        (svm, "exact", 256, 1): 6.2,
-        (svm, "exact", 2048, 2): 1.0,
-        (svm, "exact", 2048, 3): 2.4,
-        (gaussian, "exact", 2048, 4): 2.25,
-    }
-    usps["print_known"](errors)
-    lines = capsys.readouterr().out.splitlines()[-3:]
-    assert [line.split("  (")[0].split()[-3:] for line in lines] == [
-        ["8.2", "8.65", "+0.45"],
-        ["6.6", "6.20", "-0.40"],
-        ["2.5", "2.25", "-0.25"],
-    ]
 
 
 def test_the_gaussian_classifier_is_bayes_with_one_covariance(usps: dict[str, Any]) -> None:
