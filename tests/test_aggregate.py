@@ -167,13 +167,6 @@ def test_the_result_has_the_given_parameters_and_learns_on():
     assert loaded.partial_fit(X).to_bytes() == whole.partial_fit(X).to_bytes()
 
 
-def test_a_state_that_nothing_was_merged_into_gives_the_model_of_one_stream():
-    one = StreamingKernelPCA(**SMALL).partial_fit(LONG).refit()
-    model = Aggregate(StreamingKernelPCA(**SMALL)).add(LONG).finish()
-    np.testing.assert_array_equal(model.atoms_, one.atoms_)
-    np.testing.assert_allclose(model.eigenvalues_, one.eigenvalues_, rtol=1e-9)
-
-
 def test_kernels_with_functions_of_the_caller_are_passed_again():
     kernel = kernels.Custom(lambda A, B: A @ B.T)
     state = Aggregate(StreamingKernelPCA(1, kernel=kernel, block_size=16)).add(X)
