@@ -1,9 +1,13 @@
+import json
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 
-from streamkpca import ApproximateKernelPCA, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
 from streamkpca._core import linalg as blas
 from streamkpca._core.linalg import one_blas_thread
 
@@ -91,9 +95,28 @@ def test_fits_and_queries_run_on_one_thread(counts):
         model.refit,
         lambda: model.transform(rows),
         lambda: model.reconstruction_error(rows),
-        lambda: ApproximateKernelPCA(2, kernel=Custom(spy), max_atoms=4).fit(rows),
     ):
         ask()
     assert seen
     assert all(threads == [1, 1] for threads in seen)
     assert threads_of(counts) == [4, 2]
+
+
+@pytest.mark.slow
+def test_bits_do_not_depend_on_the_number_of_threads():
+    code = (
+        "import json, numpy as np\n"
+        "from streamkpca import ApproximateKernelPCA, StreamingKernelPCA\n"
+        "X = np.random.default_rng(0).normal(size=(3000, 20))\n"
+        "model = StreamingKernelPCA(5, max_atoms=128).partial_fit(X)\n"
+        "arrays = (model.transform(X), model.reconstruction_error(X), model.eigenvalues_, model.weights_)\n"
+        # Enough rows and atoms for moves with threads of their own.
+        "arrays += (model.atoms_, model.fit(X).atoms_, ApproximateKernelPCA(5).fit(X).atoms_)\n"
+        "print(json.dumps([array.tobytes().hex()[:4000] for array in arrays]))\n"
+    )
+    answers = []
+    for threads in ("1", "2"):
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": threads}
+        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        answers.append(json.loads(run.stdout))
+    assert answers[0] == answers[1]
