@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripts import check_picture
 
 from streamkpca import KernelPCA
 
@@ -38,6 +37,14 @@ three_clusters, pima, greedy_bases = (load_script(name) for name in ("three_clus
 def run_script(module: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", [f"{module.__name__}.py", *map(str, arguments)])
     module.main()
+
+
+def check_picture(path: Path) -> None:
+    from matplotlib.image import imread
+
+    pixels = imread(path)[..., :3]
+    assert min(pixels.shape[:2]) > 400
+    assert pixels.std() > 0.05
 
 
 def test_clusters_need_six_to_nine_kernels() -> None:
