@@ -162,7 +162,7 @@ def settled_on(state: State, rows: Array, weights: Array) -> Kernel:
     if not weights.any():
         # A query may come before any row of positive weight; then any scale will do, and is not kept.
         return state.kernel.settled(np.zeros((1, rows.shape[1])))
-    return state.kernel.settled(_filled(state, rows, weights), _within_range(weights))
+    return state.kernel.settled(_complete_gaps(state, rows, weights), _within_range(weights))
 
 
 def width_scores(state: State) -> dict[str, Array]:
@@ -175,10 +175,10 @@ def width_scores(state: State) -> dict[str, Array]:
         rows, weights, _ = state.summary.selection_sample.in_stream_order()
     if not weights.any():
         rows, weights = np.zeros((1, state.n_features)), np.ones(1)
-    return state.settled_kernel.width_scores(_filled(state, rows, weights), _within_range(weights))
+    return state.settled_kernel.width_scores(_complete_gaps(state, rows, weights), _within_range(weights))
 
 
-def _filled(state: State, rows: Array, weights: Array) -> Array:
+def _complete_gaps(state: State, rows: Array, weights: Array) -> Array:
     """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
     if not state.has_gaps or gaps_in(rows) is None:
         return rows
@@ -210,7 +210,7 @@ def begun_summary(state: State, settings: StreamSettings, kernel: Kernel | None 
     )
 
 
-def completed(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+def record_pending(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
     """Return a summary of all rows, including pending ones."""
     summary, pending = begun_summary(state, settings, kernel), state.pending
     if not pending.n_rows:
@@ -220,7 +220,7 @@ def completed(state: State, settings: StreamSettings, kernel: Kernel | None = No
 
 def refit_input(state: State, settings: StreamSettings) -> tuple[Summary, Candidates]:
     """Return what a refit starts from: a summary of all rows, and its atoms."""
-    summary = completed(state, settings)
+    summary = record_pending(state, settings)
     basis = summary.basis
     return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
 

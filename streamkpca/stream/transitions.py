@@ -28,8 +28,8 @@ from streamkpca.stream.state import (
     check_mergeable,
     check_range,
     check_rows,
-    completed,
     published_now,
+    record_pending,
     settled_on,
 )
 from streamkpca.stream.step import advanced, moved, recorded, shrunk
@@ -235,7 +235,7 @@ def without_rows(state: State, settings: StreamSettings) -> State:
     if state.summary is None:
         return empty
     with one_blas_thread():
-        return replaced(empty, summary=completed(state, settings).without_rows())
+        return replaced(empty, summary=record_pending(state, settings).without_rows())
 
 
 def merge(
@@ -293,7 +293,7 @@ def _merged(own: State, other: State, settings: StreamSettings, other_settings: 
         check_range(own, other.pending.rows, other.pending.weights)
         return _taken(own, other.pending.rows, other.pending.weights, settings, publish=False)
     kernel = (own if own.summary else other).settled_kernel
-    union = completed(own, settings, kernel).merged(completed(other, other_settings, kernel))
+    union = record_pending(own, settings, kernel).merged(record_pending(other, other_settings, kernel))
     if settings.max_atoms is not None and union.basis.size > settings.max_atoms:
         union = shrunk(union, settings.max_atoms)
         if settings.moves_atoms:
