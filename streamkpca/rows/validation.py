@@ -401,15 +401,10 @@ def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to .8%.
     """
     rows = _parts_if_large(rows)
-    if not isinstance(rows, RowParts):
-        rounded = _rounded(rows)
-        if finite:
-            _check_in_range(rows, rounded, 0, where)
-        return rounded
     if finite:
         for place, part in parts_of(rows):
-            _check_in_range(part, _rounded(part), place.start, where)
-    return rows.mapped(_rounded)
+            _check_in_range(part, place.start, where)
+    return rows.mapped(_rounded) if isinstance(rows, RowParts) else _rounded(rows)
 
 
 def _parts_if_large(rows: Rows) -> Rows:
@@ -425,11 +420,11 @@ def _rounded(rows: Array) -> Array:
         return rows.astype(np.float32).astype(np.float64)
 
 
-def _check_in_range(rows: Array, rounded: Array, first: int, where: str) -> None:
+def _check_in_range(rows: Array, first: int, where: str) -> None:
     """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
-    in_range: npt.NDArray[np.bool_] = ~np.isinf(rounded)
-    if not in_range.all():
-        row, column = (int(i) for i in np.argwhere(~in_range)[0])
+    too_large = np.isinf(_rounded(rows))
+    if too_large.any():
+        row, column = (int(i) for i in np.argwhere(too_large)[0])
         raise ValueError(
             f"{where}: expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
             f"{rows[row, column]:.3g} at row {first + row}, column {column}; scale the features down, or use "
