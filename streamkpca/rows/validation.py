@@ -101,15 +101,6 @@ def _reader(X: Any, where: str) -> Any:
         ) from None
 
 
-def in_order(table: Any, names: npt.NDArray[np.object_] | None) -> Any:
-    """Return a table of pyarrow with its columns in the order of names, if these are its names."""
-    own = table.schema.names
-    wanted = None if names is None else list(names)
-    if wanted is None or own == wanted or sorted(own) != sorted(wanted) or len(set(own)) < len(own):
-        return table
-    return table.select(wanted)
-
-
 def arrow_rows(table: Any, where: str) -> Array:
     """Turn a table of pyarrow into rows (n, d); missing cells become NaN, columns of no numbers a TypeError."""
     types, names = sys.modules["pyarrow"].types, table.schema.names
@@ -281,7 +272,8 @@ def checked_parts(
         parts: RowParts | None = _dense_parts(X, where, n_features)
     else:
         if not isinstance(X, RowParts):
-            X = _by_names(_unmasked(X) if gaps else X, where, names)
+            X = arrow_table(_unmasked(X) if gaps else X, where)
+            _check_names(X, where, names)
         parts = _unconverted(X, where)
     if parts is None:
         return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
@@ -337,14 +329,6 @@ def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
     if hasattr(X, "iloc"):
         return lambda start, stop: X.iloc[start:stop]
     return (lambda start, stop: X.slice(start, stop - start)) if hasattr(X, "slice") else None
-
-
-def _by_names(X: Any, where: str, names: Names | None) -> Any:
-    """Put the columns of Arrow tables in the order of `names`; other types must have that order already."""
-    if is_arrow(X):
-        X = in_order(arrow_table(X, where), names)
-    _check_names(X, where, names)
-    return X
 
 
 def _check_names(X: Any, where: str, names: Names | None) -> None:
