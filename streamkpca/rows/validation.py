@@ -144,18 +144,11 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
     result, which may be X itself. NaN is refused unless `gaps` is True or `finite` False, infinity unless `finite` is
     False. `where` names the caller in error texts.
     """
-    values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X"))
+    values = _contiguous(_real_array(X, where, "X"))
     _check_shape(values.shape, where, n_features)
     if finite:
         check_finite(values, where, gaps=gaps)
     return values
-
-
-def _unmasked(X: Any) -> Any:
-    """Return a masked array with NaN where it is masked, anything else itself."""
-    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "fiub":
-        return np.ma.filled(X.astype(np.float64), np.nan)
-    return X
 
 
 def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> None:
@@ -272,7 +265,7 @@ def checked_parts(
         parts: RowParts | None = _dense_parts(X, where, n_features)
     else:
         if not isinstance(X, RowParts):
-            X = arrow_table(_unmasked(X) if gaps else X, where)
+            X = arrow_table(X, where)
             _check_names(X, where, names)
         parts = _unconverted(X, where)
     if parts is None:
