@@ -9,7 +9,7 @@ import pytest
 
 from streamkpca import kernels
 from streamkpca.components.spectrum import covariance_divisor
-from streamkpca.stream.state import completed
+from streamkpca.stream.state import record_pending
 
 Array = npt.NDArray[np.float64]
 
@@ -43,7 +43,7 @@ def rounding_of(model: Any) -> float:
 
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
     """
-    moments = completed(model.state_, model.settings("rounding_of")).moments
+    moments = record_pending(model.state_, model.settings("rounding_of")).moments
     divisor = covariance_divisor(moments, center=model.center)
     return moments.losses.rounding / divisor if divisor else 0.0
 

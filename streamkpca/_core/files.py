@@ -75,25 +75,18 @@ def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
 
 
 def _checked_target(path: FileName) -> os.stat_result | None:
-    """Refuse, before anything is written, what cannot be replaced; return the state of what is there."""
+    """Refuse, before anything is written, a file that cannot be replaced; return the state of what is there."""
     name = os.fspath(path)
-    folder = os.path.dirname(os.path.realpath(name))
     try:
         found = os.stat(name)
-        kind = stat.S_IFMT(found.st_mode)
     except FileNotFoundError:
-        if not name:
+        if not os.path.basename(name):
             raise
-        found, kind = None, stat.S_IFREG if os.path.basename(name) else stat.S_IFDIR
-    if kind == stat.S_IFDIR:
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    if kind == stat.S_IFSOCK:
-        raise OSError(errno.EINVAL, "expected a file but got a socket", name)
+        found = None
+    folder = os.path.dirname(os.path.realpath(name))
     if found is not None and not os.access(name, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), name)
-    if kind == stat.S_IFREG and not os.path.isdir(folder):
-        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-    if kind == stat.S_IFREG and not os.access(folder, os.W_OK | os.X_OK):
+    if (found is None or stat.S_ISREG(found.st_mode)) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
         raise OSError(errno.EACCES, "no file can be created in its folder", name)
     return found
 

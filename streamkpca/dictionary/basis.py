@@ -281,21 +281,19 @@ def reveals_indefinite_kernel(
 
 def check_energy(energy: Array) -> None:
     """Refuse rows whose k(x, x), shape (B,), is NaN, or too large for sums of its squares."""
-    too_large = ~(np.abs(energy) <= _LARGEST_ENERGY)
-    if too_large.any():
-        row = int(np.flatnonzero(too_large)[0])
-        raise ValueError(
-            f"kernel: k(x, x) is {energy[row]:.3g} for row {row} of these, but the limit is {_LARGEST_ENERGY:g}; "
-            "scale the features down, or choose a bounded kernel such as RBF"
-        )
+    _check_size(energy, "k(x, x)", "choose a bounded kernel such as RBF")
 
 
 def check_squared_lengths(squared_lengths: Array) -> None:
     """Refuse rows of squared lengths (B,) so large that no rule can find the width or the units of a kernel."""
-    too_large = ~(squared_lengths <= _LARGEST_ENERGY)
+    _check_size(squared_lengths, "the squared length", "give the kernel's parameters as numbers")
+
+
+def _check_size(values: Array, name: str, remedy: str) -> None:
+    too_large = ~(np.abs(values) <= _LARGEST_ENERGY)
     if too_large.any():
         row = int(np.flatnonzero(too_large)[0])
         raise ValueError(
-            f"kernel: the squared length is {squared_lengths[row]:.3g} for row {row} of these, but the limit is "
-            f"{_LARGEST_ENERGY:g}; scale the features down, or give the kernel's parameters as numbers"
+            f"kernel: {name} is {values[row]:.3g} for row {row} of these, but the limit is {_LARGEST_ENERGY:g}; "
+            f"scale the features down, or {remedy}"
         )

@@ -267,7 +267,7 @@ def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerate
     If it is 0, every row that is independent to working precision is admitted, the largest pivot first.
     """
     rule = GAIN if tolerated > 0.0 else DISTANCE
-    return _filled(basis, block, weights, rule, len(weights), (1.0, 0.0, tolerated or -1.0))
+    return _choose_rows(basis, block, weights, rule, len(weights), (1.0, 0.0, tolerated or -1.0))
 
 
 def choose_below_budget(
@@ -285,10 +285,10 @@ def choose_below_budget(
     """
     # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
     most = min(max_atoms - basis.size, len(weights))
-    return _filled(basis, block, weights, CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
+    return _choose_rows(basis, block, weights, CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
 
 
-def _filled(
+def _choose_rows(
     basis: Basis, block: Projected, weights: Array, rule: int, most: int, limits: tuple[float, float, float]
 ) -> Choice:
     """Choose at most `most` rows of a block by a rule and limits of `choose_greedily`; O(B^2 (d + m + most))."""

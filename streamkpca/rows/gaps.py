@@ -203,9 +203,6 @@ class ColumnSums(NamedTuple):
 
     def _measured_from(self, shift: Array) -> Self:
         """Return the sums of x + shift."""
-        if not self.is_of_pairs:
-            second = self.second + 2.0 * shift * self.first + shift**2 * self.weight
-            return self._replace(first=self.first + shift * self.weight, second=second)
-        column = shift[:, None]
+        column = shift[:, None] if self.is_of_pairs else shift
         second = self.second + column * self.first.T + shift * self.first + column * shift * self.weight
         return self._replace(first=self.first + column * self.weight, second=second)

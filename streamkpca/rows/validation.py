@@ -101,15 +101,6 @@ def _reader(X: Any, where: str) -> Any:
         ) from None
 
 
-def in_order(table: Any, names: npt.NDArray[np.object_] | None) -> Any:
-    """Return a table of pyarrow with its columns in the order of names, if these are its names."""
-    own = table.schema.names
-    wanted = None if names is None else list(names)
-    if wanted is None or own == wanted or sorted(own) != sorted(wanted) or len(set(own)) < len(own):
-        return table
-    return table.select(wanted)
-
-
 def arrow_rows(table: Any, where: str) -> Array:
     """Turn a table of pyarrow into rows (n, d); missing cells become NaN, columns of no numbers a TypeError."""
     types, names = sys.modules["pyarrow"].types, table.schema.names
@@ -153,18 +144,11 @@ def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool =
     result, which may be X itself. NaN is refused unless `gaps` is True or `finite` False, infinity unless `finite` is
     False. `where` names the caller in error texts.
     """
-    values = _contiguous(_real_array(_unmasked(X) if gaps else X, where, "X"))
+    values = _contiguous(_real_array(X, where, "X"))
     _check_shape(values.shape, where, n_features)
     if finite:
         check_finite(values, where, gaps=gaps)
     return values
-
-
-def _unmasked(X: Any) -> Any:
-    """Return a masked array with NaN where it is masked, anything else itself."""
-    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "fiub":
-        return np.ma.filled(X.astype(np.float64), np.nan)
-    return X
 
 
 def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> None:
@@ -281,7 +265,8 @@ def checked_parts(
         parts: RowParts | None = _dense_parts(X, where, n_features)
     else:
         if not isinstance(X, RowParts):
-            X = _by_names(_unmasked(X) if gaps else X, where, names)
+            X = arrow_table(X, where)
+            _check_names(X, where, names)
         parts = _unconverted(X, where)
     if parts is None:
         return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
@@ -339,14 +324,6 @@ def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
     return (lambda start, stop: X.slice(start, stop - start)) if hasattr(X, "slice") else None
 
 
-def _by_names(X: Any, where: str, names: Names | None) -> Any:
-    """Put the columns of Arrow tables in the order of `names`; other types must have that order already."""
-    if is_arrow(X):
-        X = in_order(arrow_table(X, where), names)
-    _check_names(X, where, names)
-    return X
-
-
 def _check_names(X: Any, where: str, names: Names | None) -> None:
     given = feature_names(X)
     if names is not None and given is not None and not np.array_equal(given, names):
@@ -401,15 +378,10 @@ def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to .8%.
     """
     rows = _parts_if_large(rows)
-    if not isinstance(rows, RowParts):
-        rounded = _rounded(rows)
-        if finite:
-            _check_in_range(rows, rounded, 0, where)
-        return rounded
     if finite:
         for place, part in parts_of(rows):
-            _check_in_range(part, _rounded(part), place.start, where)
-    return rows.mapped(_rounded)
+            _check_in_range(part, place.start, where)
+    return rows.mapped(_rounded) if isinstance(rows, RowParts) else _rounded(rows)
 
 
 def _parts_if_large(rows: Rows) -> Rows:
@@ -425,11 +397,11 @@ def _rounded(rows: Array) -> Array:
         return rows.astype(np.float32).astype(np.float64)
 
 
-def _check_in_range(rows: Array, rounded: Array, first: int, where: str) -> None:
+def _check_in_range(rows: Array, first: int, where: str) -> None:
     """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
-    in_range: npt.NDArray[np.bool_] = ~np.isinf(rounded)
-    if not in_range.all():
-        row, column = (int(i) for i in np.argwhere(~in_range)[0])
+    too_large = np.isinf(_rounded(rows))
+    if too_large.any():
+        row, column = (int(i) for i in np.argwhere(too_large)[0])
         raise ValueError(
             f"{where}: expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
             f"{rows[row, column]:.3g} at row {first + row}, column {column}; scale the features down, or use "

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -159,45 +159,17 @@ class Block:
         return Projected(self.rows, self._row_energy, self._basis.coordinates(self._kernel_rows.copy()))
 
 
-class _Task:
-    """A block that a thread will prepare, or has prepared."""
-
-    def __init__(self, number: int, prepare: Callable[[int], Block], pool: ThreadPoolExecutor) -> None:
-        self.number = number
-        self._prepare = prepare
-        self._future = pool.submit(prepare, number)
-        self._block: Block | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self._block is not None or self._future.done()
-
-    def help(self) -> None:
-        """Prepare the block in this thread, unless another one has begun."""
-        if self._block is None and self._future.cancel():
-            self._block = self._prepare(self.number)
-
-    def result(self) -> Block:
-        """Wait for the block."""
-        return self._future.result() if self._block is None else self._block
-
-    def drop(self) -> None:
-        """Cancel the task if it has not begun."""
-        self._future.cancel()
-
-
 class BlockPrefetcher:
-    """Prepares the next blocks in `n_threads` threads, the present one included.
+    """Prepares the next blocks in `n_threads` threads, while the present one records those before.
 
     Each block is made by one thread, and blocks are recorded in the stream's order: no bit depends on the number of
-    threads. A block is dropped if the atoms change after it was prepared. While another thread prepares the block
-    that is due, this one prepares a later block: an extra worker would make more threads than cores.
+    threads. A block is dropped if the atoms change after it was prepared.
     """
 
     def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
-        self._tasks: deque[_Task] = deque()
+        self._n_ahead = 2 * n_threads
+        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self._blocks: deque[Future[Block]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -205,7 +177,7 @@ class BlockPrefetcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Wait for the tasks that have begun, and drop the rest."""
+        """Wait for the blocks that have begun, and drop the rest."""
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
@@ -214,17 +186,7 @@ class BlockPrefetcher:
 
         Blocks up to `last` are then prepared ahead; `prepare` compares the block of a number with the present atoms.
         """
-        while self._tasks and self._tasks[0].number < number:
-            self._tasks.popleft().drop()
         if self._pool and last > number:
-            first = self._tasks[-1].number + 1 if self._tasks else number
-            for ahead in range(first, min(last, number + 2 * self._n_threads) + 1):
-                self._tasks.append(_Task(ahead, prepare, self._pool))
-        if not self._tasks or self._tasks[0].number != number:
-            return None
-        due = self._tasks.popleft()
-        for task in (due, *self._tasks):
-            if due.is_done:
-                break
-            task.help()
-        return due.result()
+            for ahead in range(number + len(self._blocks), min(last, number + self._n_ahead) + 1):
+                self._blocks.append(self._pool.submit(prepare, ahead))
+        return self._blocks.popleft().result() if self._blocks else None

@@ -3,7 +3,7 @@
 import secrets
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +162,7 @@ def settled_on(state: State, rows: Array, weights: Array) -> Kernel:
     if not weights.any():
         # A query may come before any row of positive weight; then any scale will do, and is not kept.
         return state.kernel.settled(np.zeros((1, rows.shape[1])))
-    return state.kernel.settled(_filled(state, rows, weights), _within_range(weights))
+    return state.kernel.settled(_complete_gaps(state, rows, weights), _within_range(weights))
 
 
 def width_scores(state: State) -> dict[str, Array]:
@@ -175,10 +175,10 @@ def width_scores(state: State) -> dict[str, Array]:
         rows, weights, _ = state.summary.selection_sample.in_stream_order()
     if not weights.any():
         rows, weights = np.zeros((1, state.n_features)), np.ones(1)
-    return state.settled_kernel.width_scores(_filled(state, rows, weights), _within_range(weights))
+    return state.settled_kernel.width_scores(_complete_gaps(state, rows, weights), _within_range(weights))
 
 
-def _filled(state: State, rows: Array, weights: Array) -> Array:
+def _complete_gaps(state: State, rows: Array, weights: Array) -> Array:
     """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
     if not state.has_gaps or gaps_in(rows) is None:
         return rows
@@ -210,7 +210,7 @@ def begun_summary(state: State, settings: StreamSettings, kernel: Kernel | None 
     )
 
 
-def completed(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+def record_pending(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
     """Return a summary of all rows, including pending ones."""
     summary, pending = begun_summary(state, settings, kernel), state.pending
     if not pending.n_rows:
@@ -220,7 +220,7 @@ def completed(state: State, settings: StreamSettings, kernel: Kernel | None = No
 
 def refit_input(state: State, settings: StreamSettings) -> tuple[Summary, Candidates]:
     """Return what a refit starts from: a summary of all rows, and its atoms."""
-    summary = completed(state, settings)
+    summary = record_pending(state, settings)
     basis = summary.basis
     return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
 
@@ -331,39 +331,31 @@ def check_mergeable(
     own: State, other: State, settings: StreamSettings, other_settings: StreamSettings, where: str
 ) -> None:
     """Refuse a stream of other features, another precision, half-life or kernel."""
+
+    def refuse(expected: str, got: str, remedy: str) -> NoReturn:
+        raise ValueError(f"{where} expected a model {expected} but got {got}; {remedy}")
+
     if own.n_features != other.n_features:
-        raise ValueError(
-            f"{where} expected a model of {own.n_features} features but got one of {other.n_features}; "
-            "merge models of the same columns"
-        )
+        refuse(f"of {own.n_features} features", f"one of {other.n_features}", "merge models of the same columns")
     if own.names is not None and other.names is not None and own.names.tolist() != other.names.tolist():
-        raise ValueError(
-            f"{where} expected a model of the features {own.names.tolist()} but got {other.names.tolist()}; "
-            "merge models of the same columns in the same order"
-        )
+        remedy = "merge models of the same columns in the same order"
+        refuse(f"of the features {own.names.tolist()}", f"{other.names.tolist()}", remedy)
     if own.dtype != other.dtype:
-        raise ValueError(
-            f"{where} expected a model with dtype={own.dtype!r} but got dtype={other.dtype!r}; "
-            "merge models that keep rows in the same precision"
-        )
+        remedy = "merge models that keep rows in the same precision"
+        refuse(f"with dtype={own.dtype!r}", f"dtype={other.dtype!r}", remedy)
     if other.has_gaps and not own.has_gaps:
-        raise ValueError(
-            f"{where} expected a model of rows without gaps but got one with on_missing='marginal'; merge this one "
-            "into that one"
-        )
+        refuse("of rows without gaps", "one with on_missing='marginal'", "merge this one into that one")
     if settings.half_life != other_settings.half_life:
-        raise ValueError(
-            f"{where} expected a model with half_life={settings.half_life} but got "
-            f"half_life={other_settings.half_life}; set the same half_life, as weights that decay at different "
-            "rates cannot be added"
-        )
+        remedy = "set the same half_life, as weights that decay at different rates cannot be added"
+        refuse(f"with half_life={settings.half_life}", f"half_life={other_settings.half_life}", remedy)
     kernels = [state.summary.basis.kernel if state.summary else state.kernel for state in (own, other)]
     settled = all(kernel.is_settled for kernel in kernels)
     if kernels[0] != kernels[1] if settled else own.kernel != other.kernel:
-        raise ValueError(
-            f"{where} expected a model with the kernel {kernels[0]!r} but got {kernels[1]!r}; give all models the "
-            "same, scale included: settle it on some rows once and pass kernel=first.kernel_ to the others"
+        remedy = (
+            "give all models the same, scale included: settle it on some rows once and pass kernel=first.kernel_ to "
+            "the others"
         )
+        refuse(f"with the kernel {kernels[0]!r}", f"{kernels[1]!r}", remedy)
 
 
 def check_rows(state: State, rows: Rows, where: str) -> None:

@@ -33,12 +33,33 @@ from streamkpca.stream.summary import (
 )
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 
 # Rows compared with a basis, or with each other, at a time.
 _CHUNK = 1024
 
 # Tolerances refer to the variance, but to no less than this share of the energy: below it, variances are rounding.
 _LEAST_VARIANCE_SHARE = 1e-9
+
+# Rows of a block that are searched at once, whose kernel matrix takes 128 MiB.
+MOST_FILLING = 4096
+
+# A search goes on while a round of swaps gains this share of the mean residual, as in the first blocks after a drift.
+_MOST_ROUNDS = 10
+_WORTH_ANOTHER_ROUND = 0.03
+
+# Atoms move once there are this many sampled rows for each. Moves decided by 1.5 rows for each atom left 4% less of
+# other rows unexplained than the rows that the atoms began as, by 4 rows 14% less, by 8 rows 18%.
+_LEAST_ROWS_TO_MOVE = 4
+# Evaluations of the gradient in a move while the sample holds all rows, and later. 50 instead of 6 left 1.5% less.
+_N_EVALUATIONS, _N_LATER_EVALUATIONS = 6, 4
+# Sampled rows for each atom that decide later moves, and as many others that judge them; candidates of a swap before.
+_MOVING_SAMPLE, _MOVING_CANDIDATES = 16, 512
+# How many rows to come, for each row so far, must regain the recorded moments that a move loses. With 1, nearly all
+# moves were refused in streams whose regimes change, and with 4 little more was gained.
+_HORIZON = 2.0
+# Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
+_OPTIMISM = 2.5
 
 
 def advanced(
@@ -49,9 +70,12 @@ def advanced(
     `block` is made of the same rows by `Summary.prepared`, possibly before the atoms changed.
     O(B m (d + m)), and O(n m (d + m)) more for a search with n sampled rows; O(B^2 (d + m)) while the budget lasts.
     """
-    summary, block = _met(shrunk(summary, settings.max_atoms), rows, weights, settings.half_life, block)
-    if block is None:
-        return summary
+    summary, counting, aged = _met(shrunk(summary, settings.max_atoms), rows, weights, settings.half_life)
+    if not aged.any():
+        return replace(summary, n_rows=summary.n_rows + len(rows))
+    summary = summary.with_distribution_renewed(if_due=True)
+    if block is None or not block.is_current_for(summary.basis):
+        block = Block(summary.basis, counting, aged)
     times = summary.arrival_times(rows)
     sample = summary.selection_sample.add(rows, block.weights, summary.n_rows, times[1])
     variation = _variation(summary, block)
@@ -85,40 +109,30 @@ def advanced(
 
 def recorded(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> Summary:
     """Record a block (B, d) of weights (B,) without searching for atoms."""
-    later = summary.decayed(decayed_weights(weights, half_life)[0])
-    if not weights.any():
+    later, counting, aged = _met(summary, rows, weights, half_life)
+    if not aged.any():
         return replace(later, n_rows=later.n_rows + len(rows))
-    later = later.meeting(rows, weights)
-    return later.recorded(later.prepared(rows, weights, half_life), later.arrival_times(rows)[0])
+    return later.recorded(Block(later.basis, counting, aged), later.arrival_times(rows)[0])
 
 
 def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[RowSums, Reservoir]:
     """Return the totals and the reservoir as they would be after a block, for certificates; O(B d)."""
-    later = summary.decayed(decayed_weights(weights, half_life)[0])
-    if not weights.any():
-        return later.record.totals, later.reservoir
-    # The times follow from all rows as they came.
-    times = later.arrival_times(rows)[0]
-    rows, weights = countable(rows, weights), decayed_weights(weights, half_life)[1]
-    basis = later.meeting(rows, weights).basis
-    sums = Block(Basis.empty(basis.kernel, rows.shape[1], basis.distribution), rows, weights).sums
-    reservoir = later.reservoir.add(rows, weights, later.n_rows, times)
-    return later.record.totals.plus(sums), reservoir
+    later, counting, aged = _met(summary, rows, weights, half_life)
+    totals, basis = later.record.totals, later.basis
+    if not aged.any():
+        return totals, later.reservoir
+    sums = Block(Basis.empty(basis.kernel, rows.shape[1], basis.distribution), counting, aged).sums
+    return totals.plus(sums), later.reservoir.add(counting, aged, later.n_rows, later.arrival_times(rows)[0])
 
 
-def _met(
-    summary: Summary, rows: Array, weights: Array, half_life: float | None, block: Block | None
-) -> tuple[Summary, Block | None]:
-    """Let the rows so far decay, and compare the new ones with the atoms; no block if none of them weighs anything."""
-    summary = summary.decayed(decayed_weights(weights, half_life)[0])
-    if weights.any():
-        summary = summary.meeting(rows, weights).with_distribution_renewed(if_due=True)
-        if block is None or not block.is_current_for(summary.basis):
-            block = summary.prepared(rows, weights, half_life)
-        # The half-life may be so short that all rows but the newest, of weight zero, have faded.
-        if block.weights.any():
-            return summary, block
-    return replace(summary, n_rows=summary.n_rows + len(rows)), None
+def _met(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[Summary, Array, Array]:
+    """Let the rows so far decay; return also the rows and the weights, both (B,), that a block is made of.
+
+    All weights may be zero then: a half-life may be so short that all rows but the newest have faded.
+    """
+    decay, aged = decayed_weights(weights, half_life)
+    summary = summary.decayed(decay)
+    return (summary.meeting(rows, weights), countable(rows, weights), aged) if aged.any() else (summary, rows, aged)
 
 
 def _variation(summary: Summary, block: Block) -> float:
@@ -181,36 +195,13 @@ def _weighted_sum(kernel: Kernel, rows: Array, weights: Array) -> float:
     return total
 
 
-Positions = npt.NDArray[np.int64]
-
-# Rows of a block that are searched at once, whose kernel matrix takes 128 MiB.
-MOST_FILLING = 4096
-
-# A search goes on while a round of swaps gains this share of the mean residual, as in the first blocks after a drift.
-_MOST_ROUNDS = 10
-_WORTH_ANOTHER_ROUND = 0.03
-
-# Atoms move once there are this many sampled rows for each. Moves decided by 1.5 rows for each atom left 4% less of
-# other rows unexplained than the rows that the atoms began as, by 4 rows 14% less, by 8 rows 18%.
-_LEAST_ROWS_TO_MOVE = 4
-# Evaluations of the gradient in a move while the sample holds all rows, and later. 50 instead of 6 left 1.5% less.
-_N_EVALUATIONS, _N_LATER_EVALUATIONS = 6, 4
-# Sampled rows for each atom that decide later moves, and as many others that judge them; candidates of a swap before.
-_MOVING_SAMPLE, _MOVING_CANDIDATES = 16, 512
-# How many rows to come, for each row so far, must regain the recorded moments that a move loses. With 1, nearly all
-# moves were refused in streams whose regimes change, and with 4 little more was gained.
-_HORIZON = 2.0
-# Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
-_OPTIMISM = 2.5
-
-
 def searched(summary: Summary, block: Block, max_atoms: int | None, tolerated: float, *, moves_atoms: bool) -> Summary:
     """Search a block for atoms; it may leave the energy `tolerated` unexplained."""
     # Sorted once and kept, as a sorted copy for each query would need memory for both.
     summary = replace(summary.solved(), selection_sample=summary.selection_sample.sorted())
     fills = max_atoms is None or summary.basis.size < max_atoms
     if fills:
-        summary = _filled(summary, block, max_atoms, tolerated)
+        summary = _fill_budget(summary, block, max_atoms, tolerated)
     # Right after the choice of atoms among the same rows, a swap finds little that a move does not.
     if summary.basis.size == max_atoms and not (fills and moves_atoms):
         summary = _swapped(summary, block, moves_atoms=moves_atoms)
@@ -262,37 +253,37 @@ def moved(summary: Summary) -> Summary:
         if not gained > 0.0:
             there, kept, has_moved, sums = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old_sums
         moments = before.recorded_anew(sums, there.rounding_amplification)
-        stats = summary.atom_stats.moved(kept, has_moved)
-        stats = replace(stats, weight_since_admission=np.full(there.size, before.total_weight))
-        return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
-    if not has_moved.any():
+    elif not has_moved.any():
         return stays
-    amplification = basis.rounding_amplification + there.rounding_amplification
-    moments = before.reprojected(basis.vectors_in(there), amplification)
-    if not _HORIZON * gained > moments.losses.by_removal - before.losses.by_removal:
-        return stays
+    else:
+        amplification = basis.rounding_amplification + there.rounding_amplification
+        moments = before.reprojected(basis.vectors_in(there), amplification)
+        lost = moments.losses.by_removal - before.losses.by_removal
+        if not _HORIZON * gained > lost:
+            return stays
     stats = summary.atom_stats.moved(kept, has_moved)
+    if holds_all:
+        stats = replace(stats, weight_since_admission=np.full(there.size, before.total_weight))
     return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
 
 
-def _filled(summary: Summary, block: Block, max_atoms: int | None, tolerated: float) -> Summary:
+def _fill_budget(summary: Summary, block: Block, max_atoms: int | None, tolerated: float) -> Summary:
     """Admit rows of the block, until it is explained or the budget is used up; rows with gaps are completed.
 
     Before the first atom, rows without gaps come first: expected numbers may be far from all rows.
     """
-    missing = None if summary.basis.distribution is None else gaps_in(block.rows)
-    positions = summary.n_rows + np.arange(len(block.rows))
-    if missing is not None:
-        has_gaps = missing.any(axis=1)
-        weights = np.where(has_gaps, 0.0, block.weights)
-        if not summary.basis.size and weights.any():
-            whole = Block(summary.basis, countable(block.rows, weights), weights)
-            share = whole.sums.total_weight / block.sums.total_weight
-            summary = _admitted(summary, whole, positions, max_atoms, tolerated * share)
-        if max_atoms is not None and summary.basis.size == max_atoms:
-            return summary
-        block = Block(summary.basis, summary.basis.completed(block.rows), block.weights)
-        positions = np.where(has_gaps, ~positions, positions)
+    positions = _as_completed(block.rows, summary.n_rows + np.arange(len(block.rows)), summary.basis)
+    has_gaps = positions < 0
+    if not has_gaps.any():
+        return _admitted(summary, block, positions, max_atoms, tolerated)
+    weights = np.where(has_gaps, 0.0, block.weights)
+    if not summary.basis.size and weights.any():
+        whole = Block(summary.basis, countable(block.rows, weights), weights)
+        share = whole.sums.total_weight / block.sums.total_weight
+        summary = _admitted(summary, whole, positions, max_atoms, tolerated * share)
+    if summary.basis.size == max_atoms:
+        return summary
+    block = Block(summary.basis, summary.basis.completed(block.rows), block.weights)
     return _admitted(summary, block, positions, max_atoms, tolerated)
 
 

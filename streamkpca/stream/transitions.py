@@ -28,8 +28,8 @@ from streamkpca.stream.state import (
     check_mergeable,
     check_range,
     check_rows,
-    completed,
     published_now,
+    record_pending,
     settled_on,
 )
 from streamkpca.stream.step import advanced, moved, recorded, shrunk
@@ -235,7 +235,7 @@ def without_rows(state: State, settings: StreamSettings) -> State:
     if state.summary is None:
         return empty
     with one_blas_thread():
-        return replaced(empty, summary=completed(state, settings).without_rows())
+        return replaced(empty, summary=record_pending(state, settings).without_rows())
 
 
 def merge(
@@ -293,7 +293,7 @@ def _merged(own: State, other: State, settings: StreamSettings, other_settings: 
         check_range(own, other.pending.rows, other.pending.weights)
         return _taken(own, other.pending.rows, other.pending.weights, settings, publish=False)
     kernel = (own if own.summary else other).settled_kernel
-    union = completed(own, settings, kernel).merged(completed(other, other_settings, kernel))
+    union = record_pending(own, settings, kernel).merged(record_pending(other, other_settings, kernel))
     if settings.max_atoms is not None and union.basis.size > settings.max_atoms:
         union = shrunk(union, settings.max_atoms)
         if settings.moves_atoms:
@@ -320,8 +320,8 @@ def _taken(state: State, rows: Rows, weights: Array, settings: StreamSettings, *
         if known.n_rows > n_learned:
             rest = known.rows[n_learned:], known.weights[n_learned:]
             new = BlockCutter(RowBuffer.empty(state.n_features), *rest, state.block_size)
-            state = _with_blocks(state, new, 0, settings, kernel, publish=publish)
-    state = _with_blocks(state, cutter, first, settings, publish=publish)
+            state = _with_blocks(state, new, range(new.n_blocks), settings, kernel, publish=publish)
+    state = _with_blocks(state, cutter, range(first, cutter.n_blocks), settings, publish=publish)
     return replaced(state, pending=state.pending.joined(*cutter.block(cutter.n_blocks), state.block_size))
 
 
@@ -350,51 +350,40 @@ def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
 def _with_blocks(
     state: State,
     cutter: BlockCutter,
-    first: int,
+    numbers: range,
     settings: StreamSettings,
     kernel: Kernel | None = None,
     *,
     publish: bool,
 ) -> State:
-    """Advance the summary by the full blocks from number `first` on."""
+    """Advance the summary by some blocks; before the first row of positive weight, blocks are only counted."""
 
     def prepare(number: int) -> Block:
         # Blocks are only prefetched once there is a summary.
         assert state.summary is not None
         return state.summary.prepared(*cutter.block(number), settings.half_life)
 
-    n_threads = blas_threads() if cutter.n_blocks - first > 2 and state.kernel.is_compiled else 1
+    n_threads = blas_threads() if len(numbers) > 2 and state.kernel.is_compiled else 1
     with BlockPrefetcher(n_threads) as prefetcher:
-        for number in range(first, cutter.n_blocks):
+        for number in numbers:
+            rows, weights = cutter.block(number)
+            if state.summary is None and not weights.any():
+                state = replaced(state, n_rows_before=state.n_rows_before + len(rows))
+                continue
             last = min(number + _n_prefetchable(state, settings), cutter.n_blocks) - 1
             block = prefetcher.block(number, last, prepare)
-            state = _with_block(state, *cutter.block(number), settings, kernel, block)
+            summary = advanced(begun_summary(state, settings, kernel), rows, weights, settings, block)
+            state = replaced(state, summary=summary)
             if publish and _refit_is_due(state, settings):
                 state = published_now(state, settings)
     return state
 
 
-def _with_block(
-    state: State,
-    rows: Array,
-    weights: Array,
-    settings: StreamSettings,
-    kernel: Kernel | None,
-    block: Block | None = None,
-) -> State:
-    """Advance the summary by a block; before the first row of positive weight, blocks are only counted."""
-    if state.summary is None and not weights.any():
-        return replaced(state, n_rows_before=state.n_rows_before + len(rows))
-    summary = begun_summary(state, settings, kernel)
-    return replaced(state, summary=advanced(summary, rows, weights, settings, block))
-
-
 def _taken_whole(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> State:
     """Advance the summary by all rows, the last block being shorter; publish nothing."""
     cutter = BlockCutter(state.pending, rows, weights, state.block_size)
-    state = _with_blocks(replaced(state, pending=_nothing(state)), cutter, 0, settings, kernel, publish=False)
-    rest = cutter.block(cutter.n_blocks)
-    return _with_block(state, *rest, settings, kernel) if len(rest[0]) else state
+    state = replaced(state, pending=_nothing(state))
+    return _with_blocks(state, cutter, range(cutter.n_blocks + 1), settings, kernel, publish=False)
 
 
 def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:

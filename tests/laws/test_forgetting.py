@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
-from streamkpca.stream.state import completed
+from streamkpca.stream.state import record_pending
 
 Array = npt.NDArray[np.float64]
 HALF_LIVES = st.sampled_from([0.7, 5.0, 40.0, 1e6])
@@ -82,7 +82,7 @@ def test_true_eigenvalues_lie_in_their_bounds(
     q = min(3, len(low))
     assert np.all(low[:q] <= exact.eigenvalues_[:q])
     assert np.all(exact.eigenvalues_[:q] <= high[:q])
-    assert_energy_is_conserved(model.state_.summary or completed(model.state_, model.settings("here")))
+    assert_energy_is_conserved(model.state_.summary or record_pending(model.state_, model.settings("here")))
 
 
 @FEWER

@@ -22,7 +22,7 @@ from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import RBF
 from streamkpca.stream import step, transitions
 from streamkpca.stream import summary as summaries
-from streamkpca.stream.state import completed
+from streamkpca.stream.state import record_pending
 from streamkpca.stream.summary import Summary
 
 Array = npt.NDArray[np.float64]
@@ -57,7 +57,7 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 def stream_of(model: Any) -> Summary:
     stream = model.state_
-    return completed(stream, model.settings("stream_of"))
+    return record_pending(stream, model.settings("stream_of"))
 
 
 def assert_sound(model: Any, X: Array) -> None:

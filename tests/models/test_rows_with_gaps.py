@@ -58,7 +58,6 @@ def test_only_rows_without_any_number_are_left_out(learn):
 
 
 TABLES = {
-    "masked array": np.ma.masked_array(np.nan_to_num(ROWS, nan=-99.0), mask=NAN),
     "pandas": pd.DataFrame(ROWS),
     "pandas nullable": pd.DataFrame(ROWS).convert_dtypes(),
     "polars": pl.DataFrame(

@@ -10,7 +10,7 @@ from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import StreamSettings
-from streamkpca.stream.state import State, answering, completed, refit_input, totals_and_sample
+from streamkpca.stream.state import State, answering, record_pending, refit_input, totals_and_sample
 from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
@@ -47,7 +47,7 @@ def test_rows_wait_until_their_block_is_full(n):
     assert (stream.n_rows, stream.pending.n_rows) == (n, n % 8)
     assert (stream.summary.n_rows if stream.summary else 0) == n - n % 8
     assert (stream.scheduled is None) == (n < 8)
-    whole = completed(stream, settings_of())
+    whole = record_pending(stream, settings_of())
     assert whole.n_rows == n
     assert whole.moments.total_weight == pytest.approx(WEIGHTS[:n].sum())
 
@@ -73,7 +73,7 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch, n
     # A rejected row, which has weight zero, waits among the pending ones.
     rejected = advance(stream_of(n - 1, settings), ROWS[n - 1 : n], 0.0, settings)
     stream = advance(rejected, ROWS[:1], 1.0, settings)
-    expected = completed(stream, settings)
+    expected = record_pending(stream, settings)
     before = bits(stream)
 
     def refuse(*arguments, **options):
