@@ -54,26 +54,15 @@ def without_breaks(text):
     return re.sub(r"\s*\n \*\s*", " ", text)
 
 
-def stated_accuracy(text):
-    """Read the accuracy of errors, projections and novelty from the header."""
-    (found,) = re.findall(
-        r"to about (\S+) of k\(x, x\) \(errors\) and (\S+) of its root \(projections\), and to (\S+) of k\(x, x\) "
-        r"plus the score \(novelty\)",
-        without_breaks(text),
-    )
-    return tuple(map(float, found))
-
-
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
-def test_single_precision_is_as_exact_as_the_header_states(kernel, every_kernel):
+def test_single_precision_is_as_exact_as_the_header_says(kernel, every_kernel):
     model, rows = plain(kernel), drawn_rows(1, 60)
-    of_errors, of_projections, of_novelty = stated_accuracy(Case(model, "float").text("kpca"))
     projections, errors, novelty = every_kernel[kernel, "float"].answers(rows)
     beside, off = scales(model, rows)
-    assert (np.abs(projections - model.transform(rows)) / beside).max() < 2.0 * of_projections < 1e-2
-    assert (np.abs(errors - model.reconstruction_error(rows)) / off).max() < 2.0 * of_errors < 1e-3
+    assert (np.abs(projections - model.transform(rows)) / beside).max() < 1e-3
+    assert (np.abs(errors - model.reconstruction_error(rows)) / off).max() < 1e-3
     expected = model.novelty(rows)
-    assert (np.abs(novelty - expected) / (off + expected)).max() < 2.0 * of_novelty < 1e-3
+    assert (np.abs(novelty - expected) / (off + expected)).max() < 1e-3
     if kernel.is_stationary:
         rows = (np.geomspace(10.0, 1e15, 60)[:, None] * [0.7, -1.0, 0.2]).astype(np.float32).astype(np.float64)
         far = every_kernel[kernel, "float"].answers(rows)[2]
@@ -99,15 +88,13 @@ def test_contributions_are_those_of_python_or_refused(kernel, every_kernel):
         np.testing.assert_array_less(np.abs(contributions.sum(axis=1) - novelty) / beside[:, 0], tolerance / 100)
 
 
-def test_tiny_kernels_are_exported_or_refused(build):
+def test_tiny_kernels_are_exported_in_double(build):
     model = streamed(1e-200 * RBF(0.4))
     rows = drawn_rows(1, 20)
     (compiled,) = build(Case(model))
     np.testing.assert_allclose(compiled.answers(rows)[1], model.reconstruction_error(rows), rtol=1e-9, atol=1e-212)
     with pytest.raises(ValueError, match=r"to_c: expected numbers of single precision .* but this model needs 1e-200"):
         to_c(model, dtype="float")
-    with pytest.raises(ValueError, match=r"to_c: expected values k\(x, x\) of at least 1e-290.*multiply the kernel"):
-        to_c(streamed(1e-300 * RBF(0.4)))
 
 
 def test_novel_rows_are_those_above_the_threshold(build):
