@@ -24,8 +24,8 @@ class Formula:
 
     Attributes
     ----------
-    fitted : object
-        The model's `snapshot_`, with its kernel, and its own answers to compare with.
+    kernel : Kernel
+        Settled, and without functions of the user.
     rows : ndarray of shape (m, d)
         All rows that kernel values are needed with. The first s of them span the space that errors are measured to.
     axis_rows : ndarray of shape (k,)
@@ -41,7 +41,7 @@ class Formula:
         None where the first rows came without names.
     """
 
-    fitted: Any
+    kernel: Kernel
     rows: Array
     axis_rows: Positions
     projection: Array
@@ -49,12 +49,6 @@ class Formula:
     factor: Array
     facts: dict[str, str]
     feature_names: list[str] | None
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel, settled, and without functions of the user."""
-        kernel: Kernel = self.fitted.kernel
-        return kernel
 
     @property
     def n_features(self) -> int:
@@ -114,7 +108,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
         _check_single_categories(fitted.kernel, rows, where=where, single=single)
     names = getattr(model, "feature_names_in_", None)
     return Formula(
-        fitted=fitted,
+        kernel=fitted.kernel,
         rows=rows,
         axis_rows=axis_rows,
         projection=projection,

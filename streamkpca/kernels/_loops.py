@@ -17,7 +17,7 @@ TILE = 1024
 _DISTANCE_TILE = 256
 
 # The steps of a program, beginning with LOAD, which pushes a base matrix.
-LOAD, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH, COPY, SWAP = range(12)
+LOAD, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH = range(10)
 
 # The kinds of base matrices.
 INNER, COSINE, SQUARED, ABSOLUTE, EQUAL = range(5)
@@ -165,15 +165,6 @@ def run_program(
                         for j in range(size):
                             along[top, j] *= operand * stack[top, j] ** (operand - 1)
                     _raise_to(stack, top, depth, operand, size)
-                elif code == COPY:
-                    top += 1
-                    _copy(stack, top - 1, top, size)
-                    if sloped:
-                        _copy(along, top - 1, top, size)
-                elif code == SWAP:
-                    _swap(stack, top, size)
-                    if sloped:
-                        _swap(along, top, size)
                 elif code == MINIMUM:
                     if sloped:
                         for j in range(size):
@@ -240,24 +231,11 @@ def _store(stack: Any, target: Any, row: Any, column: Any, count: Any, width: An
 
 
 @jit
-def _copy(stack: Any, source: Any, target: Any, size: Any) -> None:
-    """Copy a row of the stack to another one."""
-    for j in range(size):
-        stack[target, j] = stack[source, j]
-
-
-@jit
-def _swap(stack: Any, top: Any, size: Any) -> None:
-    """Exchange row `top` of the stack with the row below it."""
-    for j in range(size):
-        stack[top, j], stack[top - 1, j] = stack[top - 1, j], stack[top, j]
-
-
-@jit
 def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> None:
     """Raise row `top` of the stack to a whole power other than zero, by squaring."""
     remaining = abs(exponent) - 1
-    _copy(stack, top, scratch, size)
+    for j in range(size):
+        stack[scratch, j] = stack[top, j]
     while remaining > 0:
         if remaining & 1:
             for j in range(size):

@@ -30,14 +30,14 @@ _FEW_ROWS = 4
 
 
 class Base(Enum):
-    """Kinds of base matrices, by what they hold."""
+    """Kinds of base matrices, with their codes in compiled loops, which cannot call the function of a custom one."""
 
-    INNER = "inner products"
-    COSINE = "inner products of rows scaled to length 1"
-    SQUARED = "squared distances"
-    ABSOLUTE = "L1 distances"
-    EQUAL = "numbers of equal features"
-    CUSTOM = "values of the caller's function"
+    INNER = loops.INNER
+    COSINE = loops.COSINE
+    SQUARED = loops.SQUARED
+    ABSOLUTE = loops.ABSOLUTE
+    EQUAL = loops.EQUAL
+    CUSTOM = -1
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class PairwiseMatrix:
             if right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
         else:
-            loops.compare_directly(KINDS[self.base], left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
+            loops.compare_directly(self.base.value, left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
 
     def fill_diagonal(self, X: Array, target: Array) -> None:
         """Write the values of rows (n, d) with themselves to `target` (n,)."""
@@ -186,13 +186,6 @@ _ROWS, _COLUMNS = 512, 1024
 _MOST_NUMBERS = 2**21
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
-KINDS = {
-    Base.INNER: loops.INNER,
-    Base.COSINE: loops.COSINE,
-    Base.SQUARED: loops.SQUARED,
-    Base.ABSOLUTE: loops.ABSOLUTE,
-    Base.EQUAL: loops.EQUAL,
-}
 
 Value = TypeVar("Value")
 
@@ -211,11 +204,9 @@ class ProgramBuilder:
     ) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
         matrix = PairwiseMatrix(base, view, function=function, diagonal=diagonal)
-        self._push(loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)))
-
-    def copy(self) -> None:
-        """Push the top once more."""
-        self._push(loops.COPY, 0)
+        self._steps.append((loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)), 0.0, 0.0))
+        self._height += 1
+        self._depth = max(self._depth, self._height)
 
     def affine(self, a: float, b: float) -> None:
         """Replace the top x by a x + b."""
@@ -230,18 +221,13 @@ class ProgramBuilder:
         self._steps.append((loops.POWER, exponent, 0.0, 0.0))
 
     def apply(self, code: int) -> None:
-        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, ``SWAP``, ``ADD``, ``MULTIPLY`` to the top two."""
+        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, ``ADD``, ``MULTIPLY`` to the top two."""
         self._steps.append((code, 0, 0.0, 0.0))
         self._height -= code in (loops.ADD, loops.MULTIPLY)
 
     def finish(self) -> "Program":
         """Turn the steps written so far into a program."""
         return Program(self._steps, tuple(self._matrices), self._depth)
-
-    def _push(self, code: int, operand: int) -> None:
-        self._steps.append((code, operand, 0.0, 0.0))
-        self._height += 1
-        self._depth = max(self._depth, self._height)
 
 
 class Arithmetic(ABC, Generic[Value]):
@@ -355,10 +341,6 @@ class Program:
         ):
             if code == loops.LOAD:
                 stack.append(bases[operand])
-            elif code == loops.COPY:
-                stack.append(stack[-1])
-            elif code == loops.SWAP:
-                stack[-1], stack[-2] = stack[-2], stack[-1]
             elif code == loops.AFFINE:
                 stack.append(arithmetic.affine(stack.pop(), a, b))
             elif code == loops.MINIMUM:
@@ -420,7 +402,7 @@ class PreparedKernel:
         self._is_laid_out = any(view.units is not None for view, _ in self._origins)
         columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
-        layout = [*(KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
+        layout = [*(matrix.base.value for matrix in matrices), *bounds, *columns]
         used = [
             (unit_rows(part) if matrix.base is Base.COSINE else part).T
             for matrix, part in zip(matrices, parts, strict=True)

@@ -143,8 +143,8 @@ NONSENSE = [
     ("axes", [None, 1, True], TypeError, "axes must be one of 'ritz', 'likelihood'"),
     ("axes", ["rits"], ValueError, "axes must be one of 'ritz', 'likelihood'"),
     ("kernel", ["gauss"], ValueError, "kernel must be a Kernel, one of .*'linear', .*got 'gauss'"),
-    ("kernel", [RBF], TypeError, r"expected a kernel but got the class RBF; make one: RBF\(\)"),
-    ("kernel", [np.dot], TypeError, r"kernel must be a Kernel, got the function .*wrap it: kernels.Custom\(f\)"),
+    ("kernel", [RBF], TypeError, r"kernel must be a Kernel, got <class .*; call the class, as in RBF\(\)"),
+    ("kernel", [np.dot], TypeError, r"kernel must be a Kernel, got <function .*wrap it: kernels.Custom\(f\)"),
     ("kernel", [None, 1.0, True, {"gamma": 1}], TypeError, "kernel must be a Kernel, one of"),
 ]
 
